@@ -1,0 +1,182 @@
+"""How fast is the selection? Ratios against Algorithm 1 written literally, in one run.
+
+    python benchmarks/selection.py            all sizes
+    python benchmarks/selection.py --quick    the two smallest
+
+Every row also checks the result, index for index, against the literal loop run in float64. Peak
+memory is what the selection adds on top of its inputs, measured in a fresh process (Linux only).
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tokencover.covering import mob_batch
+
+SIZES = [
+    (576, 4096, 64),
+    (576, 4096, 192),
+    (2880, 4096, 320),
+    (8192, 3584, 512),
+    (32768, 3584, 512),
+]
+PROMPT_TOKENS = 10
+BATCH = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    tokens: int
+    width: int
+    budget: int
+    kind: str
+    batch: int
+
+    @property
+    def prompt_budget(self) -> int:
+        """Kp: half of the budget, as the paper has it for a reduction of 88.9 %."""
+        return self.budget // 2
+
+    @property
+    def fold(self) -> int:
+        """K = Kp / 8."""
+        return max(1, self.prompt_budget // 8)
+
+    def inputs(self) -> tuple[Tensor, Tensor]:
+        """Visual and prompt tokens: rank 64 plus 1 % of noise energy, or no structure at all."""
+        generator = torch.Generator().manual_seed(self.tokens + self.budget)
+
+        def random(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        if self.kind == "isotropic":
+            visual = random(self.batch, self.tokens, self.width)
+            return visual, random(self.batch, PROMPT_TOKENS, self.width)
+        basis = random(64, self.width) / 8.0
+        visual = random(self.batch, self.tokens, 64) @ basis
+        visual += 0.1 * random(self.batch, self.tokens, self.width)
+        prompt = random(self.batch, PROMPT_TOKENS, 64) @ basis
+        return visual, prompt + 0.1 * random(self.batch, PROMPT_TOKENS, self.width)
+
+
+def literal(visual: Tensor, prompt: Tensor, budget: int, prompt_budget: int, fold: int) -> Tensor:
+    """Algorithm 1, line by line, in float32; chosen tokens are excluded explicitly."""
+    visual = visual / visual.norm(dim=-1, keepdim=True)
+    prompt = prompt / prompt.norm(dim=-1, keepdim=True)
+    similarity = prompt @ visual.T
+    candidates = similarity.topk(fold, dim=1).indices.flatten().unique()
+    score = similarity[:, candidates].amax(0)
+    chosen = candidates[score.topk(min(prompt_budget, len(candidates))).indices]
+    distance = (1 - visual @ visual[chosen].T).amin(1)
+    distance[chosen] = -1
+    picks = list(chosen)
+    for _ in range(budget - len(chosen)):
+        pick = distance.argmax()
+        picks.append(pick)
+        distance = torch.minimum(distance, 1 - visual @ visual[pick])
+        distance[pick] = -1
+    return torch.stack(picks)
+
+
+def literal_batch(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
+    """The yardstick: one sample after the other, as Algorithm 1 is written."""
+    split = case.budget, case.prompt_budget, case.fold
+    return [literal(v, p, *split) for v, p in zip(visual, prompt, strict=True)]
+
+
+def ours_batch(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
+    """The same through the library."""
+    covers = mob_batch(
+        visual,
+        prompt,
+        budget=case.budget,
+        prompt_budget=case.prompt_budget,
+        fold=case.fold,
+    )
+    return [torch.cat([cover.prompt_centers, cover.visual_centers]) for cover in covers]
+
+
+Selection = Callable[[Case, Tensor, Tensor], list[Tensor]]
+
+
+def times(case: Case, repeats: int) -> tuple[list[float], list[float], bool]:
+    """Seconds of both, taken alternately so that a noisy neighbour hits both."""
+    visual, prompt = case.inputs()
+    seconds: dict[Selection, list[float]] = {literal_batch: [], ours_batch: []}
+    found: dict[Selection, list[Tensor]] = {}
+    for turn in range(repeats + 1):
+        for select, record in seconds.items():
+            begin = time.perf_counter()
+            found[select] = select(case, visual, prompt)
+            if turn:  # the first turn warms up
+                record.append(time.perf_counter() - begin)
+    # In float32 the literal loop itself errs where two distances are nearly equal.
+    exact = literal_batch(case, visual.double(), prompt.double())
+    same = all(map(torch.equal, exact, found[ours_batch]))
+    return seconds[literal_batch], seconds[ours_batch], same
+
+
+def peak_megabytes(case: Case, select: Selection) -> float:
+    """What one call adds to the peak of a fresh process."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_measure_peak, (case, select))
+
+
+def _measure_peak(case: Case, select: Selection) -> float:
+    visual, prompt = case.inputs()
+    small = Case(64, 32, 8, "isotropic", 1)
+    select(small, *small.inputs())  # loads the libraries' own buffers
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
+    before = _kilobytes("VmRSS")
+    select(case, visual, prompt)
+    return (_kilobytes("VmHWM") - before) / 1024
+
+
+def _kilobytes(name: str) -> int:
+    """A memory figure of this process, from the kernel."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def row(case: Case, repeats: int) -> str:
+    """Measure one case and format it."""
+    old, new, same = times(case, repeats)
+    ratio = statistics.median(a / b for a, b in zip(old, new, strict=True))
+    memory = [peak_megabytes(case, select) for select in (literal_batch, ours_batch)]
+    return (
+        f"| {case.tokens} | {case.width} | {case.budget} | {case.kind} | {case.batch} "
+        f"| {1e3 * min(old):.1f} | {1e3 * min(new):.1f} | {ratio:.2f}x "
+        f"| {'yes' if same else 'NO'} | {memory[0]:.0f} | {memory[1]:.0f} |"
+    )
+
+
+def main() -> None:
+    """Print the table, a row as soon as it is measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only N = 576")
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    print(f"{torch.get_num_threads()} threads, float32, median ratio of {arguments.repeats} runs\n")
+    print("| N | d | K | tokens | batch | literal ms | ours ms | faster | same indices ", end="")
+    print("| literal MB | ours MB |\n|" + "---|" * 11)
+    for tokens, width, budget in SIZES[:2] if arguments.quick else SIZES:
+        for kind in ("low-rank", "isotropic"):
+            for batch in (1, BATCH) if tokens < 32768 else (1,):
+                case = Case(tokens, width, budget, kind, batch)
+                print(row(case, arguments.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Refuse what cannot be covered, with the value and the way out in the message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import SupportsIndex
+
+import torch
+from torch import Tensor
+
+from tokencover.errors import InputError
+
+Count = int | Sequence[int]
+"""One number for every sample, or one number each."""
+
+
+def check_pair(visual: Tensor, prompt: Tensor, ranks: tuple[int, ...]) -> None:
+    """Two sets of tokens that can be compared with each other."""
+    check_tokens("visual", visual, ranks)
+    check_tokens("prompt", prompt, ranks)
+    if visual.shape[-1] != prompt.shape[-1]:
+        raise InputError(
+            f"visual and prompt tokens have different widths: {visual.shape[-1]} and "
+            f"{prompt.shape[-1]}. Take both from the same layer of the same model."
+        )
+    if visual.dim() != prompt.dim() or visual.shape[:-2] != prompt.shape[:-2]:
+        raise InputError(
+            f"visual has shape {tuple(visual.shape)} and prompt {tuple(prompt.shape)}: both must "
+            "be (tokens, width), or (batch, tokens, width) with the same batch size."
+        )
+    if visual.device != prompt.device:
+        raise InputError(
+            f"visual is on {visual.device} and prompt on {prompt.device}: "
+            "move one with .to(device) so that both are in one place."
+        )
+
+
+def check_tokens(name: str, tokens: Tensor, ranks: tuple[int, ...] = (2,)) -> None:
+    """A tensor of token vectors of one of the given ranks."""
+    if not isinstance(tokens, Tensor):
+        raise InputError(f"{name} must be a torch.Tensor, got {type(tokens).__name__}.")
+    shapes = {2: "(tokens, width)", 3: "(batch, tokens, width)"}
+    if tokens.dim() not in ranks:
+        expected = " or ".join(shapes[rank] for rank in ranks)
+        raise InputError(f"{name} must be {expected}, got shape {tuple(tokens.shape)}.")
+    if not tokens.is_floating_point():
+        raise InputError(
+            f"{name} must hold floating-point vectors, got {tokens.dtype}. Pass the hidden "
+            "states of the tokens, not their ids."
+        )
+    if tokens.shape[-1] == 0:
+        raise InputError(f"{name} has vectors of width 0, shape {tuple(tokens.shape)}.")
+    if name != "prompt" and tokens.shape[-2] == 0:
+        raise InputError(
+            f"{name} is empty, shape {tuple(tokens.shape)}: there is nothing to choose from. "
+            "Skip samples without a picture."
+        )
+    if tokens.dim() == 3 and tokens.shape[0] == 0:
+        raise InputError(f"{name} is a batch of no samples, shape {tuple(tokens.shape)}.")
+
+
+def check_finite(name: str, tokens: Tensor) -> None:
+    """No NaN and no infinity; the first one is named."""
+    finite = torch.isfinite(tokens)
+    if bool(finite.all()):
+        return
+    place = (~finite).nonzero()[0].tolist()
+    raise InputError(
+        f"{name} holds {float(tokens[tuple(place)])} at {place}. Look for an overflow in half "
+        "precision before this layer, or leave such tokens out with a mask."
+    )
+
+
+def check_mask(name: str, mask: Tensor | None, tokens: Tensor) -> None:
+    """A boolean for each token, or no mask at all."""
+    if mask is None:
+        return
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputError(
+            f"{name} must be a tensor of torch.bool, True where a token counts; got {kind}."
+        )
+    if mask.shape != tokens.shape[:-1]:
+        raise InputError(
+            f"{name} has shape {tuple(mask.shape)}, but the tokens it belongs to have shape "
+            f"{tuple(tokens.shape)}: it must be {tuple(tokens.shape[:-1])}."
+        )
+
+
+def check_count(name: str, value: SupportsIndex, least: int) -> int:
+    """An integer that is large enough."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InputError(f"{name} must be an integer, got {value!r}.")
+    if index(value) < least:
+        raise InputError(f"{name} must be at least {least}, got {index(value)}.")
+    return index(value)
+
+
+def counts_per_sample(name: str, value: Count, least: int, samples: int) -> list[int]:
+    """The same count for every sample, or one each."""
+    if isinstance(value, Sequence):
+        if len(value) != samples:
+            raise InputError(f"{name} lists {len(value)} counts for {samples} samples.")
+        return [check_count(name, each, least) for each in value]
+    return [check_count(name, value, least)] * samples

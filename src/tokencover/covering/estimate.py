@@ -1,0 +1,113 @@
+"""Fast float32 cosines with a proven error, to find the few pairs worth an exact look.
+
+Exact arithmetic (`exact.py`) reads each token in float64. Most tokens never matter: a float32
+estimate already shows that they are too far, or not far enough. `Cloud` gives such estimates and
+`Cloud.error`, a bound that holds for *any* order of summation, so whoever keeps every pair within
+twice the error of a threshold and decides among those exactly gets the exact answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.checks import check_finite
+from tokencover.covering.exact import Points, snap
+
+_UNIT_ROUNDOFF = 2.0**-24
+_CHUNK = 1024
+"""Products are summed over this many coordinates at a time: the bound grows with the chunk."""
+_NORM_CHUNK = 256
+_SAFE_NORM = 1e15
+"""Between 1 / this and this, squares and products neither overflow nor vanish in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """One sample's tokens, ready to be compared.
+
+    Attributes
+    ----------
+    tokens : Tensor
+        ``(n, d)`` float32.
+    inverse_norm : Tensor
+        ``(n,)`` float32; 0 for a zero token.
+    error : float
+        Largest possible difference between an estimated and an exact cosine.
+    """
+
+    tokens: Tensor
+    inverse_norm: Tensor
+    error: float
+
+    @classmethod
+    def of(cls, name: str, tokens: Tensor) -> Cloud:
+        """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused."""
+        norm = _row_norms(tokens)
+        safe = (norm > 1 / _SAFE_NORM) & (norm < _SAFE_NORM)
+        if tokens[~safe].any():  # more than zero rows
+            check_finite(name, tokens)
+            tokens = _scaled_to_one(tokens)
+            norm = _row_norms(tokens)
+        inverse = torch.where(norm > 0, 1 / norm, 0.0).float()
+        return cls(tokens, inverse, _error_bound(tokens.shape[-1]))
+
+    def directions(self, index: Tensor | slice = slice(None)) -> Tensor:
+        """Unit vectors of some tokens, ``(m, d)`` float32."""
+        return self.tokens[index] * self.inverse_norm[index].unsqueeze(-1)
+
+    def cosines(self, directions: Tensor, index: Tensor | slice = slice(None)) -> Tensor:
+        """Estimated cosine of (some of) the tokens with unit vectors, ``(n, m)`` float32."""
+        scale = self.inverse_norm[index].unsqueeze(-1)
+        return _products(self.tokens[index], directions).mul_(scale)
+
+    def points(self, index: Tensor | slice = slice(None)) -> Points:
+        """Some tokens in exact form."""
+        return snap(self.tokens[index])
+
+
+def _error_bound(dimension: int) -> float:
+    """How far an estimate can be from the exact cosine.
+
+    In units of float32 round-off: one per coordinate for the products inside a chunk, one per
+    chunk for adding these up, half a (smaller) chunk for each of the two norms, sqrt(d) for
+    snapping both tokens to the grid, and a little for the last few roundings.
+    """
+    inside, between = min(_CHUNK, dimension), dimension / _CHUNK
+    norms, grid = min(_NORM_CHUNK, dimension), math.sqrt(dimension)
+    return (inside + between + norms + grid + 32) * _UNIT_ROUNDOFF
+
+
+def _scaled_to_one(tokens: Tensor) -> Tensor:
+    """Bring every norm into [1/2, 1) by a power of two, which changes no direction."""
+    rows = tokens.double()
+    exponent = torch.frexp(torch.linalg.vector_norm(rows, dim=-1, keepdim=True)).exponent
+    return torch.ldexp(rows, -exponent).float()
+
+
+def _row_norms(tokens: Tensor) -> Tensor:
+    square = torch.zeros(tokens.shape[0], dtype=torch.float64)
+    for part in tokens.split(_NORM_CHUNK, dim=-1):
+        square += torch.linalg.vector_norm(part, dim=-1).double().square_()
+    return square.sqrt_()
+
+
+def _products(rows: Tensor, directions: Tensor) -> Tensor:
+    """``rows @ directions.T``, summed chunk by chunk to keep the error bound small."""
+    if not _float32_is_float32():
+        return (rows.double() @ directions.double().T).float()
+    pairs = zip(rows.split(_CHUNK, dim=-1), directions.split(_CHUNK, dim=-1), strict=True)
+    parts = (left @ right.T for left, right in pairs)
+    total: Tensor = next(parts)
+    for part in parts:
+        total += part
+    return total
+
+
+def _float32_is_float32() -> bool:
+    """Whether float32 products on the CPU are computed in float32, not in bfloat16 or TF32."""
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    return getattr(matmul, "fp32_precision", "none") in {"none", "ieee"}

@@ -1,0 +1,72 @@
+"""Cosines without rounding error, so that a tie is a tie on every machine.
+
+Floating-point sums depend on their order, and the order depends on the batch size, the number of
+threads and the device: two identical tokens may get two different cosines, and "the lowest index
+wins" then means nothing. So every token is first snapped to a grid on the sphere: its unit vector,
+times 2**24, rounded to integers (what float32 can resolve). Products of such integers, and all
+their partial sums, stay below 2**53; float64 adds them *exactly*, in whatever order. The cosine
+of two snapped tokens is therefore one well-defined number, and identical tokens have cosine 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+RESOLUTION = 2.0**24
+"""Grid steps per unit length: as fine as float32 tells numbers near one apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Tokens snapped to the integer grid on the sphere.
+
+    Attributes
+    ----------
+    grid : Tensor
+        ``(..., n, d)`` float64, integers of magnitude up to 2**24. A zero token stays zero.
+    square : Tensor
+        ``(..., n)`` float64, the exact squared length of each row of `grid`.
+    """
+
+    grid: Tensor
+    square: Tensor
+
+    def __getitem__(self, index: slice | Tensor) -> Points:
+        """Some rows of an unbatched set of points."""
+        return Points(self.grid[index], self.square[index])
+
+
+def snap(tokens: Tensor) -> Points:
+    """Normalise each token to unit length and snap it to the grid.
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(..., n, d)``, any floating dtype.
+    """
+    grid = tokens.to(torch.float64, copy=True)
+    norm = torch.linalg.vector_norm(grid, dim=-1, keepdim=True)
+    grid.mul_(torch.where(norm > 0, RESOLUTION / norm, 0.0)).round_()
+    return Points(grid, torch.linalg.vecdot(grid, grid))
+
+
+def cosine(first: Points, second: Points) -> Tensor:
+    """Exact cosine of every pair, ``(..., n, m)`` float64; 0 where a token is zero."""
+    dot = first.grid @ second.grid.mT
+    # sqrt(x * x) == x in IEEE arithmetic, which makes the cosine of a token with itself exactly 1.
+    length = (first.square.unsqueeze(-1) * second.square.unsqueeze(-2)).sqrt_()
+    return dot.div_(length.clamp_(min=1.0))
+
+
+def distance_to_nearest(tokens: Points, centers: Points) -> Tensor:
+    """Cosine distance of each token to its nearest centre, ``(..., n)``, never below zero."""
+    return (1.0 - cosine(tokens, centers).amax(-1)).clamp_(min=0.0)
+
+
+def mean_direction(points: Points, mask: Tensor | None = None) -> Points:
+    """The direction of the mean token, ``(..., 1, d)``; the sum of the integers is exact."""
+    grid = points.grid if mask is None else points.grid * mask.unsqueeze(-1)
+    return snap(grid.sum(-2, keepdim=True))

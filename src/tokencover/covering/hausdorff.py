@@ -1,0 +1,118 @@
+"""Prompt-visual coupling: the Hausdorff distance eta (Algorithm 2 of the paper).
+
+Tokens are normalised, so the distance of two is sqrt(2 - 2 cos). A zero token stays zero: its
+distance to a unit vector is 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.checks import check_finite, check_mask, check_pair
+from tokencover.covering.estimate import Cloud
+from tokencover.covering.exact import Points, cosine, snap
+from tokencover.covering.precision import plain, undisturbed
+from tokencover.errors import InputError
+
+_ROWS_AT_ONCE = 2048
+
+
+def coupling(
+    visual: Tensor,
+    prompt: Tensor,
+    *,
+    visual_mask: Tensor | None = None,
+    prompt_mask: Tensor | None = None,
+) -> Tensor:
+    """Hausdorff distance eta between visual and prompt tokens.
+
+    eta = max(max over v of min over p of |v - p|, max over p of min over v of |v - p|). Large eta
+    is *weak* coupling (a few patches matter), small eta is *strong* coupling (many do). Needs
+    O(n l) memory, never O(n l d).
+
+    Parameters
+    ----------
+    visual, prompt : Tensor
+        ``(n, d)`` and ``(l, d)``, or batches of such.
+    visual_mask, prompt_mask : Tensor, optional
+        bool, False leaves a token out.
+
+    Returns
+    -------
+    Tensor
+        float64, a scalar or one value per sample.
+    """
+    check_pair(visual, prompt, ranks=(2, 3))
+    check_mask("visual_mask", visual_mask, visual)
+    check_mask("prompt_mask", prompt_mask, prompt)
+    if visual.dim() == 2:
+        return hausdorff(_chosen(visual, visual_mask), _chosen(prompt, prompt_mask))
+    samples = range(len(visual))
+    visuals = [_chosen(visual[i], None if visual_mask is None else visual_mask[i]) for i in samples]
+    prompts = [_chosen(prompt[i], None if prompt_mask is None else prompt_mask[i]) for i in samples]
+    return torch.stack([hausdorff(*pair) for pair in zip(visuals, prompts, strict=True)])
+
+
+def hausdorff(first: Tensor, second: Tensor) -> Tensor:
+    """Larger of the two directed distances of `directed_hausdorff`."""
+    return torch.maximum(*_both_directions(first, second))
+
+
+def directed_hausdorff(source: Tensor, target: Tensor) -> Tensor:
+    """How far the worst token of `source` is from its nearest token of `target`."""
+    return _both_directions(source, target)[0]
+
+
+def _chosen(tokens: Tensor, mask: Tensor | None) -> Tensor:
+    return tokens if mask is None else tokens[mask]
+
+
+def _both_directions(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    for name, tokens in (("visual", first), ("prompt", second)):
+        if len(tokens) == 0:
+            raise InputError(
+                f"{name} has no token left, shape {tuple(tokens.shape)}: the distance to an empty "
+                "set is not defined. Skip such samples."
+            )
+    with undisturbed(first.device):
+        pair = plain(first), plain(second)
+        on_cpu = pair[0].device.type == "cpu"
+        squares = _from_estimates(*pair) if on_cpu else _from_everything(*pair)
+        forth, back = (square.clamp(min=0.0).sqrt_() for square in squares)
+    return forth, back
+
+
+def _square_distance(first: Points, second: Points) -> Tensor:
+    sizes = (first.square > 0).double().unsqueeze(-1) + (second.square > 0).double().unsqueeze(-2)
+    return sizes - 2.0 * cosine(first, second)
+
+
+def _from_everything(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Exact distances of all pairs, block by block, without waiting for the host in between."""
+    check_finite("visual", first)
+    check_finite("prompt", second)
+    target = snap(second)
+    tables = [_square_distance(snap(rows), target) for rows in first.split(_ROWS_AT_ONCE)]
+    forth = torch.stack([table.amin(1).amax() for table in tables]).amax()
+    back = torch.stack([table.amin(0) for table in tables]).amin(0).amax()
+    return forth, back
+
+
+def _from_estimates(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Exact distances of the few pairs that may decide."""
+    source, target = Cloud.of("visual", first), Cloud.of("prompt", second)
+    table = source.cosines(target.directions()).mul_(-2.0)
+    table += (source.inverse_norm > 0).float().unsqueeze(1)
+    table += (target.inverse_norm > 0).float()
+    margin = 4 * source.error + 1e-6
+    return _worst_case(source, target, table, margin), _worst_case(target, source, table.T, margin)
+
+
+def _worst_case(source: Cloud, target: Cloud, table: Tensor, margin: float) -> Tensor:
+    """Largest over source of the smallest over target; estimates are within half the margin."""
+    nearest = table.amin(1)
+    rows = (nearest >= nearest.amax() - margin).nonzero().squeeze(-1)
+    close = table[rows] <= nearest[rows].unsqueeze(1) + margin
+    columns = close.any(0).nonzero().squeeze(-1)
+    return _square_distance(source.points(rows), target.points(columns)).amin(1).amax()

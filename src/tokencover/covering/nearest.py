@@ -1,0 +1,117 @@
+"""Prompt centres: k-fold nearest-neighbour covering (Algorithm 1, step 1)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.checks import check_count, check_pair
+from tokencover.covering.estimate import Cloud
+from tokencover.covering.exact import cosine
+from tokencover.covering.precision import plain, undisturbed
+
+
+def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) -> Tensor:
+    """Choose the visual tokens most aligned with the prompt, best first.
+
+    Each prompt token proposes its `fold` nearest visual tokens; of all proposals the `budget` with
+    the largest cosine to any prompt token remain.
+
+    Parameters
+    ----------
+    visual, prompt : Tensor
+        V ``(n, d)`` and P ``(l, d)``.
+    budget : int
+        Kp, how many tokens to choose; fewer come back when fewer are proposed.
+    fold : int
+        k.
+
+    Returns
+    -------
+    Tensor
+        Indices, int64.
+    """
+    check_pair(visual, prompt, ranks=(2,))
+    budget, fold = check_count("budget", budget, 0), check_count("fold", fold, 1)
+    with undisturbed(visual.device):
+        tokens = Cloud.of("visual", plain(visual).cpu())
+        words = Cloud.of("prompt", plain(prompt).cpu())
+        return nearest_cover(tokens, words, budget, fold).to(visual.device)
+
+
+def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tensor:
+    """The visual tokens most aligned with the prompt, best first.
+
+    Parameters
+    ----------
+    visual, prompt : Cloud
+        One sample's tokens.
+    budget : int
+        Kp, the largest number of centres. Fewer come back when the candidates, at most `fold` per
+        prompt token, are fewer.
+    fold : int
+        k, how many nearest visual tokens each prompt token proposes.
+
+    Returns
+    -------
+    Tensor
+        Indices, ``(at most budget,)`` int64.
+    """
+    if budget == 0 or len(prompt.tokens) == 0:
+        return torch.empty(0, dtype=torch.int64)
+    shortlist = _shortlist(visual, prompt, fold)
+    exact = cosine(prompt.points(), visual.points(shortlist))
+    order, available = best_candidates(exact, torch.tensor(fold), budget)
+    return shortlist[order[: int(available)]]
+
+
+def _shortlist(visual: Cloud, prompt: Cloud, fold: int) -> Tensor:
+    """Every token that may be among the `fold` nearest of some prompt token, ascending."""
+    estimate = visual.cosines(prompt.directions())
+    fold = min(fold, len(estimate))
+    last = estimate.topk(fold, dim=0).values[-1]
+    return (estimate >= last - 2 * visual.error).any(1).nonzero().squeeze(-1)
+
+
+def best_candidates(alignment: Tensor, fold: Tensor, budget: int) -> tuple[Tensor, Tensor]:
+    """Rank the candidates by their best alignment with any prompt token.
+
+    Each prompt token proposes its `fold` nearest visual tokens; the union of these is
+    S_p'. A candidate's score is its largest cosine over all prompt tokens. Ties go to
+    the lowest index.
+
+    Parameters
+    ----------
+    alignment : Tensor
+        ``(..., l, n)`` cosines, -inf where the prompt or the visual token does not exist.
+    fold : Tensor
+        ``(...)`` int64, k of each sample.
+    budget : int
+        How many ranks are wanted.
+
+    Returns
+    -------
+    order : Tensor
+        ``(..., budget)`` indices, best first; meaningless from `available` on.
+    available : Tensor
+        ``(...)`` number of candidates.
+    """
+    proposed = _largest(alignment, fold.unsqueeze(-1)).any(-2)
+    score = alignment.amax(-2).masked_fill(~proposed, -math.inf)
+    order = score.argsort(dim=-1, descending=True, stable=True)
+    return order[..., :budget], proposed.sum(-1)
+
+
+def _largest(values: Tensor, count: Tensor) -> Tensor:
+    """Mark the `count` largest finite values of each row, the lowest index first among equals."""
+    size = values.shape[-1]
+    ranked = values.sort(dim=-1, descending=True).values
+    last_place = count.clamp(max=size).unsqueeze(-1) - 1
+    last = ranked.gather(-1, last_place.expand(*values.shape[:-1], 1))
+    above = values > last
+    equal = values == last
+    left = count.unsqueeze(-1) - above.sum(-1, keepdim=True)
+    marked = above | (equal & (equal.cumsum(-1) <= left))
+    return marked & (values > -math.inf)

@@ -1,0 +1,9 @@
+"""What can go wrong, said so that the reader knows the value and the way out."""
+
+
+class TokenCoverError(Exception):
+    """Base of every error tokencover raises on purpose."""
+
+
+class InputError(TokenCoverError, ValueError):
+    """A value the caller passed cannot be used."""

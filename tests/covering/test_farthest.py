@@ -1,0 +1,128 @@
+"""Farthest point sampling: quality, starting sets, and no waiting for the host."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tokencover as tc
+from tests.covering import oracle
+from tests.covering.strategies import token_sets
+from tokencover.covering.exact import Points, snap
+from tokencover.covering.farthest_dense import farthest_batch, farthest_dense
+
+READS_BACK = {"_local_scalar_dense", "nonzero", "item", "is_nonzero", "unique", "masked_select"}
+
+
+@given(token_sets(), st.data())
+def test_any_start_equals_the_oracle(visual: Tensor, data: st.DataObject) -> None:
+    everyone = st.integers(0, len(visual) - 1)
+    start = sorted(data.draw(st.sets(everyone, max_size=4)))
+    count = data.draw(st.integers(0, len(visual) - len(start)))
+    expected = oracle.farthest(visual.numpy(), start, count)
+    centers = torch.tensor(start, dtype=torch.int64)
+    assert tc.farthest_points(visual, budget=count, start=centers).tolist() == expected
+    assert farthest_dense(snap(visual), centers, count).tolist() == expected
+
+
+@given(token_sets(most=9), st.integers(1, 4))
+def test_the_radius_is_at_most_twice_the_best_possible(visual: Tensor, count: int) -> None:
+    visual = visual[visual.norm(dim=1) > 0]
+    if len(visual) == 0:
+        return
+    unit = torch.nn.functional.normalize(visual.double(), dim=1)
+    table = (unit[:, None] - unit[None]).norm(dim=2)
+    count = min(count, len(visual))
+
+    def radius(centers: list[int]) -> float:
+        return float(table[:, centers].amin(1).amax())
+
+    best = min(radius(list(some)) for some in combinations(range(len(visual)), count))
+    assert radius(tc.farthest_points(visual, budget=count).tolist()) <= 2 * best + 1e-5
+
+
+def test_orders_are_nested() -> None:
+    visual = torch.randn(200, 20, generator=torch.Generator().manual_seed(0))
+    everything = tc.farthest_points(visual, budget=200).tolist()
+    assert sorted(everything) == list(range(200))
+    for count in (1, 7, 50, 199):
+        assert tc.farthest_points(visual, budget=count).tolist() == everything[:count]
+
+
+def test_more_than_there_are_gives_all() -> None:
+    visual = torch.eye(4)
+    assert tc.farthest_points(visual, budget=9, start=torch.tensor([2])).tolist() == [0, 1, 3]
+
+
+def test_repeated_start_indices_count_once() -> None:
+    assert tc.farthest_points(torch.eye(3), budget=3, start=torch.tensor([1, 1])).tolist() == [0, 2]
+
+
+class _Reads(TorchDispatchMode):
+    """Counts operations that make the host wait for a value."""
+
+    seen: list[str]
+    operations: int
+
+    @classmethod
+    def counting(cls) -> _Reads:
+        reads = cls()
+        reads.seen, reads.operations = [], 0
+        return reads
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        self.operations += 1
+        if func.overloadpacket.__name__ in READS_BACK:
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _loop_inputs(device: str) -> tuple[Points, Tensor, Tensor, Tensor]:
+    tokens = torch.randn(3, 50, 8, device=device)
+    points = snap(tokens)
+    valid = torch.ones(3, 50, dtype=torch.bool, device=device)
+    start = torch.zeros(3, 2, dtype=torch.int64, device=device)
+    return points, valid, start, torch.ones(3, 2, dtype=torch.bool, device=device)
+
+
+def test_the_accelerator_loop_reads_nothing_back() -> None:
+    inputs = _loop_inputs("cpu")
+    with _Reads.counting() as reads:
+        farthest_batch(*inputs, 20)
+    assert reads.operations > 100
+    assert reads.seen == []
+
+
+def test_the_accelerator_loop_runs_where_nothing_can_be_read() -> None:
+    order = farthest_batch(*_loop_inputs("meta"), 20)
+    assert order.device.type == "meta"
+    assert order.shape == (3, 20)
+
+
+def test_the_counter_of_reads_can_count() -> None:
+    with _Reads.counting() as reads:
+        torch.ones(3).sum().item()
+    assert len(reads.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "named"),
+    [
+        (torch.tensor([0, 9]), "9"),
+        (torch.tensor([-1]), "-1"),
+        (torch.tensor([0.5]), "float32"),
+        (torch.tensor([[1]]), r"\(1, 1\)"),
+    ],
+)
+def test_a_wrong_start_is_refused(start: Tensor, named: str) -> None:
+    with pytest.raises(tc.InputError, match=named):
+        tc.farthest_points(torch.eye(4), budget=2, start=start)
