@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help env demo test lint format bench clean
+.PHONY: help env demo test lint format bench pebble clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -21,8 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "==> environment ready"
 
-demo: $(STAMP) ## cover a picture, offline, and draw what was kept
-	@$(BIN)/python examples/cover_a_picture.py --out demo
+demo: $(STAMP) ## ask the bundled model about a picture, with and without pruning, offline
+	@echo "==> asking the bundled model, with all 576 visual tokens and with 64"
+	@$(BIN)/tokencover ask --out demo
 
 test: $(STAMP) ## everything that must pass
 	@echo "==> running the tests"
@@ -41,8 +42,12 @@ format: $(STAMP) ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(STAMP) ## how fast the selection is, as ratios within one run
+bench: $(STAMP) ## how fast selection and prefill are, as ratios within one run
 	@$(BIN)/python benchmarks/selection.py
+	@$(BIN)/python benchmarks/prefill.py
+
+pebble: $(STAMP) ## train the bundled model again (about an hour on two cores; can be resumed)
+	@$(BIN)/tokencover pebble train --out pebble-training --resume
 
 clean: ## remove everything that was made
 	rm -rf $(VENV) demo

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tokencover.covering.workspace import Workspace
+
 RESOLUTION = 2.0**24
 """Grid steps per unit length: as fine as float32 tells numbers near one apart."""
 
@@ -34,23 +36,37 @@ class Points:
     grid: Tensor
     square: Tensor
 
+    def __len__(self) -> int:
+        return self.square.shape[-1]
+
     def __getitem__(self, index: slice | Tensor) -> Points:
         """Some rows of an unbatched set of points."""
         return Points(self.grid[index], self.square[index])
 
 
-def snap(tokens: Tensor) -> Points:
+def snap(tokens: Tensor, space: Workspace | None = None) -> Points:
     """Normalise each token to unit length and snap it to the grid.
 
     Parameters
     ----------
     tokens : Tensor
         ``(..., n, d)``, any floating dtype.
+    space : Workspace, optional
+        Where to put the grid (CPU only); it is overwritten by the next call with the same one.
     """
-    grid = tokens.to(torch.float64, copy=True)
+    if space is None:
+        grid = tokens.to(torch.float64, copy=True)
+        return Points(grid, _snap_in_place(grid, torch.empty_like(grid)))
+    shape = tuple(tokens.shape)
+    grid = space.empty("grid", shape, torch.float64).copy_(tokens)
+    return Points(grid, _snap_in_place(grid, space.empty("squares", shape, torch.float64)))
+
+
+def _snap_in_place(grid: Tensor, scratch: Tensor) -> Tensor:
+    """Turn vectors into grid points; returns their squared lengths."""
     norm = torch.linalg.vector_norm(grid, dim=-1, keepdim=True)
     grid.mul_(torch.where(norm > 0, RESOLUTION / norm, 0.0)).round_()
-    return Points(grid, torch.linalg.vecdot(grid, grid))
+    return torch.mul(grid, grid, out=scratch).sum(-1)
 
 
 def cosine(first: Points, second: Points) -> Tensor:

@@ -6,9 +6,8 @@ tokens need never be looked at again (the accelerated greedy of Minoux, 1978). T
 cheap to exact:
 
 1. float32 estimates to the starting centres, once for all tokens, bound every distance;
-2. a token whose bound comes to the top is admitted to the pool: its distance becomes exact;
-3. the top of the pool is renewed against the centres that are newer than its distances, and
-   whatever is then provably the farthest is chosen.
+2. tokens whose bounds come to the top get new bounds from estimates to the newer centres;
+3. the top of those gets exact distances, and whatever is then provably the farthest is chosen.
 
 The result is the same as that of `farthest_dense.py`, index for index.
 """
@@ -24,9 +23,18 @@ from torch import Tensor
 
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import Points, cosine, distance_to_nearest, mean_direction
+from tokencover.covering.workspace import Workspace
 
-_ADMITTED_AT_ONCE = 32
-_RENEWED_AT_ONCE = 16
+_FEWEST, _FEW, _MANY = 64, 160, 1024
+"""How many bounds are renewed at a time: few at first, doubled while that settles nothing."""
+_EXACT = 48
+"""How many of the few become exact; that is enough as a rule."""
+
+_Bound = tuple[float, int]
+"""(-upper bound, token): sorts by falling bound, the lowest index first among equals."""
+_NOTHING: _Bound = (math.inf, -1)
+_PICKED = -1.0
+"""Stands for the distance of a token that is a centre by now; true distances are not negative."""
 
 
 def farthest_lazy(cloud: Cloud, start: Tensor, count: int) -> Tensor:
@@ -56,104 +64,109 @@ def farthest_lazy(cloud: Cloud, start: Tensor, count: int) -> Tensor:
 
 
 class _Pool:
-    """Tokens with exact distances, behind them the sorted bounds of all others."""
+    """Upper bounds on the distance of every token that was not chosen yet."""
 
     def __init__(self, cloud: Cloud, start: Tensor, count: int) -> None:
         self._cloud = cloud
-        self._start = start
         self._count = count
-        self._table = cloud.cosines(cloud.directions(start))
-        bound = 1.0 - self._table.amax(-1) + cloud.error
+        self._start = start
+        self._to_start = cloud.cosines(cloud.directions(start))
+        bound = 1.0 - self._to_start.amax(-1) + cloud.error
         bound[start] = -math.inf
-        ordered, self._waiting = bound.sort(descending=True)
-        self._bounds = ordered.tolist()[: len(bound) - len(start)]
-        self._admitted = 0
+        ordered, tokens = bound.sort(descending=True, stable=True)
+        sorted_bounds = zip((-ordered).tolist(), tokens.tolist(), strict=True)
+        self._untouched: list[_Bound] = list(sorted_bounds)[: len(bound) - len(start)][::-1]
+        self._renewed: list[_Bound] = []
 
-        self._heap: list[tuple[float, int, int]] = []
-        """(-distance, index, how many of the chosen centres the distance accounts for)."""
+        self._top_space, self._center_space = Workspace(), Workspace()
         self._chosen: list[int] = []
-        self._centers = Points(
-            torch.empty(count, cloud.tokens.shape[-1], dtype=torch.float64),
-            torch.empty(count, dtype=torch.float64),
-        )
+        self._directions = torch.empty(count, cloud.tokens.shape[-1])
 
     def choose(self) -> list[int]:
         """All `count` tokens, in order of choice."""
-        size = _RENEWED_AT_ONCE
+        few = min(max(self._count, _FEWEST), _FEW)
+        size, exact = few, _EXACT
         while len(self._chosen) < self._count:
             before = len(self._chosen)
-            self._admit()
-            self._choose_from_top(size)
-            size = _RENEWED_AT_ONCE if len(self._chosen) > before else 2 * size
+            self._round(size, exact)
+            if len(self._chosen) > before:
+                size, exact = few, _EXACT
+            else:  # exactness must spread to all, or the same few would come up for ever
+                size = exact = min(2 * size, _MANY)
         return self._chosen
 
-    def _next_bound(self) -> float:
-        return self._bounds[self._admitted] if self._admitted < len(self._bounds) else -math.inf
+    def _round(self, size: int, exact: int) -> None:
+        """Renew the largest bounds, make the top exact, choose as long as it is certain."""
+        tokens, to_start, to_newer = self._estimates(self._pop(size))
+        nearest = torch.maximum(to_start.amax(-1), to_newer.amax(-1))
+        order = nearest.argsort(stable=True)
+        top, rest = order[:exact], order[exact:]
+        top = top[tokens[top].argsort()]
+        self._push(tokens[rest].tolist(), (1.0 - nearest[rest] + self._cloud.error).tolist())
 
-    def _admit(self) -> None:
-        """Take in tokens until no bound behind the pool exceeds the distance at its top."""
-        size = _ADMITTED_AT_ONCE
-        while self._admitted < len(self._bounds) and (
-            not self._heap or self._next_bound() >= -self._heap[0][0]
-        ):
-            index = self._waiting[self._admitted : min(self._admitted + size, len(self._bounds))]
-            self._admitted += len(index)
-            points = self._cloud.points(index)
-            distance = distance_to_nearest(points, self._start_centers_near(index)).tolist()
-            self._push(index.tolist(), self._renewed(points, distance, since=0))
-            size *= 2
+        points = self._cloud.points(tokens[top], self._top_space)
+        centers = self._centers_near(to_start[top], to_newer[top])
+        distance = distance_to_nearest(points, centers).tolist()
+        self._choose_certain(tokens[top].tolist(), points, distance)
 
-    def _start_centers_near(self, index: Tensor) -> Points:
-        """The starting centres that may be the nearest one of some of these tokens."""
-        estimate = self._table[index]
-        near = estimate >= estimate.amax(-1, keepdim=True) - 2 * self._cloud.error
-        return self._cloud.points(self._start[near.any(0)])
-
-    def _renewed(self, points: Points, distance: list[float], since: int) -> list[float]:
-        """Distances that account for the centres chosen since then, too."""
-        newer = self._centers[since : len(self._chosen)]
-        if len(newer.square) == 0:
-            return distance
-        return list(map(min, distance, distance_to_nearest(points, newer).tolist()))
-
-    def _push(self, tokens: Iterable[int], distance: Iterable[float]) -> None:
-        for token, far in zip(tokens, distance, strict=True):
-            heapq.heappush(self._heap, (-far, token, len(self._chosen)))
-
-    def _choose_from_top(self, size: int) -> None:
-        """Renew the top of the pool, and choose there while no token outside can be farther."""
-        popped = [heapq.heappop(self._heap) for _ in range(min(size, len(self._heap)))]
-        tokens = [token for _, token, _ in popped]
-        points = self._cloud.points(torch.tensor(tokens))
-        since = min(seen for _, _, seen in popped)
-        distance = self._renewed(points, [-value for value, _, _ in popped], since)
+    def _choose_certain(self, tokens: list[int], points: Points, distance: list[float]) -> None:
+        """Choose among tokens with exact distances while none outside can be farther."""
         apart = (1.0 - cosine(points, points)).clamp_(min=0.0).tolist()
-
+        outside = self._largest_bound()
         picked: list[int] = []
-        left = set(range(len(tokens)))
-        while left and len(self._chosen) + len(picked) < self._count:
-            best = min(left, key=lambda place: (-distance[place], tokens[place]))
-            if not self._is_farthest(distance[best], tokens[best]):
+        while len(self._chosen) + len(picked) < self._count:
+            farthest = max(distance)
+            best = distance.index(farthest)  # tokens ascend: the lowest index among equals
+            if farthest == _PICKED or (-farthest, tokens[best]) > outside:
                 break
-            left.remove(best)
-            picked.append(best)
+            picked.append(tokens[best])
             distance = list(map(min, distance, apart[best]))
-        self._add_centers(
-            [tokens[place] for place in picked], points[torch.tensor(picked, dtype=torch.int64)]
+            distance[best] = _PICKED
+        left = [place for place, value in enumerate(distance) if value != _PICKED]
+        self._push([tokens[place] for place in left], [distance[place] for place in left])
+        if picked:
+            where = slice(len(self._chosen), len(self._chosen) + len(picked))
+            self._directions[where] = self._cloud.directions(torch.tensor(picked))
+            self._chosen += picked
+
+    def _largest_bound(self) -> _Bound:
+        fronts = self._renewed[:1] + self._untouched[-1:]
+        return min(fronts, default=_NOTHING)
+
+    def _pop(self, size: int) -> Tensor:
+        """Take out the tokens with the largest bounds."""
+        tokens: list[int] = []
+        while len(tokens) < size and (self._renewed or self._untouched):
+            if self._largest_bound() == (self._renewed or [_NOTHING])[0]:
+                tokens.append(heapq.heappop(self._renewed)[1])
+            else:
+                tokens.append(self._untouched.pop()[1])
+        return torch.tensor(tokens)
+
+    def _push(self, tokens: Iterable[int], bounds: Iterable[float]) -> None:
+        for token, bound in zip(tokens, bounds, strict=True):
+            heapq.heappush(self._renewed, (-bound, token))
+
+    def _estimates(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Estimated cosines of some tokens with the starting centres, and with the newer ones."""
+        newer = self._directions[: len(self._chosen)]
+        if len(newer) == 0:
+            nothing = torch.full((len(tokens), 1), -math.inf)
+            return tokens, self._to_start.index_select(0, tokens), nothing
+        return (
+            tokens,
+            self._to_start.index_select(0, tokens),
+            self._cloud.cosines(newer, tokens, self._top_space),
         )
-        self._push((tokens[place] for place in left), (distance[place] for place in left))
 
-    def _is_farthest(self, distance: float, token: int) -> bool:
-        """Whether no token outside can be farther, or as far with a lower index."""
-        if self._next_bound() >= distance:
-            return False
-        return not self._heap or (-distance, token) < self._heap[0][:2]
-
-    def _add_centers(self, tokens: list[int], points: Points) -> None:
-        places = slice(len(self._chosen), len(self._chosen) + len(tokens))
-        self._centers.grid[places] = points.grid
-        self._centers.square[places] = points.square
-        self._chosen += tokens
+    def _centers_near(self, to_start: Tensor, to_newer: Tensor) -> Points:
+        """The centres that may be nearest to some of these tokens."""
+        nearest = torch.maximum(to_start.amax(-1), to_newer.amax(-1)).unsqueeze(-1)
+        floor = nearest - 2 * self._cloud.error
+        near = [self._start[(to_start >= floor).any(0)]]
+        if self._chosen:
+            near.append(torch.tensor(self._chosen)[(to_newer >= floor).any(0)])
+        return self._cloud.points(torch.cat(near), self._center_space)
 
 
 def _farthest_from_mean(cloud: Cloud) -> int:

@@ -11,6 +11,10 @@ from tokencover.covering.checks import check_count, check_pair
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import cosine
 from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering.workspace import Workspace
+
+_ROWS_AT_ONCE = 64
+"""Tokens made exact at a time: few enough to stay in a processor's cache."""
 
 
 def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) -> Tensor:
@@ -62,7 +66,9 @@ def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tenso
     if budget == 0 or len(prompt.tokens) == 0:
         return torch.empty(0, dtype=torch.int64)
     shortlist = _shortlist(visual, prompt, fold)
-    exact = cosine(prompt.points(), visual.points(shortlist))
+    words, space = prompt.points(), Workspace()
+    blocks = shortlist.split(_ROWS_AT_ONCE)
+    exact = torch.cat([cosine(words, visual.points(block, space)) for block in blocks], dim=-1)
     order, available = best_candidates(exact, torch.tensor(fold), budget)
     return shortlist[order[: int(available)]]
 

@@ -1,0 +1,97 @@
+"""Does the benchmark bite? Accuracy with visual tokens dropped after one block.
+
+Five simple methods, run with plain hooks on the stock forward:
+
+    python benchmarks/pebble_pruning.py --split test --budgets 192 128 64 32
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tokencover.pebble.benchmark import examples
+from tokencover.pebble.loader import load_pebble
+from tokencover.pebble.probing import answers
+from tokencover.pebble.questions import COARSE, FAMILIES, FINE, KINDS
+from tokencover.pebble.selectors import METHODS, make_selector
+from tokencover.pebble.statistics import average, paired_difference, table
+
+
+def main() -> None:
+    """Run every method at every budget, print as it goes, write the cells when asked."""
+    options = _options()
+    torch.set_num_threads(1)
+    model, processor = load_pebble(options.checkpoint)
+    asked = list(examples(options.split, options.scenes))
+    whole = table(answers(model, processor, asked), KINDS)
+    cells = {"unpruned": whole}
+    _print_line("unpruned", whole, whole)
+    for budget in options.budgets:
+        for method in options.methods:
+            start = time.monotonic()
+            shares = options.prompt_shares if method == "mob" else [None]
+            for share in shares:
+                part = None if share is None else round(share * budget)
+                fold = None if part is None else max(1, round(part / 8))
+                selector = make_selector(method, budget, prompt_budget=part, fold=fold)
+                results = answers(model, processor, asked, selector, after=options.after)
+                name = f"{method}-{budget}" + ("" if share is None else f"-{share:g}")
+                cells[name] = table(results, KINDS)
+                _print_line(name, cells[name], whole, time.monotonic() - start)
+                _write(options.json, cells)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--checkpoint", type=Path, help="folder; by default the shipped model")
+    parser.add_argument("--split", default="test", choices=("test", "validation"))
+    parser.add_argument("--scenes", type=int, help="by default the whole split")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[192, 128, 64, 32])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--after", type=int, default=1, help="blocks that run before pruning")
+    parser.add_argument(
+        "--prompt-shares",
+        type=float,
+        nargs="+",
+        default=[None],
+        help="Kp/K of MoB, with k = Kp/8; by default the paper's table",
+    )
+    parser.add_argument("--json", type=Path, help="write right and wrong of every question here")
+    return parser.parse_args()
+
+
+def _print_line(
+    name: str, cells: np.ndarray, whole: np.ndarray, seconds: float | None = None
+) -> None:
+    shares = np.nanmean(cells, axis=0)
+    fine, coarse = (
+        100 * np.mean([shares[i] for i, kind in enumerate(KINDS) if FAMILIES[kind] == family])
+        for family in (FINE, COARSE)
+    )
+    loss = paired_difference(whole, cells)
+    each = " ".join(f"{kind}:{100 * share:.0f}" for kind, share in zip(KINDS, shares, strict=True))
+    print(
+        f"{name:18} {100 * average(cells):5.1f} fine {fine:5.1f} coarse {coarse:5.1f}  "
+        f"loses {100 * loss.mean:.1f} [{100 * loss.low:.1f}, {100 * loss.high:.1f}]  {each}"
+        + (f"  ({seconds:.0f} s)" if seconds is not None else ""),
+        flush=True,
+    )
+
+
+def _write(path: Path | None, cells: dict[str, np.ndarray]) -> None:
+    if path is None:
+        return
+    rows = {
+        name: np.nan_to_num(table, nan=-1).astype(int).tolist() for name, table in cells.items()
+    }
+    path.write_text(json.dumps({"kinds": KINDS, "cells": rows}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What training minimises."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, log_softmax
+
+from tokencover.pebble.batches import IGNORED
+from tokencover.pebble.describing import GROUP_INDEX, GROUPS, NONE
+from tokencover.pebble.packing import Pack
+
+SHARPNESS: Final = 8.0
+THING_WEIGHT: Final = {"color": 3.0, "shape": 6.0, "digit": 5.0, "animal": 5.0}
+PLACE_WEIGHT: Final = {"region": 0.5, "row": 0.5, "column": 0.5, "tint": 0.3, "place": 0.3}
+SUMMARY_WEIGHT: Final = 0.1
+
+
+def description_loss(
+    patches: Tensor, summary: Tensor, words: Tensor, labels: Tensor, weights: Tensor
+) -> tuple[Tensor, dict[str, float]]:
+    """How badly patches tell their words, and the summary token the picture's.
+
+    Parameters
+    ----------
+    patches
+        Visual tokens, shape (pictures, 576, width).
+    summary
+        Shape (pictures, width).
+    words
+        Word vectors, shape (words, width).
+    labels, weights
+        Of a batch.
+
+    Returns
+    -------
+    loss
+        A scalar.
+    accuracy
+        Share of patches with a word of a group that tell the right one, per group.
+    """
+    scale = words.square().sum(1).mean()
+    told = patches @ words.T / scale
+    loss = 0.5 * ((patches - weights @ words).square().sum(2) / scale).mean()
+    accuracy = {}
+    for index, group in enumerate(GROUPS):
+        truth = labels[..., index]
+        own = told[..., group.ids] * (SHARPNESS / group.weight)
+        silent = torch.full_like(own[..., :1], SHARPNESS / 2)
+        logits = torch.cat([silent, own], dim=-1)
+        each = cross_entropy(logits.flatten(0, 1), truth.flatten() + 1, reduction="none")
+        has_one = truth.flatten() != NONE
+        emphasis = torch.where(has_one, THING_WEIGHT.get(group.name, 1.0), 1.0)
+        loss = loss + (each * emphasis).mean() * PLACE_WEIGHT.get(group.name, 1.0)
+        right = logits.flatten(0, 1).argmax(1) == truth.flatten() + 1
+        accuracy[group.name] = float(right[has_one].float().mean())
+    return loss + SUMMARY_WEIGHT * _summary_loss(summary, words / scale, labels), accuracy
+
+
+def _summary_loss(summary: Tensor, words: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy with how often the picture's things have each colour and shape, and its place.
+
+    It is what gives the summary token's attention, which some pruning methods read, a meaning.
+    """
+    total = summary.new_zeros(())
+    is_thing = labels[..., GROUP_INDEX["shape"]] != NONE
+    for name in ("color", "shape", "place"):
+        group = GROUPS[GROUP_INDEX[name]]
+        chosen = labels[..., GROUP_INDEX[name]]
+        counted = chosen != NONE if name == "place" else is_thing
+        onehot = torch.nn.functional.one_hot(chosen.clamp_min(0), len(group.words)).float()
+        target = (onehot * counted[..., None]).sum(1)
+        target = target / target.sum(1, keepdim=True)
+        logits = summary @ words[group.ids].T * SHARPNESS
+        total = total - (target * log_softmax(logits, dim=1)).sum(1).mean()
+    return total
+
+
+def answer_loss(logits: Tensor, pack: Pack) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of answers (and of stopping after them), and which answers are right.
+
+    Returns
+    -------
+    loss
+        A scalar.
+    right
+        Shape (pictures, questions).
+    """
+    each = cross_entropy(
+        logits.flatten(0, 2), pack.targets.flatten(), ignore_index=IGNORED, reduction="none"
+    ).view(pack.targets.shape)
+    asked = pack.targets != IGNORED
+    first = asked & (asked.cumsum(2) == 1)
+    stop = asked & ~first
+    count = first.sum().clamp_min(1)
+    loss = (each * first).sum() / count + 0.1 * (each * stop).sum() / count
+    right = ((logits.argmax(3) == pack.targets) & first).any(2)
+    return loss, right

@@ -1,0 +1,148 @@
+"""Many questions about one picture in one pass, while training.
+
+A picture's 576 tokens cost far more than a question's dozen, so a picture is run once and all
+its questions stand behind it, each blind to the others. Every question gets exactly the states it
+would get alone from the stock forward (a test holds this).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import LlavaForConditionalGeneration
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from tokencover.pebble.model import HEADS, VISION_FEATURE_LAYER, WIDTH
+from tokencover.pebble.starting import EARLY_BLOCKS
+from tokencover.pebble.vocabulary import BEGIN, USER, WORD_IDS
+
+LEAD = (WORD_IDS[BEGIN], WORD_IDS[USER])
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Questions of a batch of pictures.
+
+    Attributes
+    ----------
+    tokens
+        Words of question and answer, shape (pictures, questions, length), padded on the right.
+    targets
+        Word to predict at each place or -100, same shape.
+    positions
+        Places of the visual tokens among the 576, shape (pictures, visual).
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    positions: Tensor
+
+
+def visual_features(model: LlavaForConditionalGeneration, pixels: Tensor) -> tuple[Tensor, Tensor]:
+    """Visual tokens and the summary token's features, without the layers nobody reads.
+
+    Parameters
+    ----------
+    model
+        Pebble.
+    pixels
+        Normalised pictures, shape (pictures, 3, 192, 192).
+
+    Returns
+    -------
+    patches
+        Shape (pictures, 576, width), what the stock model feeds its decoder.
+    summary
+        Shape (pictures, width).
+    """
+    tower: Any = model.model.vision_tower
+    states = tower.pre_layrnorm(tower.embeddings(pixels))
+    for layer in tower.encoder.layers[: VISION_FEATURE_LAYER + 1]:
+        states = layer(states, None)
+    projected = model.model.multi_modal_projector(states)
+    return projected[:, 1:], projected[:, 0]
+
+
+def answer_logits(
+    model: LlavaForConditionalGeneration, visual: Tensor, pack: Pack, early_sight: bool
+) -> Tensor:
+    """Run the decoder over pictures with all their questions.
+
+    Parameters
+    ----------
+    model
+        Pebble.
+    visual
+        Visual tokens, shape (pictures, visual, width).
+    pack
+        The questions.
+    early_sight
+        Whether text may attend to the picture in the first two blocks.
+
+    Returns
+    -------
+    Tensor
+        Logits at every place of every question, shape (pictures, questions, length, words).
+    """
+    decoder: Any = model.model.language_model
+    pictures, questions, length = pack.tokens.shape
+    lead = decoder.embed_tokens(torch.tensor(LEAD)).expand(pictures, -1, -1)
+    text = decoder.embed_tokens(pack.tokens.flatten(1))
+    states = torch.cat([lead, visual, text], dim=1)
+    shared = lead.shape[1] + visual.shape[1]
+    angles = decoder.rotary_emb(states, position_ids=_position_ids(pack))
+    blind, seeing = _masks(questions, length, shared)
+    last = len(decoder.layers) - 1
+    for index, block in enumerate(decoder.layers):
+        mask = seeing if early_sight or index >= EARLY_BLOCKS else blind
+        states = _run_block(block, states, angles, mask, only_text=index == last)
+    logits: Tensor = model.lm_head(decoder.norm(states))
+    return logits.view(pictures, questions, length, -1)
+
+
+def _position_ids(pack: Pack) -> Tensor:
+    pictures, questions, length = pack.tokens.shape
+    lead = torch.arange(len(LEAD)).expand(pictures, -1)
+    after = len(LEAD) + 576 + torch.arange(length).repeat(questions).expand(pictures, -1)
+    return torch.cat([lead, len(LEAD) + pack.positions, after], dim=1)
+
+
+def _masks(questions: int, length: int, shared: int) -> tuple[Tensor, Tensor]:
+    """Rows of text over all columns: without and with sight of the picture."""
+    own = torch.block_diag(*[torch.ones(length, length).tril()] * questions).bool()
+    rows = questions * length
+    sight = torch.ones(rows, shared, dtype=torch.bool)
+    lead_only = sight.clone()
+    lead_only[:, len(LEAD) :] = False
+    return torch.cat([lead_only, own], dim=1), torch.cat([sight, own], dim=1)
+
+
+def _run_block(
+    block: Any, states: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor, *, only_text: bool
+) -> Tensor:
+    """One decoder block; the picture is causal by itself, the mask is for the rows of text."""
+    attention = block.self_attn
+    normed: Tensor = block.input_layernorm(states)
+    batch, length, _ = normed.shape
+    shared = length - mask.shape[0]
+
+    def heads(projection: nn.Module) -> Tensor:
+        projected: Tensor = projection(normed)
+        return projected.view(batch, length, HEADS, -1).transpose(1, 2)
+
+    query, key = apply_rotary_pos_emb(heads(attention.q_proj), heads(attention.k_proj), *angles)
+    value = heads(attention.v_proj)
+    parts = [scaled_dot_product_attention(query[:, :, shared:], key, value, attn_mask=mask)]
+    if only_text:
+        states = states[:, shared:]
+    else:
+        query, key, value = (tensor[:, :, :shared] for tensor in (query, key, value))
+        parts.insert(0, scaled_dot_product_attention(query, key, value, is_causal=True))
+    mixed = torch.cat(parts, dim=2).transpose(1, 2).reshape(batch, -1, WIDTH)
+    states = states + attention.o_proj(mixed)
+    inner: Tensor = block.mlp(block.post_attention_layernorm(states))
+    return states + inner

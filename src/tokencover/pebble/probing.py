@@ -1,0 +1,170 @@
+"""A plain way to drop visual tokens after a block, to see whether the benchmark bites.
+
+Forward hooks on the stock model, for pictures of one size and prompts of one length; the library's
+runtime does this properly for any input. Keeping it apart lets the benchmark be checked without
+trusting the runtime, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlavaForConditionalGeneration, LlavaProcessor
+
+from tokencover.errors import InputError
+from tokencover.pebble.benchmark import Example
+from tokencover.pebble.model import VISUAL_TOKENS
+from tokencover.pebble.tokenizer import prompt
+from tokencover.pebble.vocabulary import IMAGE, WORD_IDS, WORDS
+
+Selector = Callable[[Tensor, Tensor], Tensor]
+"""Visual states (n, d) and the states of the question's words (l, d) to indices to keep."""
+
+LEAD = 2
+
+
+def answers(
+    model: LlavaForConditionalGeneration,
+    processor: LlavaProcessor,
+    examples: Iterable[Example],
+    selector: Selector | None = None,
+    *,
+    after: int = 1,
+    batch_size: int = 16,
+) -> list[tuple[Example, str]]:
+    """Answer examples with one word each, greedily.
+
+    Parameters
+    ----------
+    model, processor
+        Pebble.
+    examples
+        What to answer.
+    selector
+        Chooses the visual tokens to keep; None keeps all.
+    after
+        How many blocks run before tokens are dropped.
+    batch_size
+        Questions at a time.
+
+    Returns
+    -------
+    list of (Example, str)
+        In the order of the examples.
+    """
+    asked = list(examples)
+    replies: list[str] = [""] * len(asked)
+    pictures = _Pictures(model, processor)
+    for group in _same_length(asked, batch_size):
+        embeds = pictures.embed([asked[index] for index in group])
+        with torch.inference_mode(), dropping(model, selector, after):
+            logits = model(inputs_embeds=embeds, use_cache=False, logits_to_keep=1).logits
+        for index, word in zip(group, logits[:, -1].argmax(1).tolist(), strict=True):
+            replies[index] = WORDS[word]
+    return list(zip(asked, replies, strict=True))
+
+
+def accuracy(results: Sequence[tuple[Example, str]]) -> dict[str, float]:
+    """Share of right answers of each kind."""
+    hits: dict[str, list[bool]] = defaultdict(list)
+    for example, reply in results:
+        hits[example.kind].append(reply == example.answer)
+    return {kind: sum(right) / len(right) for kind, right in hits.items()}
+
+
+def _same_length(asked: Sequence[Example], batch_size: int) -> Iterator[list[int]]:
+    """Batches of questions with equally many words, so that nothing needs padding."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index, example in enumerate(asked):
+        groups[len(example.question.split())].append(index)
+    for members in groups.values():
+        for start in range(0, len(members), batch_size):
+            yield members[start : start + batch_size]
+
+
+class _Pictures:
+    """Runs the vision tower once a scene and remembers what it saw."""
+
+    def __init__(self, model: LlavaForConditionalGeneration, processor: LlavaProcessor) -> None:
+        self.model = model
+        self.processor = processor
+        self.known: dict[int, Tensor] = {}
+
+    def embed(self, batch: Sequence[Example]) -> Tensor:
+        texts = [prompt(example.question) for example in batch]
+        tokens = self.processor.tokenizer(texts, return_tensors="pt").input_ids
+        with torch.inference_mode():
+            words = self.model.get_input_embeddings()(tokens)
+            seen = torch.stack([self._features(example) for example in batch])
+        at = int((tokens[0] == WORD_IDS[IMAGE]).nonzero()[0, 0])
+        return torch.cat([words[:, :at], seen, words[:, at + 1 :]], dim=1)
+
+    def _features(self, example: Example) -> Tensor:
+        if id(example.picture) not in self.known:
+            pixels = self.processor.image_processor(example.picture, return_tensors="pt")
+            features = self.model.get_image_features(**pixels).pooler_output[0]
+            self.known[id(example.picture)] = features
+        return self.known[id(example.picture)]
+
+
+@contextmanager
+def dropping(
+    model: LlavaForConditionalGeneration, selector: Selector | None, after: int
+) -> Iterator[None]:
+    """Drop the visual tokens a selector does not choose, once `after` blocks have run."""
+    layers = model.model.language_model.layers
+    if not 0 < after < len(layers):
+        raise InputError(f"after must be from 1 to {len(layers) - 1} blocks, got {after}")
+    if selector is None:
+        yield
+        return
+    kept: dict[str, Tensor] = {}
+
+    def choose(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        states: Tensor = args[0]
+        kept["rows"] = _rows_to_keep(states, selector)
+        rows = kept["rows"][..., None].expand(-1, -1, states.shape[2])
+        return (states.gather(1, rows), *args[1:]), _shorten(kwargs, kept["rows"])
+
+    def follow(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args, _shorten(kwargs, kept["rows"])
+
+    handles = [
+        layer.register_forward_pre_hook(choose if index == 0 else follow, with_kwargs=True)
+        for index, layer in enumerate(layers[after:])
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _rows_to_keep(states: Tensor, selector: Selector) -> Tensor:
+    """Kept rows of every sequence, in their old order, shape (batch, kept)."""
+    end = LEAD + VISUAL_TOKENS
+    after_picture = torch.arange(end, states.shape[1])
+    rows = []
+    for sequence in states:
+        # The last token opens the answer; it is not one of the user's words.
+        chosen = selector(sequence[LEAD:end], sequence[end:-1])
+        rows.append(torch.cat([torch.arange(LEAD), LEAD + chosen.sort().values, after_picture]))
+    return torch.stack(rows)
+
+
+def _shorten(kwargs: dict[str, Any], rows: Tensor) -> dict[str, Any]:
+    """Take the kept rows of what the blocks are told about positions.
+
+    There is no padding and order is kept, so the causal mask needs no rows of its own.
+    """
+    if kwargs.get("attention_mask") is not None:
+        raise InputError("prompts must have one length, so that no attention mask is needed")
+    cosine, sine = kwargs["position_embeddings"]
+    index = rows[..., None].expand(-1, -1, cosine.shape[2])
+    turned = tuple(table.expand(rows.shape[0], -1, -1).gather(1, index) for table in (cosine, sine))
+    return {**kwargs, "position_embeddings": turned, "position_ids": None}

@@ -1,0 +1,253 @@
+"""How a chat template surrounds the user's text, learned by rendering conversations with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from tokencover.runtime.lines import CONTROL, FIRST_CONTROL, VISUAL, Line, Reader
+
+
+def _before_pictures(label: str) -> str:
+    return f"(?:{label})(?={CONTROL}*{VISUAL})"
+
+
+# What processors of transformers write before the frames of a video, without its whitespace:
+# Qwen3-VL "<0.5 seconds>", InternVL "Frame1: ", SmolVLM an introduction and "Frame from 00:01:".
+_FRAME_LABEL = _before_pictures(
+    r"<\d+(?:\.\d+)?seconds>"
+    r"|Frame\d+:"
+    r"|(?:Youareprovidedthefollowingseriesof[\w-]+framesfroma[\d:]+\[H:MM:SS\]video\.)?"
+    r"Framefrom[\d:]+:"
+)
+
+# Opening and closing marks of prompts written by hand, tried when the template's are not there.
+_HANDWRITTEN = (
+    ("USER:", "ASSISTANT:"),
+    ("[INST]", "[/INST]"),
+    ("<|im_start|>user", "<|im_end|>"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a chat template surrounds the user's text; all marks are condensed.
+
+    Attributes
+    ----------
+    opening, closing : str
+        What stands before and after the text of every user turn.
+    ending : str
+        What follows the last turn up to the end of a prompt that waits for an answer.
+    anchored : bool
+        Whether `opening` is ordinary text that always follows a special token.
+    system : tuple of str
+        What stands before and after a system prompt inside the user's turn (Llama 2), if it does.
+    written : str
+        A pattern of the template's and the processor's own words beside pictures.
+    strict : bool
+        Whether a row must hold `closing` too for `opening` to be believed.
+    """
+
+    opening: str
+    closing: str
+    ending: str
+    anchored: bool = False
+    system: tuple[str, str] | None = None
+    written: str = _FRAME_LABEL
+    strict: bool = False
+
+    def turns(self, line: Line) -> list[list[int]]:
+        """The characters of every user turn, without marks and labels; none if none is found."""
+        if self.strict and self.closing not in line.text:
+            return []
+        return [self._inside(line.text, start, stop) for start, stop in self._spans(line)]
+
+    def _spans(self, line: Line) -> list[tuple[int, int]]:
+        spans: list[tuple[int, int]] = []
+        start = self._open(line, 0)
+        while start is not None:
+            stop = next(line.find(self.closing, start), -1) if self.closing else -1
+            spans.append((start, stop if stop >= 0 else len(line.text)))
+            start = self._open(line, stop + len(self.closing)) if stop >= 0 else None
+        if spans and not re.search(CONTROL, self.closing):
+            spans[-1] = self._lengthen(line.text, *spans[-1])
+        return spans
+
+    def _open(self, line: Line, start: int) -> int | None:
+        for at in line.find(self.opening, start):
+            if not self.anchored or at == 0 or line.text[at - 1] >= FIRST_CONTROL:
+                return at + len(self.opening)
+        return None
+
+    def _lengthen(self, text: str, start: int, stop: int) -> tuple[int, int]:
+        """Let the last turn end where the prompt does: its words may contain the closing mark."""
+        body = _without_last_controls(text)
+        if self.ending and body.endswith(self.ending):
+            stop = max(stop, len(body) - len(self.ending))
+        return start, stop
+
+    def _inside(self, text: str, start: int, stop: int) -> list[int]:
+        if self.system is not None and text.startswith(self.system[0], start, stop):
+            resume = text.find(self.system[1], start, stop)
+            start = start if resume < 0 else resume + len(self.system[1])
+        taken: set[int] = set()
+        for match in re.finditer(self.written, text[start:stop]):
+            taken.update(range(start + match.start(), start + match.end()))
+        return [at for at in range(start, stop) if at not in taken]
+
+
+def taught_shape(template: Any, tokenizer: Any, reader: Reader) -> Shape | None:
+    """The shape of a chat template, or None if it does not show the user's text.
+
+    Parameters
+    ----------
+    template
+        The source of the template, or several by name, as tokenizers and processors hold it.
+    tokenizer
+        What renders the template.
+    reader
+        Reads the tokens of `tokenizer`.
+    """
+    source = template.get("default") if isinstance(template, dict) else template
+    if not source:
+        return None
+    views = (_Template(tokenizer, source, reader, plain) for plain in (False, True))
+    return next((shape for view in views if (shape := _learn(view))), None)
+
+
+def handwritten_shapes(reader: Reader) -> list[Shape]:
+    """The shapes of prompts written by hand that the reader's tokenizer can spell."""
+    shapes: list[Shape] = []
+    for marks in _HANDWRITTEN:
+        if all(reader.spells(mark) for mark in marks):
+            opening, closing = (reader.condense(mark) for mark in marks)
+            shapes.append(Shape(opening, closing, ending=closing, strict=True))
+    return shapes
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A chat template, shown what it does by conversations of words that nobody writes."""
+
+    tokenizer: Any
+    source: str
+    reader: Reader
+    plain: bool
+
+    def around(self, *roles: str, waits: bool = True, media: str | None = None) -> list[str] | None:
+        """What stands before, between and after the messages, condensed; None if refused.
+
+        Parameters
+        ----------
+        roles
+            Who speaks, in order.
+        waits
+            Whether the prompt waits for an answer.
+        media
+            "image" or "video" to begin the first message with one, numbered if the template can.
+        """
+        words = [f"Zq{letter}qz" for letter in "abc"[: len(roles)]]
+        messages = [
+            {"role": role, "content": self._content(word, media if word == words[0] else None)}
+            for role, word in zip(roles, words, strict=True)
+        ]
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages,
+                chat_template=self.source,
+                tokenize=False,
+                add_generation_prompt=waits,
+                add_vision_id=media is not None,
+            )
+        except Exception:  # a template may refuse a conversation with any error
+            return None
+        # A template that expects plain text prints the list of parts itself.
+        if re.findall("|".join(words), text) != words or re.search(r"['\"]type['\"]", text):
+            return None
+        return [self.reader.condense(part) for part in re.split("|".join(words), text)]
+
+    def _content(self, word: str, media: str | None) -> str | list[dict[str, str]]:
+        if self.plain:
+            return word
+        parts = [{"type": "text", "text": word}]
+        return parts if media is None else [{"type": media}, *parts]
+
+
+def _learn(template: _Template) -> Shape | None:
+    single = template.around("user")
+    if single is None:
+        return None
+    answered = template.around("user", "assistant", waits=False)
+    double = template.around("user", "assistant", "user")
+    system = template.around("system", "user")
+    heads = [single[0]]
+    if answered and double:
+        heads.append(double[2].removeprefix(answered[2]))
+    opening = _common_end([head for head in heads if head])
+    opening = opening.lstrip(template.reader.ends) or opening
+    if not opening:
+        return None
+    later = [parts[-2] for parts in (double, system) if parts and parts[-2].endswith(opening)]
+    return Shape(
+        opening=opening,
+        closing=_learn_closing(single, answered, template.around("user", waits=False)),
+        ending=_without_last_controls(single[-1]),
+        # The start of a row is as good as a special token.
+        anchored=_anchored(opening, [FIRST_CONTROL + single[0], *later]),
+        system=_learn_system(system, opening),
+        written=_learn_written(template, opening),
+    )
+
+
+def _learn_closing(single: list[str], answered: list[str] | None, resting: list[str] | None) -> str:
+    """What follows the user's text always, or else at least when an answer does."""
+    before_answer = [parts[1] for parts in (single, answered) if parts]
+    always = _common_start([*before_answer, *(resting or [])[1:]])
+    return always or _common_start(before_answer)
+
+
+def _anchored(opening: str, texts: list[str]) -> bool:
+    """Whether `opening`, the end of all texts, is ordinary and always follows a special token."""
+    before = [text.removesuffix(opening)[-1:] for text in texts]
+    return opening[0] < FIRST_CONTROL and all(mark >= FIRST_CONTROL for mark in before)
+
+
+def _learn_system(system: list[str] | None, opening: str) -> tuple[str, str] | None:
+    if system is None or not system[1] or system[1].endswith(opening):
+        return None
+    _, found, lead = system[0].rpartition(opening)
+    return (lead, system[1]) if found else None
+
+
+def _learn_written(template: _Template, opening: str) -> str:
+    """A pattern of the ordinary text that stands before and after pictures."""
+    patterns = [_FRAME_LABEL]
+    for media in ("image", "video"):
+        shown = None if template.plain else template.around("user", media=media)
+        rest = shown[0].rpartition(opening)[2] if shown else ""
+        *labels, caption = (_numbered(text) for text in re.split(f"{CONTROL}+", rest))
+        patterns += [_before_pictures(label) for label in labels if label]
+        if labels and caption:
+            patterns.append(f"(?<={CONTROL}){caption}")
+    return "|".join(patterns)
+
+
+def _numbered(text: str) -> str:
+    """A pattern of `text` that lets every number vary."""
+    return re.sub(r"\d+", r"\\d+", re.escape(text))
+
+
+def _without_last_controls(text: str) -> str:
+    return re.sub(f"{CONTROL}+$", "", text)
+
+
+def _common_start(texts: list[str]) -> str:
+    columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
+    return "".join(column[0] for column in columns)
+
+
+def _common_end(texts: list[str]) -> str:
+    return _common_start([text[::-1] for text in texts])[::-1]

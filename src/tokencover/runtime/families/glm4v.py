@@ -1,0 +1,26 @@
+"""GLM-4V and its kin: any resolution, images or video."""
+
+from __future__ import annotations
+
+from tokencover.runtime.families import patch_grids
+from tokencover.runtime.family import Family, Media
+from tokencover.runtime.layout import Layout
+
+
+def layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
+    """One grid for each image or video.
+
+    A prompt writes the frames of a video with image tokens, so videos are listed as images. The
+    models themselves take images or videos, never both at once.
+    """
+    images, videos = patch_grids.layouts(media)
+    return images + videos, []
+
+
+FAMILY = Family(
+    name="GLM-4V",
+    model_types=("glm4v", "glm4v_moe", "glm46v", "glm_ocr"),
+    layouts=layouts,
+    towers=("model.visual",),
+    projector="model.visual.merger",
+)

@@ -1,0 +1,88 @@
+"""LLaVA-OneVision: tiles for an image that is alone, a base view for others, pooled video."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, sqrt
+from typing import Any
+
+from tokencover.errors import InputError
+from tokencover.runtime.families.anyres import base_side, tiled_shape
+from tokencover.runtime.families.arguments import pixels, required, rows_of_integers, setting
+from tokencover.runtime.family import Family, Media
+from tokencover.runtime.layout import Layout, closed, grid, grid_with_newlines, views
+
+ASPECT_RATIO = "anyres_max_"
+SLACK = 1.1
+"""The tiled view is scaled down once its side exceeds the largest one by this factor."""
+
+
+def layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
+    """Give each image that is alone in its prompt two views, others the base view and a newline.
+
+    Frame 0 is the base view, frame 1 all tiles as one picture. That picture may have been scaled
+    down, so its rows and columns are those of the tokens, not of patches. A video is its pooled
+    frames and one newline.
+    """
+    return _images(media), _videos(media)
+
+
+def _images(media: Media) -> list[Layout]:
+    if media.images is None:
+        return []
+    sizes = rows_of_integers(required(media.images, "image_sizes"))
+    alone = _alone(media.images, len(sizes))
+    return [
+        _tiled(media, size) if only else closed(_base(media))
+        for size, only in zip(sizes, alone, strict=True)
+    ]
+
+
+def _alone(arguments: Mapping[str, Any], images: int) -> list[bool]:
+    """Whether each image is the only one of its prompt; the model takes it so if nobody says."""
+    counts = arguments.get("batch_num_images")
+    if counts is None:
+        return [True] * images
+    counts = [int(count) for count in counts]
+    if sum(counts) != images:
+        raise InputError(
+            f"batch_num_images {counts} counts {sum(counts)} images, but image_sizes has {images}; "
+            f"pass both as the processor returns them"
+        )
+    return [count == 1 for count in counts for _ in range(count)]
+
+
+def _base(media: Media) -> Layout:
+    side = base_side(media)
+    return grid(1, side, side)
+
+
+def _tiled(media: Media, size: Sequence[int]) -> Layout:
+    rows, columns = tiled_shape(media, size)
+    ratio = sqrt(rows * columns / (_most_tiles(media) * base_side(media) ** 2))
+    if ratio > SLACK:
+        rows, columns = int(rows // ratio), int(columns // ratio)
+    return views(_base(media), grid_with_newlines(rows, columns))
+
+
+def _most_tiles(media: Media) -> int:
+    value = str(setting(media, media.images or {}, "vision_aspect_ratio"))
+    number = value.removeprefix(ASPECT_RATIO)
+    if not number.isdecimal():
+        raise InputError(
+            f"vision_aspect_ratio is {value!r}, but must be {ASPECT_RATIO!r} and a number of tiles,"
+            f" such as 'anyres_max_9'; leave it to the model's configuration"
+        )
+    return int(number)
+
+
+def _videos(media: Media) -> list[Layout]:
+    if media.videos is None:
+        return []
+    axes = "videos frames channels height width"
+    values = pixels(media.videos, axes, "pixel_values_videos")
+    side = ceil(base_side(media) / 2)
+    return [closed(grid(values.shape[1], side, side))] * len(values)
+
+
+FAMILY = Family(name="LLaVA-OneVision", model_types=("llava_onevision",), layouts=layouts)

@@ -1,0 +1,15 @@
+"""Qwen3-VL: Qwen2-VL with DeepStack; a video has a timestamp before each frame."""
+
+from __future__ import annotations
+
+from tokencover.runtime.families.patch_grids import layouts
+from tokencover.runtime.family import Family
+
+FAMILY = Family(
+    name="Qwen3-VL",
+    model_types=("qwen3_vl", "qwen3_vl_moe"),
+    layouts=layouts,
+    towers=("model.visual",),
+    projector="model.visual.merger",
+    deepstack=True,
+)

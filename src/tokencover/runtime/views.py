@@ -1,0 +1,208 @@
+"""Between sequences and methods: gather what a method sees, apply what it chose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tokencover.errors import InputError
+from tokencover.methods.base import Choice, View
+from tokencover.runtime.forward_pass import ForwardPass, Places
+from tokencover.runtime.sequence import Kept, packed_left
+from tokencover.runtime.trace import Trace
+
+if TYPE_CHECKING:
+    from tokencover.runtime.probe import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class VisualTokens:
+    """The visual tokens that may be dropped now, of the samples that have any.
+
+    Attributes
+    ----------
+    samples : Tensor
+        ``(b',)`` int64, rows of the batch.
+    index : Tensor
+        ``(b', n)`` int64, places in the original sequence, filled up from the left.
+    mask : Tensor
+        ``(b', n)`` bool, which of them exist.
+    """
+
+    samples: Tensor
+    index: Tensor
+    mask: Tensor
+
+    @classmethod
+    def at(cls, current: ForwardPass, earlier: Kept | None, newlines: bool) -> VisualTokens:
+        """Those that are still there."""
+        assert current.visual is not None
+        assert current.places is not None
+        visual = current.visual if newlines else current.visual & ~current.places.newline
+        if earlier is not None:
+            visual = visual & earlier.mask(current.length)
+        samples = visual.any(-1).nonzero().squeeze(-1)
+        return cls(samples, *packed_left(visual[samples]))
+
+    def apply(
+        self, choice: Choice, current: ForwardPass, states: Tensor, earlier: Kept | None
+    ) -> tuple[Tensor, Tensor]:
+        """The positions that stay ``(b, s)``, and the states with merged features written in."""
+        kept = self._checked(choice)
+        keep = current.real.clone() if earlier is None else earlier.mask(current.length)
+        dropped = (self.mask & ~kept).nonzero()
+        keep[self.samples[dropped[:, 0]], self.index[dropped[:, 0], dropped[:, 1]]] = False
+        if choice.states is not None:
+            slots = slots_of(self.index, self.mask, self.samples, current, earlier)
+            here = kept.nonzero()
+            rows, places = self.samples[here[:, 0]], slots[here[:, 0], here[:, 1]]
+            new = choice.states[here[:, 0], here[:, 1]].to(states)
+            states = states.index_put((rows.to(states.device), places.to(states.device)), new)
+        return keep, states
+
+    def _checked(self, choice: Choice) -> Tensor:
+        if len(choice.kept) != len(self.samples):
+            raise InputError(
+                f"the method chose for {len(choice.kept)} samples, {len(self.samples)} were shown."
+            )
+        sizes = self.mask.sum(-1).tolist()
+        for sample, (index, size) in enumerate(zip(choice.kept, sizes, strict=True)):
+            if len(index) and not 0 <= int(index.min()) <= int(index.max()) < size:
+                raise InputError(
+                    f"the method kept tokens {int(index.min())} to {int(index.max())} of sample "
+                    f"{sample}, which has {size}."
+                )
+        return choice.mask_like(self.mask)
+
+
+def view_of(
+    current: ForwardPass,
+    tokens: VisualTokens,
+    states: Tensor,
+    earlier: Kept | None,
+    block: int,
+    depth: int,
+    probe: Probe,
+) -> View:
+    """Everything a method may see before a block."""
+    assert current.visual is not None
+    assert current.prompt is not None
+    assert current.places is not None
+    samples = tokens.samples
+    prompt_index, prompt_mask = packed_left(current.prompt[samples])
+
+    def gathered(index: Tensor, mask: Tensor) -> Tensor:
+        slots = slots_of(index, mask, samples, current, earlier).to(states.device)
+        return states[samples.to(states.device).unsqueeze(-1), slots]
+
+    def placed(plane: Tensor) -> Tensor:
+        return plane[samples].gather(1, tokens.index)
+
+    places = current.places
+    return View(
+        block=block,
+        depth=depth,
+        states=gathered(tokens.index, tokens.mask),
+        mask=tokens.mask,
+        prompt=gathered(prompt_index, prompt_mask),
+        prompt_mask=prompt_mask,
+        prompt_positions=prompt_index.masked_fill(~prompt_mask, -1),
+        last=(
+            current.real[samples] * torch.arange(1, current.length + 1, device=samples.device)
+        ).argmax(-1),
+        positions=tokens.index,
+        total=current.visual[samples].sum(-1),
+        medium=placed(places.medium),
+        frame=placed(places.frame),
+        row=placed(places.row),
+        column=placed(places.column),
+        kind=placed(places.kind),
+        video=placed(places.video),
+        keys=probe.keys,
+        attention=probe.attention,
+    )
+
+
+def slots_of(
+    index: Tensor, mask: Tensor, samples: Tensor, current: ForwardPass, earlier: Kept | None
+) -> Tensor:
+    """Places in the sequence as it is now, for places in the original one."""
+    if earlier is None:
+        return index
+    mine = Kept(earlier.index[samples], earlier.valid[samples])
+    return Kept(index, mask).within(mine, current.length).index
+
+
+def traces_of(
+    current: ForwardPass,
+    tokens: VisualTokens,
+    choice: Choice,
+    keep: Tensor,
+    stages: tuple[int, ...],
+    depth: int,
+) -> list[Trace]:
+    """One trace for each sample that was shown."""
+    assert current.visual is not None
+    assert current.places is not None
+    traces = []
+    for shown, sample in enumerate(tokens.samples.tolist()):
+        visual = current.visual[sample].nonzero().squeeze(-1)
+        left = keep[sample, visual].nonzero().squeeze(-1)
+        places = visual[left]
+        details = dict(choice.details[shown]) if choice.details else {}
+        for name in ("prompt_centers", "visual_centers"):
+            if name in details:  # from the method's numbering to that of all visual tokens
+                positions = tokens.index[shown][details[name].to(tokens.index.device)]
+                details[name] = torch.searchsorted(visual, positions)
+        planes = current.places
+        traces.append(
+            Trace(
+                sample=sample,
+                visual_tokens=len(visual),
+                kept=left,
+                medium=planes.medium[sample, places],
+                frame=planes.frame[sample, places],
+                row=planes.row[sample, places],
+                column=planes.column[sample, places],
+                grids=_grids(planes, sample, visual),
+                tokens_per_layer=_tokens_per_layer(current, keep, sample, stages, depth),
+                seconds=0.0,
+                details=details,
+            )
+        )
+    return traces
+
+
+def _grids(places: Places, sample: int, visual: Tensor) -> dict[tuple[int, int], tuple[int, int]]:
+    """(rows, columns) of every view or frame of a sample's pictures, by (medium, frame)."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    planes = [
+        plane[sample, visual].tolist()
+        for plane in (places.medium, places.frame, places.row, places.column)
+    ]
+    for medium, frame, row, column in zip(*planes, strict=True):
+        if row >= 0:
+            rows, columns = found.get((medium, frame), (0, 0))
+            found[medium, frame] = max(rows, row + 1), max(columns, column + 1)
+    return found
+
+
+def _tokens_per_layer(
+    current: ForwardPass, keep: Tensor, sample: int, stages: tuple[int, ...], depth: int
+) -> list[int]:
+    assert current.visual is not None
+    visual = current.visual[sample]
+    reached = len(current.kept)
+    counts = []
+    for block in range(depth):
+        stage = sum(each <= block for each in stages)
+        if stage > reached - 1:
+            counts.append(int((visual & keep[sample]).sum()))
+        else:
+            left = current.left_at(block)
+            here = visual if left is None else visual & left.mask(current.length)[sample]
+            counts.append(int(here.sum()))
+    return counts

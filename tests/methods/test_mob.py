@@ -1,0 +1,192 @@
+"""MoB on models: it chooses what Algorithm 1 chooses on the states at its place."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tokencover as tc
+from tests.runtime.test_matrix import ALL, built, with_media
+from tests.zoo import ZOO
+from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
+from tests.zoo.oracle import decoder_blocks
+from tokencover.covering import mob_batch
+from tokencover.methods import Choice, View
+
+
+def states_before(entry: ZooEntry, inputs: Inputs, block: int) -> Tensor:
+    """What an unpruned model hands to a block."""
+    model = built(entry.name)
+    seen: list[Tensor] = []
+
+    def look(_: nn.Module, args: Any) -> None:
+        seen.append(args[0])
+
+    handle = decoder_blocks(model)[block].register_forward_pre_hook(look)
+    with torch.no_grad():
+        model(**inputs)
+    handle.remove()
+    return seen[0]
+
+
+def choosable(entry: ZooEntry, inputs: Inputs) -> Tensor:
+    newline = entry.newline(inputs)
+    visual = entry.visual(inputs)
+    return visual if newline is None else visual & ~newline
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("entry", ALL)
+def test_it_keeps_what_algorithm_1_chooses(entry: ZooEntry, after: int) -> None:
+    model = built(entry.name)
+    for kind in with_media(entry):
+        inputs = entry.inputs(kind)
+        words = entry.user_words(inputs)
+        states = states_before(entry, inputs, after)
+        with torch.no_grad(), tc.prune(model, tc.MoB(budget=6, after=after), prompt=words) as run:
+            model(**inputs)
+        for trace in run.trace:
+            row = trace.sample
+            patches = choosable(entry, inputs)[row].nonzero().squeeze(-1)
+            visual = entry.visual(inputs)[row].nonzero().squeeze(-1)
+            is_video = kind == "video" or (kind == "image_and_video" and row == 1)
+            split = tc.paper_split(6, len(patches), modality="video" if is_video else "image")
+            if isinstance(trace.split, list) and kind == "image_and_video" and row == 1:
+                split = trace.split[0]  # a mixed prompt uses the table for images
+            expected = mob_batch(
+                states[row, patches][None],
+                states[row, words[row]][None],
+                budget=split.budget,
+                prompt_budget=split.prompt_budget,
+                fold=split.fold,
+            )[0]
+            assert (
+                visual[trace.prompt_centers].tolist() == patches[expected.prompt_centers].tolist()
+            )
+            assert (
+                visual[trace.visual_centers].tolist() == patches[expected.visual_centers].tolist()
+            )
+            eta = tc.coupling(states[row, patches], states[row, words[row]])
+            assert trace.coupling == pytest.approx(float(eta), abs=1e-4)
+            assert trace.split == [split]
+            assert trace.seconds > 0
+
+
+@pytest.mark.parametrize("name", ["llava_next", "llava_onevision"])
+def test_newline_tokens_stay(name: str) -> None:
+    entry, model = ZOO[name], built(name)
+    inputs = entry.inputs("ragged")
+    newline = entry.newline(inputs)
+    assert newline is not None
+    with torch.no_grad(), tc.prune(model, tc.MoB(budget=3), prompt=entry.user_words(inputs)) as run:
+        model(**inputs)
+    for trace in run.trace:
+        visual = entry.visual(inputs)[trace.sample].nonzero().squeeze(-1)
+        kept = set(visual[trace.kept].tolist())
+        newlines = set(newline[trace.sample].nonzero().squeeze(-1).tolist())
+        assert newlines <= kept
+        assert len(kept - newlines) == 3
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_vl", "llava_onevision"])
+def test_a_budget_for_each_image(name: str) -> None:
+    entry, model = ZOO[name], built(name)
+    inputs = entry.inputs("two_images")
+    method = tc.MoB(budget=4, per="image")
+    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)) as run:
+        model(**inputs)
+    for trace in run.trace:
+        patches = trace.row >= 0
+        assert trace.medium[patches].bincount().tolist() == [4, 4]
+        assert len(trace.split) == 2
+
+
+def test_a_share_is_taken_of_each_sample() -> None:
+    entry, model = ZOO["qwen2_vl"], built("qwen2_vl")
+    inputs = entry.inputs("ragged")
+    method = tc.MoB(budget=0.5)
+    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)) as run:
+        model(**inputs)
+    for trace in run.trace:
+        assert abs(len(trace.kept) - trace.visual_tokens / 2) <= 0.5
+    assert len({len(trace.kept) for trace in run.trace}) > 1
+
+
+def test_a_budget_above_all_tokens_changes_nothing() -> None:
+    entry, model = ZOO["llava"], built("llava")
+    inputs = entry.inputs("ragged")
+    with torch.no_grad():
+        plain = model(**inputs).logits
+        with tc.prune(model, tc.MoB(budget=10_000), prompt=entry.user_words(inputs)) as run:
+            assert torch.equal(model(**inputs).logits, plain)
+    assert all(len(trace.kept) == trace.visual_tokens for trace in run.trace)
+
+
+def test_a_prompt_without_words_is_covered_by_the_picture_alone() -> None:
+    entry, model = ZOO["llava"], built("llava")
+    inputs = entry.inputs("single")
+    nothing = torch.zeros_like(inputs["attention_mask"], dtype=torch.bool)
+    with torch.no_grad(), tc.prune(model, tc.MoB(budget=5), prompt=nothing) as run:
+        model(**inputs)
+    assert len(run.trace[0].prompt_centers) == 0
+    assert len(run.trace[0].visual_centers) == 5
+    assert run.trace[0].coupling is None
+
+
+def test_the_split_can_be_given() -> None:
+    entry, model = ZOO["llava"], built("llava")
+    inputs = entry.inputs("single")
+    method = tc.MoB(budget=8, split=tc.Split(2, 6, 1))
+    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)) as run:
+        model(**inputs)
+    assert len(run.trace[0].prompt_centers) == 2
+    assert len(run.trace[0].visual_centers) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget": 0}, "got 0"),
+        ({"budget": 1.5}, r"share in \(0, 1\]"),
+        ({"budget": 8, "split": "both"}, "'both'"),
+        ({"budget": 8, "split": tc.Split(2, 2, 1)}, "spends 4 tokens, the budget is 8"),
+        ({"budget": 8, "after": -1}, "got -1"),
+        ({"budget": 8, "per": "video"}, "'video'"),
+    ],
+)
+def test_wrong_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(tc.InputError, match=message):
+        tc.MoB(**arguments)
+
+
+def test_a_place_behind_the_last_block_is_refused() -> None:
+    with pytest.raises(tc.InputError, match=r"after=5 leaves no block.*has 5 blocks"):
+        tc.prune(built("llava"), tc.MoB(budget=8, after=5))
+
+
+class Looks(tc.MoB):
+    """Remembers what it was shown."""
+
+    seen: ClassVar[list[View]] = []
+
+    def choose(self, view: View) -> Choice:
+        self.seen.append(view)
+        return super().choose(view)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_view_tells_where_words_and_the_last_token_are(side: Side) -> None:
+    entry, model = ZOO["llava"], built("llava")
+    inputs = entry.inputs("ragged", side)
+    words = entry.user_words(inputs)
+    with torch.no_grad(), tc.prune(model, Looks(budget=4), prompt=words):
+        model(**inputs)
+    view = Looks.seen.pop()
+    for row, mask in enumerate(words):
+        found = view.prompt_positions[row]
+        assert found[found >= 0].tolist() == mask.nonzero().squeeze(-1).tolist()
+        real = inputs["attention_mask"][row].nonzero().squeeze(-1)
+        assert int(view.last[row]) == int(real[-1])

@@ -1,0 +1,127 @@
+"""A method that merges pairs inside the vision tower, and the same done slowly by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from tokencover.methods import Choice, Method, View
+from tokencover.methods.base import TowerChoice, TowerView
+
+Group = list[int]
+
+
+@dataclass(frozen=True)
+class MergePairs(Method):
+    """Merge `pairs` pairs before each tower stage, then keep every other token at each stage.
+
+    Which ones depends on the crop alone, so that it gets the same alone and in a batch; the new
+    order is not that of the picture.
+    """
+
+    pairs: int = 4
+    tower_stages: tuple[int, ...] = (0, 1)
+    stages: tuple[int, ...] = ()
+    proportional_attention: bool = False
+    drops_newlines: bool = True
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        return self.stages
+
+    def choose(self, view: View) -> Choice:
+        return Choice([torch.arange(0, count, 2) for count in view.mask.sum(-1).tolist()])
+
+    def tower_blocks(self, depth: int) -> Sequence[int]:
+        return self.tower_stages
+
+    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+        scores = view.states.sum(-1)
+        if view.block > 0:
+            scores = scores + view.keys().mean(1).sum(-1)
+        groups = torch.stack([self.plan(each, view.classes) for each in scores])
+        count = int(groups.max()) + 1
+        weights = torch.nn.functional.one_hot(groups, count) * view.sizes.unsqueeze(-1)
+        weights = weights.transpose(1, 2).to(view.states)
+        states = weights @ view.states / weights.sum(-1, keepdim=True)
+        return TowerChoice(groups, states)
+
+    def plan(self, scores: Tensor, classes: int) -> Tensor:
+        """Neighbours in the order of their scores become pairs, merged tokens come first."""
+        order = scores[classes:].argsort() + classes
+        groups = torch.arange(len(scores))
+        for place, token in enumerate(order.tolist()):
+            merged = place < 2 * self.pairs
+            groups[token] = classes + (place // 2 if merged else place - self.pairs)
+        return groups
+
+
+@dataclass(frozen=True)
+class MergeNothing(MergePairs):
+    """Every token its own group, in the old order."""
+
+    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+        crops, tokens, _ = view.states.shape
+        return TowerChoice(torch.arange(tokens).expand(crops, -1), view.states)
+
+
+def slow_tower(tower: Any, method: MergePairs) -> Callable[..., BaseModelOutputWithPooling]:
+    """Give a forward that runs a CLIP tower crop by crop and block by block."""
+
+    def forward(pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
+        first = tower.pre_layrnorm(tower.embeddings(pixel_values))
+        crops = [_slow_crop(tower, method, crop) for crop in first]
+        hidden: Any = tuple(torch.stack(each) for each in zip(*crops, strict=True))
+        return BaseModelOutputWithPooling(last_hidden_state=hidden[-1], hidden_states=hidden)
+
+    return forward
+
+
+def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
+    """All hidden states of one crop, each at full length."""
+    members: list[Group] = [[token] for token in range(len(states))]
+    keys: Tensor | None = None
+    hidden = []
+    for number, block in enumerate(tower.encoder.layers):
+        if number in method.tower_stages:
+            states, members = _merged(method, states, members, keys)
+        if number == 0:
+            hidden.append(_spread(states, members))
+        normed = block.layer_norm1(states[None])[0]
+        keys = block.self_attn.k_proj(normed).unflatten(-1, (block.self_attn.num_heads, -1))
+        if method.proportional_attention:  # the same as attending to every copy
+            full = block(_spread(states, members)[None], None)[0]
+            states = torch.stack([full[group[0]] for group in members])
+        else:
+            states = block(states[None], None)[0]
+        hidden.append(_spread(states, members))
+    return hidden
+
+
+def _merged(
+    method: MergePairs, states: Tensor, members: list[Group], keys: Tensor | None
+) -> tuple[Tensor, list[Group]]:
+    scores = states.sum(-1)
+    if keys is not None:
+        scores = scores + keys.mean(1).sum(-1)
+    groups = method.plan(scores, classes=1).tolist()
+    new, owned = [], []
+    for group in range(max(groups) + 1):
+        parts = [token for token, own in enumerate(groups) if own == group]
+        total = sum(len(members[part]) for part in parts)
+        weighted = [states[part] * len(members[part]) / total for part in parts]
+        new.append(torch.stack(weighted).sum(0))
+        owned.append([token for part in parts for token in members[part]])
+    return torch.stack(new), owned
+
+
+def _spread(states: Tensor, members: list[Group]) -> Tensor:
+    full = states.new_empty(sum(map(len, members)), states.shape[-1])
+    for state, group in zip(states, members, strict=True):
+        for token in group:
+            full[token] = state
+    return full

@@ -1,0 +1,162 @@
+"""Every family, place, padding side and attention implementation, by value."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tests.runtime.random_method import KeepRandom, dropped_by
+from tests.zoo import ZOO
+from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
+from tests.zoo.oracle import blocked_forward_schedule, recompute_decode, recompute_greedy
+from tokencover.runtime.prune import prune
+
+ALL = [pytest.param(entry, id=entry.name) for entry in ZOO.values()]
+STAGES = [(0,), (1,), (4,), (0, 2), (1, 3)]
+BUDGET = 7
+NEVER = 10**6  # no token ends the text
+
+
+@cache
+def built(name: str, attention: str = "sdpa") -> PreTrainedModel:
+    return ZOO[name].build(attention)
+
+
+def generate(model: PreTrainedModel, inputs: Inputs, **options: Any) -> Any:
+    run: Any = model.generate
+    return run(**inputs, **options)
+
+
+def logits(model: PreTrainedModel, inputs: Inputs, method: KeepRandom, prompt: Tensor) -> Tensor:
+    with torch.no_grad(), prune(model, method, prompt=prompt):
+        found: Tensor = model(**inputs, use_cache=False).logits
+    return found
+
+
+def left_over(inputs: Inputs, gone: dict[int, Tensor]) -> Tensor:
+    """Positions whose logits mean something."""
+    left = inputs["attention_mask"].bool()
+    for dropped in gone.values():
+        left = left & ~dropped
+    return left
+
+
+def with_media(entry: ZooEntry) -> list[str]:
+    return [kind for kind in entry.kinds if kind != "text_only"]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.parametrize("entry", ALL)
+def test_dropping_equals_blocking(
+    entry: ZooEntry, stages: tuple[int, ...], side: Side, attention: str
+) -> None:
+    model = built(entry.name, attention)
+    for kind in with_media(entry):
+        inputs = entry.inputs(kind, side)
+        method = KeepRandom(BUDGET, stages)
+        gone = dropped_by(method, inputs, entry.visual(inputs))
+        found = logits(model, inputs, method, entry.user_words(inputs))
+        expected = blocked_forward_schedule(model, inputs, gone)
+        left = left_over(inputs, gone)
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found[left], expected[left], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.parametrize("entry", ALL)
+def test_cached_decoding_equals_recomputation(entry: ZooEntry, stages: tuple[int, ...]) -> None:
+    if len(stages) > 1:
+        stages = stages[:1]  # the recomputing oracle knows one pruning block
+    model = built(entry.name)
+    for kind in with_media(entry):
+        inputs = entry.inputs(kind, "left")
+        method = KeepRandom(BUDGET, stages)
+        dropped = dropped_by(method, inputs, entry.visual(inputs))[stages[0]]
+        with prune(model, method, prompt=entry.user_words(inputs)):
+            found = generate(
+                model, inputs, max_new_tokens=5, do_sample=False, eos_token_id=NEVER,
+                output_logits=True, return_dict_in_generate=True,
+            )  # fmt: skip
+        words = found.sequences[:, inputs["input_ids"].shape[1] :]
+        assert torch.equal(words, recompute_greedy(model, inputs, 5, dropped, stages[0]))
+        steps = torch.stack(found.logits, 1)
+        expected = recompute_decode(model, inputs, words[:, :-1], dropped, stages[0])
+        torch.testing.assert_close(steps, expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("stages", [(0,), (1,), (0, 2)])
+def test_keeping_all_equals_the_unpruned_model_both_ways(
+    entry: ZooEntry, stages: tuple[int, ...]
+) -> None:
+    model = built(entry.name)
+    for kind in with_media(entry):
+        inputs = entry.inputs(kind, "left")
+        real = inputs["attention_mask"].bool()
+        with torch.no_grad():
+            plain = model(**inputs, use_cache=False).logits
+        method = KeepRandom(None, stages)
+        assert torch.equal(logits(model, inputs, method, entry.user_words(inputs)), plain)
+        with torch.no_grad(), prune(model, method, prompt=entry.user_words(inputs)) as run:
+            run._session.always_gather = True
+            gathered = model(**inputs, use_cache=False).logits
+        torch.testing.assert_close(gathered[real], plain[real], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("entry", ALL)
+def test_a_batch_equals_the_single_runs(entry: ZooEntry, side: Side) -> None:
+    model = built(entry.name)
+    method = KeepRandom(BUDGET, (1, 3))
+    for kind in with_media(entry):
+        batch = entry.inputs(kind, side)
+        together = logits(model, batch, method, entry.user_words(batch))
+        gone = dropped_by(method, batch, entry.visual(batch))
+        left = left_over(batch, gone)
+        for row, sample in enumerate(entry.samples(kind)):
+            alone = entry.collate([sample])
+            single = logits(model, alone, method, entry.user_words(alone))
+            kept = left_over(alone, dropped_by(method, alone, entry.visual(alone)))
+            torch.testing.assert_close(
+                together[row, left[row]], single[0, kept[0]], atol=1e-5, rtol=0
+            )
+
+
+@pytest.mark.parametrize("entry", ALL)
+def test_text_alone_is_untouched(entry: ZooEntry) -> None:
+    model = built(entry.name)
+    inputs = entry.inputs("text_only", "left")
+    with torch.no_grad():
+        plain = model(**inputs).logits
+        with prune(model, KeepRandom(BUDGET), prompt=entry.user_words(inputs)) as run:
+            assert torch.equal(model(**inputs).logits, plain)
+    assert run.trace == []
+
+
+@pytest.mark.parametrize("entry", ALL)
+def test_exactly_the_budget_is_kept_and_traced(entry: ZooEntry) -> None:
+    model = built(entry.name)
+    for kind in with_media(entry):
+        inputs = entry.inputs(kind, "left")
+        visual = entry.visual(inputs)
+        with (
+            torch.no_grad(),
+            prune(model, KeepRandom(BUDGET, (1, 3)), prompt=entry.user_words(inputs)) as run,
+        ):
+            model(**inputs)
+        rows = [row for row in range(len(visual)) if visual[row].any()]
+        assert [trace.sample for trace in run.trace] == rows
+        for trace in run.trace:
+            total = int(visual[trace.sample].sum())
+            assert trace.visual_tokens == total
+            assert trace.tokens_per_layer == [total, BUDGET, BUDGET, BUDGET - 2, BUDGET - 2]
+            assert len(trace.kept) == BUDGET - 2
+            assert trace.kept.tolist() == sorted(set(trace.kept.tolist()))
+            assert len(trace.row) == len(trace.column) == len(trace.medium) == BUDGET - 2

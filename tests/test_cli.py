@@ -1,0 +1,63 @@
+"""The command line, as a person uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tokencover.cli import main
+
+
+def test_models_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models"]) == 0
+    printed = capsys.readouterr().out
+    assert "qwen2_vl" in printed
+    assert "llava_next" in printed
+
+
+def test_ask_answers_with_and_without_pruning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ask", "--out", str(tmp_path), "--budget", "64"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("64 of 576") == 6
+    with Image.open(tmp_path / "kept-6.png") as drawn:
+        assert drawn.size == (768, 768)
+    assert (tmp_path / "picture.png").is_file()
+
+
+def test_ask_takes_a_picture_and_a_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "mine.png"
+    Image.new("RGB", (300, 200), "navy").save(picture)
+    question = "which place is this ?"
+    arguments = ["ask", "--image", str(picture), "--question", question, "--budget", "0.5"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert "288 of 576" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ask", "--budget", "many"], "--budget takes a count"),
+        (["ask", "--budget", "0"], "at least 1 token, got 0"),
+        (["ask", "--after", "99"], "after=99"),
+        (["ask", "--image", "nowhere.png", "--question", "what ?"], "nowhere.png"),
+        (["ask", "--scene", "-1"], "got -1"),
+    ],
+)
+def test_mistakes_are_explained(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_picture_needs_a_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "mine.png"
+    Image.new("RGB", (30, 20)).save(picture)
+    assert main(["ask", "--image", str(picture), "--out", str(tmp_path)]) == 1
+    assert "--question" in capsys.readouterr().err

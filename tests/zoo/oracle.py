@@ -1,0 +1,155 @@
+"""Slow and obvious references for pruning and for decoding.
+
+Nothing is removed here. A dropped token stays in the sequence, but from the pruning block on no
+other token may attend to it, so at the kept positions every value is what it would be if the token
+had been taken out and the others had kept their positions.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from .entry import Inputs
+
+
+def text_model(model: PreTrainedModel) -> nn.Module:
+    """Find the decoder of a vision-language model of the zoo."""
+    base: Any = model.model
+    found: nn.Module = base.text_model if hasattr(base, "text_model") else base.language_model
+    return found
+
+
+def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:
+    """Give the decoder's blocks in order."""
+    return list(text_model(model).get_submodule("layers").children())
+
+
+def blocked_forward(
+    model: PreTrainedModel, inputs: Inputs, dropped: Tensor, before_block: int
+) -> Tensor:
+    """Give the logits with ``dropped`` taken away before block ``before_block``.
+
+    Parameters
+    ----------
+    model
+        A model of the zoo, under eager or sdpa attention.
+    inputs
+        What its forward takes, with an attention mask.
+    dropped
+        Mask ``(batch, length)``. Logits at these positions, and at padding, mean nothing.
+    before_block
+        Index of the first decoder block that does not see the dropped tokens.
+
+    Returns
+    -------
+    Tensor
+        Logits ``(batch, length, vocabulary)``.
+    """
+    return blocked_forward_schedule(model, inputs, {before_block: dropped})
+
+
+def blocked_forward_schedule(
+    model: PreTrainedModel, inputs: Inputs, dropped_before: dict[int, Tensor]
+) -> Tensor:
+    """Give the logits with tokens taken away before several blocks, each on top of the last."""
+    real = inputs["attention_mask"].bool()
+    gone = torch.zeros_like(real)
+    masks = []
+    for index, _ in enumerate(decoder_blocks(model)):
+        gone = gone | dropped_before.get(index, torch.zeros_like(real))
+        masks.append(additive_mask(real & ~gone, model.dtype))
+    with torch.no_grad(), _masks_of_blocks(model, masks):
+        logits: Tensor = model(**inputs, use_cache=False).logits
+    return logits
+
+
+def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """Build a mask ``(batch, 1, length, length)`` from causality and the visible columns.
+
+    Every row sees itself, dropped or padded or not: a softmax over nothing would be NaN, and what
+    such a row computes is seen by no other.
+    """
+    length = visible.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    allowed = (causal & visible[:, None, :]) | torch.eye(length, dtype=torch.bool)
+    zeros = torch.zeros(allowed.shape, dtype=dtype)
+    return zeros.masked_fill(~allowed, float("-inf"))[:, None]
+
+
+@contextmanager
+def _masks_of_blocks(model: PreTrainedModel, masks: Sequence[Tensor]) -> Iterator[None]:
+    handles = []
+    for block, mask in zip(decoder_blocks(model), masks, strict=True):
+
+        def hand_over(
+            _: nn.Module, args: Any, kwargs: dict[str, Any], mask: Tensor = mask
+        ) -> tuple[Any, dict[str, Any]]:
+            return args, {**kwargs, "attention_mask": mask}
+
+        handles.append(block.register_forward_pre_hook(hand_over, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def extended(inputs: Inputs, generated: Tensor) -> Inputs:
+    """Append generated tokens ``(batch, steps)`` to left-padded inputs."""
+    more = {
+        "input_ids": generated,
+        "attention_mask": torch.ones_like(generated),
+        "mm_token_type_ids": torch.zeros_like(generated, dtype=torch.int),
+    }
+    longer = {name: torch.cat([inputs[name], more[name]], 1) for name in more if name in inputs}
+    return {**inputs, **longer}
+
+
+def recompute_decode(
+    model: PreTrainedModel,
+    inputs: Inputs,
+    generated: Tensor,
+    dropped: Tensor | None = None,
+    before_block: int = 0,
+) -> Tensor:
+    """Give the logits of every decoding step by computing everything again, without a cache.
+
+    Parameters
+    ----------
+    model, inputs
+        As for :func:`blocked_forward`; the inputs are padded on the left.
+    generated
+        The continuation ``(batch, steps)``.
+    dropped, before_block
+        What pruning took from the prompt, None for nothing.
+
+    Returns
+    -------
+    Tensor
+        Logits ``(batch, steps + 1, vocabulary)``: those after the prompt, then after each token.
+    """
+    longer = extended(inputs, generated)
+    gone = torch.zeros_like(longer["attention_mask"], dtype=torch.bool)
+    if dropped is not None:
+        gone[:, : dropped.shape[1]] = dropped
+    return blocked_forward(model, longer, gone, before_block)[:, -generated.shape[1] - 1 :]
+
+
+def recompute_greedy(
+    model: PreTrainedModel,
+    inputs: Inputs,
+    steps: int,
+    dropped: Tensor | None = None,
+    before_block: int = 0,
+) -> Tensor:
+    """Continue left-padded inputs greedily by ``steps`` tokens, computing everything each time."""
+    generated = inputs["input_ids"][:, :0]
+    for _ in range(steps):
+        last = recompute_decode(model, inputs, generated, dropped, before_block)[:, -1:]
+        last[..., model.generation_config.suppress_tokens] = float("-inf")
+        generated = torch.cat([generated, last.argmax(-1)], 1)
+    return generated

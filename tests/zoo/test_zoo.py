@@ -1,0 +1,386 @@
+"""The zoo itself must be sound before the pruning runtime is proven on it."""
+
+import time
+from functools import cache
+from inspect import signature
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from . import SIDES, ZOO, Inputs, Side, ZooEntry
+from .oracle import (
+    additive_mask,
+    blocked_forward,
+    blocked_forward_schedule,
+    decoder_blocks,
+    recompute_decode,
+    recompute_greedy,
+    text_model,
+)
+from .vocabulary import FIRST_WORD, IMAGE, VIDEO
+
+TOLERANCE = 1e-5
+CLEAR = 1e-4
+
+NAMES = tuple(ZOO)
+CASES = [(name, kind) for name in NAMES for kind in ZOO[name].kinds]
+WITH_MEDIA = [(name, kind) for name, kind in CASES if kind != "text_only"]
+
+every_name = pytest.mark.parametrize("name", NAMES)
+every_case = pytest.mark.parametrize(("name", "kind"), CASES)
+every_case_with_media = pytest.mark.parametrize(("name", "kind"), WITH_MEDIA)
+every_side = pytest.mark.parametrize("side", SIDES)
+every_attention = pytest.mark.parametrize("attention", ["sdpa", "eager"])
+
+
+@cache
+def model_of(name: str, attention: str = "sdpa") -> PreTrainedModel:
+    return ZOO[name].build(attention)
+
+
+def logits_of(model: PreTrainedModel, inputs: Inputs) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = model(**inputs).logits
+    return logits
+
+
+def difference(first: Tensor, second: Tensor) -> float:
+    return float((first - second).abs().max())
+
+
+def nothing(inputs: Inputs) -> Tensor:
+    return torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
+
+
+def some_visual(entry: ZooEntry, inputs: Inputs, seed: int = 0) -> Tensor:
+    """Drop about half of the visual tokens at random."""
+    chance = torch.rand(inputs["input_ids"].shape, generator=torch.Generator().manual_seed(seed))
+    return entry.visual(inputs) & (chance < 0.5)
+
+
+def feature_count(model: PreTrainedModel, inputs: Inputs) -> int:
+    """Count the features that the vision side of the model gives for the inputs."""
+    counted = 0
+    base: Any = model.model
+    for kind, pixels in (("image", "pixel_values"), ("video", "pixel_values_videos")):
+        if pixels in inputs:
+            get_features = getattr(base, f"get_{kind}_features")
+            known = signature(get_features).parameters.keys() & inputs.keys()
+            with torch.no_grad():
+                given = {key: inputs[key] for key in known}
+                features = get_features(**given, return_dict=True).pooler_output
+            counted += sum(feature.shape[:-1].numel() for feature in features)
+    return counted
+
+
+@every_name
+def test_builds_fast_seeded_and_in_eval_mode(name: str) -> None:
+    start = time.perf_counter()
+    torch.manual_seed(1)
+    first = ZOO[name].build(layers=2)
+    assert time.perf_counter() - start < 2.0
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = ZOO[name].build(layers=2)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not first.training
+    assert len(decoder_blocks(first)) == 2
+    states = zip(first.state_dict().items(), second.state_dict().items(), strict=True)
+    assert all(key == other and torch.equal(a, b) for (key, a), (other, b) in states)
+
+
+@every_name
+def test_builds_in_half_precision(name: str) -> None:
+    model = ZOO[name].build(dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+
+@every_case
+@every_side
+def test_sdpa_equals_eager(name: str, kind: str, side: Side) -> None:
+    inputs = ZOO[name].inputs(kind, side)
+    real = inputs["attention_mask"].bool()
+    by_sdpa = logits_of(model_of(name), inputs)[real]
+    by_eager = logits_of(model_of(name, "eager"), inputs)[real]
+    assert by_sdpa.isfinite().all()
+    assert difference(by_sdpa, by_eager) < TOLERANCE
+
+
+@every_case
+@every_side
+@every_attention
+def test_batch_equals_single(name: str, kind: str, side: Side, attention: str) -> None:
+    entry, model = ZOO[name], model_of(name, attention)
+    inputs = entry.inputs(kind, side)
+    batch = logits_of(model, inputs)
+    for row, sample in enumerate(entry.samples(kind)):
+        alone = logits_of(model, entry.collate([sample]))[0]
+        assert difference(batch[row][inputs["attention_mask"][row].bool()], alone) < TOLERANCE
+
+
+@every_case
+@every_side
+def test_masks_and_grids_agree_with_the_model(name: str, kind: str, side: Side) -> None:
+    entry = ZOO[name]
+    inputs = entry.inputs(kind, side)
+    visual = entry.visual(inputs)
+    assert int(visual.sum()) == feature_count(model_of(name), inputs)
+    assert sum(layout.tokens for row in entry.grids(inputs) for layout in row) == visual.sum()
+    expected = [[medium.layout for medium in sample.media] for sample in entry.samples(kind)]
+    assert entry.grids(inputs) == expected
+    covered = nothing(inputs)
+    for span in entry.spans(inputs):
+        assert len(span.positions) == span.layout.tokens
+        covered[span.row, span.positions] = True
+    assert torch.equal(covered, visual)
+
+
+@every_case
+@every_side
+def test_user_words_are_the_words_of_the_recipe(name: str, kind: str, side: Side) -> None:
+    entry = ZOO[name]
+    inputs = entry.inputs(kind, side)
+    ids, mask = inputs["input_ids"], entry.user_words(inputs)
+    assert not (mask & entry.visual(inputs)).any()
+    assert not any(token in entry.special_ids for token in ids[mask].tolist())
+    between = {"two_images": 2, "image_and_video": 2}.get(kind, 0)
+    single = entry.samples(kind)
+    for row, sample in enumerate(single):
+        expected = RECIPE_WORDS[kind][row] + (between if len(sample.media) > 1 else 0)
+        assert int(mask[row].sum()) == expected
+    if name not in ("idefics3", "smolvlm"):
+        assert ((ids >= FIRST_WORD) & ~mask).any(), "the system prompt has words as well"
+
+
+RECIPE_WORDS = {
+    "single": [5],
+    "ragged": [4, 9, 6],
+    "two_images": [4, 7],
+    "text_only": [6, 9],
+    "mixed": [8, 5],
+    "video": [5, 8],
+    "image_and_video": [4, 6],
+}
+
+
+@every_case_with_media
+def test_newline_tokens_are_where_the_model_puts_them(name: str, kind: str) -> None:
+    """Newline tokens do not change with the pixels; no other visual token stays the same."""
+    entry, model = ZOO[name], model_of(name)
+    samples = entry.samples(kind)
+    repainted = samples
+    for index in range(max(len(sample.media) for sample in samples)):
+        repainted = [s.repainted(index) if len(s.media) > index else s for s in repainted]
+    inputs = entry.collate(samples)
+    first, second = (_block_input(model, entry.collate(each)) for each in (samples, repainted))
+    visual, newline = entry.visual(inputs), entry.newline(inputs)
+    same = (first - second).abs().amax(-1) < 1e-6
+    assert torch.equal(same & visual, newline if newline is not None else nothing(inputs))
+    assert (newline is not None) == (name in ("llava_next", "llava_onevision"))
+    has_class = name == "video_llava" and "pixel_values_videos" in inputs
+    assert (entry.class_tokens(inputs) is not None) == has_class
+
+
+@pytest.mark.parametrize("kind", ["video", "image_and_video"])
+@every_side
+def test_class_tokens_are_the_projected_class_tokens_of_the_tower(kind: str, side: Side) -> None:
+    entry, model = ZOO["video_llava"], model_of("video_llava")
+    inputs = entry.inputs(kind, side)
+    positions = entry.class_tokens(inputs)
+    assert positions is not None
+    base: Any = model.model
+    frames = inputs["pixel_values_videos"].flatten(0, 1)
+    with torch.no_grad():
+        states = base.video_tower(frames, output_hidden_states=True).hidden_states
+        expected = base.multi_modal_projector(states[model.config.vision_feature_layer][:, 0])
+    assert difference(_block_input(model, inputs)[positions], expected) < TOLERANCE
+
+
+def _block_input(model: PreTrainedModel, inputs: Inputs) -> Tensor:
+    seen: list[Tensor] = []
+    block = decoder_blocks(model)[0]
+    handle = block.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    logits_of(model, inputs)
+    handle.remove()
+    return seen[0]
+
+
+@every_case
+@every_side
+@every_attention
+def test_oracle_that_drops_nothing_is_the_model(
+    name: str, kind: str, side: Side, attention: str
+) -> None:
+    model, inputs = model_of(name, attention), ZOO[name].inputs(kind, side)
+    real = inputs["attention_mask"].bool()
+    plain = logits_of(model, inputs)
+    for before_block in (0, 3):
+        blocked = blocked_forward(model, inputs, nothing(inputs), before_block)
+        assert difference(blocked[real], plain[real]) < TOLERANCE
+
+
+@every_case_with_media
+@every_side
+def test_oracle_is_the_same_under_sdpa_and_eager(name: str, kind: str, side: Side) -> None:
+    entry = ZOO[name]
+    inputs = entry.inputs(kind, side)
+    dropped = some_visual(entry, inputs)
+    kept = inputs["attention_mask"].bool() & ~dropped
+    for before_block in (0, 2):
+        by_sdpa, by_eager = (
+            blocked_forward(model_of(name, attention), inputs, dropped, before_block)[kept]
+            for attention in ("sdpa", "eager")
+        )
+        assert by_sdpa.isfinite().all()
+        assert difference(by_sdpa, by_eager) < TOLERANCE
+
+
+@every_case_with_media
+@pytest.mark.parametrize("before_block", [0, 1, 2, 4])
+def test_oracle_equals_taking_the_tokens_out(name: str, kind: str, before_block: int) -> None:
+    """Cut the tokens out by hand, one row at a time, and run the remaining blocks."""
+    entry, model = ZOO[name], model_of(name)
+    for sample in entry.samples(kind):
+        inputs = entry.collate([sample])
+        dropped = some_visual(entry, inputs)
+        blocked = blocked_forward(model, inputs, dropped, before_block)[~dropped]
+        cut = _cut_forward(model, inputs, dropped, before_block)[0]
+        assert difference(blocked, cut) < TOLERANCE
+
+
+def _cut_forward(
+    model: PreTrainedModel, inputs: Inputs, dropped: Tensor, before_block: int
+) -> Tensor:
+    kept = ~dropped[0]
+    deepstack: dict[str, Any] = {}
+    cut: dict[str, Any] = {}
+
+    def see_text_model(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        deepstack.update(kwargs)
+
+    def see_block(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        cut["states"] = args[0][:, kept]
+        cut["positions"] = tuple(part[:, kept] for part in kwargs["position_embeddings"])
+
+    decoder, blocks = text_model(model), decoder_blocks(model)
+    handles = [
+        decoder.register_forward_pre_hook(see_text_model, with_kwargs=True),
+        blocks[before_block].register_forward_pre_hook(see_block, with_kwargs=True),
+    ]
+    logits_of(model, inputs)
+    for handle in handles:
+        handle.remove()
+    features = deepstack.get("deepstack_visual_embeds") or []
+    with torch.no_grad():
+        states = cut["states"]
+        for index in range(before_block, len(blocks)):
+            states = blocks[index](
+                states,
+                attention_mask=additive_mask(kept[None, kept], states.dtype),
+                position_embeddings=cut["positions"],
+            )
+            if index < len(features):
+                visual = deepstack["visual_pos_masks"]
+                states[visual[:, kept]] += features[index][kept[visual[0]]]
+        logits: Tensor = model.get_submodule("lm_head")(decoder.get_submodule("norm")(states))
+    return logits
+
+
+@every_name
+def test_every_visual_token_matters(name: str) -> None:
+    """Dropping any one visual token changes the last logits; so does dropping it later."""
+    entry, model = ZOO[name], model_of(name)
+    sample = entry.samples("single")[0]
+    positions = entry.visual(entry.collate([sample]))[0].nonzero().flatten()
+    inputs = entry.collate([sample] * len(positions))
+    dropped = nothing(inputs)
+    dropped[torch.arange(len(positions)), positions] = True
+    plain = logits_of(model, entry.collate([sample]))[0, -1]
+    for before_block in (0, 2, 4):
+        last = blocked_forward(model, inputs, dropped, before_block)[:, -1]
+        assert float((last - plain).abs().amax(1).min()) > CLEAR
+
+
+@every_name
+def test_pixels_under_one_token_change_the_logits(name: str) -> None:
+    entry, model = ZOO[name], model_of(name)
+    sample = entry.samples("single")[0]
+    plain = logits_of(model, entry.collate([sample]))[0, -1]
+    grid = sample.media[0].layout
+    rows, columns = (grid if isinstance(grid, tuple) else grid.base)[1:]
+    for token in (0, rows * columns // 2, rows * columns - 1):
+        changed = logits_of(model, entry.collate([sample.repainted(0, token)]))[0, -1]
+        assert difference(plain, changed) > CLEAR
+
+
+@every_case_with_media
+def test_a_medium_that_is_dropped_leaves_nothing(name: str, kind: str) -> None:
+    """Drop every token of one medium: other pixels in it change nothing, else they do."""
+    entry, model = ZOO[name], model_of(name)
+    samples = entry.samples(kind)
+    inputs = entry.collate(samples)
+    row = next(index for index, sample in enumerate(samples) if sample.media)
+    span = next(span for span in entry.spans(inputs) if span.row == row)
+    dropped = nothing(inputs)
+    dropped[row, span.positions] = True
+    kept = inputs["attention_mask"].bool() & ~dropped
+    other = [*samples[:row], samples[row].repainted(0), *samples[row + 1 :]]
+    changed = entry.collate(other)
+    before, after = (blocked_forward(model, each, dropped, 0)[kept] for each in (inputs, changed))
+    assert difference(before, after) < TOLERANCE
+    later = [blocked_forward(model, each, dropped, 1)[kept] for each in (inputs, changed)]
+    assert difference(*later) > CLEAR
+
+
+@every_name
+def test_dropping_in_steps_adds_up(name: str) -> None:
+    entry, model = ZOO[name], model_of(name)
+    inputs = entry.inputs("ragged", "left")
+    first, second = (some_visual(entry, inputs, seed) for seed in (1, 2))
+    at_once = blocked_forward(model, inputs, first | second, 2)
+    in_steps = blocked_forward_schedule(model, inputs, {1: first, 3: second})
+    together = blocked_forward_schedule(model, inputs, {2: first, 3: second & first})
+    kept = inputs["attention_mask"].bool() & ~(first | second)
+    assert difference(at_once[kept], in_steps[kept]) > CLEAR
+    only_first = blocked_forward(model, inputs, first, 2)
+    assert difference(together[kept], only_first[kept]) == 0
+
+
+@every_name
+@every_attention
+def test_cached_decoding_of_the_plain_model_is_the_recomputation(name: str, attention: str) -> None:
+    """What the runtime will be held to holds for the unpruned model, with a ragged batch."""
+    model, inputs = model_of(name, attention), ZOO[name].inputs("ragged", "left")
+    steps = 4
+    out: Any = model.generate(  # type: ignore[operator]
+        **inputs,
+        max_new_tokens=steps,
+        do_sample=False,
+        eos_token_id=None,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    generated = out.sequences[:, -steps:]
+    expected = recompute_decode(model, inputs, generated[:, :-1])
+    assert difference(torch.stack(out.logits, 1), expected) < TOLERANCE
+    assert torch.equal(recompute_greedy(model, inputs, steps), generated)
+
+
+@every_case
+def test_token_types_and_ids_are_those_of_the_config(name: str, kind: str) -> None:
+    entry, config = ZOO[name], model_of(name).config
+    inputs = entry.inputs(kind)
+    assert config.image_token_id == entry.image_token_id == IMAGE
+    if entry.video_token_id is not None:
+        assert config.video_token_id == entry.video_token_id == VIDEO
+    if "mm_token_type_ids" in inputs:
+        assert torch.equal(inputs["mm_token_type_ids"] > 0, entry.visual(inputs))
+
+
+@every_name
+def test_a_kind_that_a_family_lacks_is_an_error(name: str) -> None:
+    with pytest.raises(ValueError, match="has no inputs of kind 'hologram'"):
+        ZOO[name].inputs("hologram")

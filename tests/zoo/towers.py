@@ -1,0 +1,32 @@
+"""Tiny vision towers that several families share."""
+
+from typing import Any
+
+PATCH = 4
+
+
+def clip_tower(side: int) -> dict[str, Any]:
+    """Settings of a CLIP tower (class token first) for pictures of ``side`` by ``side`` patches."""
+    return {
+        "model_type": "clip_vision_model",
+        "hidden_size": 24,
+        "intermediate_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "image_size": side * PATCH,
+        "patch_size": PATCH,
+        "projection_dim": 16,
+    }
+
+
+def siglip_tower(side: int, model_type: str = "siglip_vision_model") -> dict[str, Any]:
+    """Settings of a SigLIP tower (no class token) for pictures of ``side`` by ``side`` patches."""
+    return {
+        "model_type": model_type,
+        "hidden_size": 24,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": side * PATCH,
+        "patch_size": PATCH,
+    }
