@@ -214,7 +214,7 @@ class Session:
     def _position_ids(self, position_ids: Tensor | None, kept: Kept | None) -> Tensor | None:
         """Positions for attentions that scale by them; flash attention would misread the gaps."""
         attention = getattr(self._decoder.config, "_attn_implementation", None)
-        if position_ids is None or "flash" in str(attention):
+        if position_ids is None or position_ids.dim() != 2 or "flash" in str(attention):
             return None
         return position_ids if kept is None else kept.take(position_ids)
 
