@@ -58,13 +58,15 @@ class Cloud:
 
     def directions(self, index: Tensor | None = None) -> Tensor:
         """Unit vectors of some tokens, or of all, ``(m, d)`` float32."""
-        return self._rows(index) * self._scale(index)
+        if index is None:
+            return self.tokens * self._scale(index)
+        return self._rows(index).mul_(self._scale(index))
 
     def cosines(
         self, directions: Tensor, index: Tensor | None = None, space: Workspace | None = None
     ) -> Tensor:
         """Estimated cosine of some of the tokens, or all, with unit vectors, ``(n, m)`` float32."""
-        return _products(self._rows(index, space), directions).mul_(self._scale(index))
+        return _products(self._rows(index, space), directions, space).mul_(self._scale(index))
 
     def points(self, index: Tensor | None = None, space: Workspace | None = None) -> Points:
         """Some tokens, or all, in exact form."""
@@ -103,21 +105,24 @@ def _scaled_to_one(tokens: Tensor) -> Tensor:
 
 
 def _row_norms(tokens: Tensor) -> Tensor:
-    square = torch.zeros(tokens.shape[0], dtype=torch.float64)
-    for part in tokens.split(_NORM_CHUNK, dim=-1):
-        square += torch.linalg.vector_norm(part, dim=-1).double().square_()
-    return square.sqrt_()
+    whole = tokens.shape[-1] // _NORM_CHUNK * _NORM_CHUNK
+    parts = [tokens[:, :whole].unflatten(-1, (-1, _NORM_CHUNK)), tokens[:, whole:].unsqueeze(1)]
+    norms = torch.cat([torch.linalg.vector_norm(part, dim=-1) for part in parts], dim=-1)
+    return norms.double().square_().sum(-1).sqrt_()
 
 
-def _products(rows: Tensor, directions: Tensor) -> Tensor:
+def _products(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
     """``rows @ directions.T``, summed chunk by chunk to keep the error bound small."""
     if not _float32_is_float32():
         return (rows.double() @ directions.double().T).float()
-    pairs = zip(rows.split(_CHUNK, dim=-1), directions.split(_CHUNK, dim=-1), strict=True)
-    parts = (left @ right.T for left, right in pairs)
-    total: Tensor = next(parts)
-    for part in parts:
-        total += part
+    space = Workspace() if space is None else space
+    shape = (len(rows), len(directions))
+    total, part = (space.empty(name, shape, torch.float32) for name in ("total", "part"))
+    chunks = zip(rows.split(_CHUNK, dim=-1), directions.split(_CHUNK, dim=-1), strict=True)
+    for number, (left, right) in enumerate(chunks):
+        torch.mm(left, right.T, out=part if number else total)
+        if number:
+            total += part
     return total
 
 

@@ -70,7 +70,10 @@ class _Pool:
         self._cloud = cloud
         self._count = count
         self._start = start
-        self._to_start = cloud.cosines(cloud.directions(start))
+        self._top_space, self._center_space, start_space = (
+            Workspace.of_this_thread(name) for name in ("top", "centers", "start")
+        )
+        self._to_start = cloud.cosines(cloud.directions(start), space=start_space)
         bound = 1.0 - self._to_start.amax(-1) + cloud.error
         bound[start] = -math.inf
         ordered, tokens = bound.sort(descending=True, stable=True)
@@ -78,9 +81,9 @@ class _Pool:
         self._untouched: list[_Bound] = list(sorted_bounds)[: len(bound) - len(start)][::-1]
         self._renewed: list[_Bound] = []
 
-        self._top_space, self._center_space = Workspace(), Workspace()
         self._chosen: list[int] = []
-        self._directions = torch.empty(count, cloud.tokens.shape[-1])
+        shape = (count, cloud.tokens.shape[-1])
+        self._directions = start_space.empty("chosen", shape, torch.float32)
 
     def choose(self) -> list[int]:
         """All `count` tokens, in order of choice."""
@@ -135,12 +138,13 @@ class _Pool:
 
     def _pop(self, size: int) -> Tensor:
         """Take out the tokens with the largest bounds."""
+        renewed, untouched = self._renewed, self._untouched
         tokens: list[int] = []
-        while len(tokens) < size and (self._renewed or self._untouched):
-            if self._largest_bound() == (self._renewed or [_NOTHING])[0]:
-                tokens.append(heapq.heappop(self._renewed)[1])
+        while len(tokens) < size and (renewed or untouched):
+            if untouched and (not renewed or untouched[-1] < renewed[0]):
+                tokens.append(untouched.pop()[1])
             else:
-                tokens.append(self._untouched.pop()[1])
+                tokens.append(heapq.heappop(renewed)[1])
         return torch.tensor(tokens)
 
     def _push(self, tokens: Iterable[int], bounds: Iterable[float]) -> None:

@@ -66,7 +66,7 @@ def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tenso
     if budget == 0 or len(prompt.tokens) == 0:
         return torch.empty(0, dtype=torch.int64)
     shortlist = _shortlist(visual, prompt, fold)
-    words, space = prompt.points(), Workspace()
+    words, space = prompt.points(), Workspace.of_this_thread("top")
     blocks = shortlist.split(_ROWS_AT_ONCE)
     exact = torch.cat([cosine(words, visual.points(block, space)) for block in blocks], dim=-1)
     order, available = best_candidates(exact, torch.tensor(fold), budget)
@@ -75,7 +75,7 @@ def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tenso
 
 def _shortlist(visual: Cloud, prompt: Cloud, fold: int) -> Tensor:
     """Every token that may be among the `fold` nearest of some prompt token, ascending."""
-    estimate = visual.cosines(prompt.directions())
+    estimate = visual.cosines(prompt.directions(), space=Workspace.of_this_thread("start"))
     fold = min(fold, len(estimate))
     last = estimate.topk(fold, dim=0).values[-1]
     return (estimate >= last - 2 * visual.error).any(1).nonzero().squeeze(-1)
