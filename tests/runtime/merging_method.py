@@ -18,7 +18,7 @@ Group = list[int]
 
 @dataclass(frozen=True)
 class MergePairs(Method):
-    """Merge `pairs` pairs before each tower stage, then keep every other token at each stage.
+    """Merge `pairs` pairs at each tower stage, then keep every other token at each stage.
 
     Which ones depends on the crop alone, so that it gets the same alone and in a batch; the new
     order is not that of the picture.
@@ -28,6 +28,7 @@ class MergePairs(Method):
     tower_stages: tuple[int, ...] = (0, 1)
     stages: tuple[int, ...] = ()
     proportional_attention: bool = False
+    inside_tower_blocks: bool = False
     drops_newlines: bool = True
 
     def blocks(self, depth: int) -> Sequence[int]:
@@ -36,12 +37,12 @@ class MergePairs(Method):
     def choose(self, view: View) -> Choice:
         return Choice([torch.arange(0, count, 2) for count in view.mask.sum(-1).tolist()])
 
-    def tower_blocks(self, depth: int) -> Sequence[int]:
+    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         return self.tower_stages
 
     def choose_in_tower(self, view: TowerView) -> TowerChoice:
         scores = view.states.sum(-1)
-        if view.block > 0:
+        if view.block > 0 or self.inside_tower_blocks:
             scores = scores + view.keys().mean(1).sum(-1)
         groups = torch.stack([self.plan(each, view.classes) for each in scores])
         count = int(groups.max()) + 1
@@ -87,17 +88,23 @@ def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
     keys: Tensor | None = None
     hidden = []
     for number, block in enumerate(tower.encoder.layers):
-        if number in method.tower_stages:
+        merges = number in method.tower_stages
+        if merges and not method.inside_tower_blocks:
             states, members = _merged(method, states, members, keys)
         if number == 0:
             hidden.append(_spread(states, members))
         normed = block.layer_norm1(states[None])[0]
         keys = block.self_attn.k_proj(normed).unflatten(-1, (block.self_attn.num_heads, -1))
-        if method.proportional_attention:  # the same as attending to every copy
-            full = block(_spread(states, members)[None], None)[0]
-            states = torch.stack([full[group[0]] for group in members])
+        # Attending to every copy is the same as attending to sizes.
+        whole = _spread(states, members) if method.proportional_attention else states
+        if merges and method.inside_tower_blocks:
+            whole = whole + block.self_attn(block.layer_norm1(whole[None]))[0][0]
+            states = _of_groups(whole, members) if method.proportional_attention else whole
+            states, members = _merged(method, states, members, keys)
+            states = states + block.mlp(block.layer_norm2(states))
         else:
-            states = block(states[None], None)[0]
+            whole = block(whole[None], None)[0]
+            states = _of_groups(whole, members) if method.proportional_attention else whole
         hidden.append(_spread(states, members))
     return hidden
 
@@ -117,6 +124,11 @@ def _merged(
         new.append(torch.stack(weighted).sum(0))
         owned.append([token for part in parts for token in members[part]])
     return torch.stack(new), owned
+
+
+def _of_groups(whole: Tensor, members: list[Group]) -> Tensor:
+    """The state of each group, which all its members share."""
+    return torch.stack([whole[group[0]] for group in members])
 
 
 def _spread(states: Tensor, members: list[Group]) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tokencover.methods import Choice, Method, View
+from tokencover.methods.base import Positions
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class KeepRandom(Method):
     stages: tuple[int, ...] = (1,)
     drops_newlines: bool = True
     merges: bool = False
+    positions: Positions = "original"
 
     def blocks(self, depth: int) -> Sequence[int]:
         return self.stages

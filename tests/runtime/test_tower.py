@@ -34,6 +34,11 @@ METHODS = [
     pytest.param(MergePairs(), id="pairs"),
     pytest.param(MergePairs(tower_stages=(1,)), id="late"),
     pytest.param(MergePairs(proportional_attention=True), id="proportional"),
+    pytest.param(MergePairs(inside_tower_blocks=True), id="inside"),
+    pytest.param(
+        MergePairs(2, proportional_attention=True, inside_tower_blocks=True),
+        id="inside proportional",
+    ),
 ]
 
 
@@ -131,10 +136,11 @@ def test_merging_goes_together_with_stages_in_the_decoder(
         torch.testing.assert_close(found[left], expected[left], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("entry", ABLE)
-def test_merging_nothing_equals_the_unpruned_model_both_ways(entry: ZooEntry) -> None:
+def test_merging_nothing_equals_the_unpruned_model_both_ways(entry: ZooEntry, inside: bool) -> None:
     model = built(entry.name)
-    method = MergeNothing(proportional_attention=True)
+    method = MergeNothing(proportional_attention=True, inside_tower_blocks=inside)
     for kind in entry.kinds:
         inputs = entry.inputs(kind)
         real = inputs["attention_mask"].bool()
@@ -245,10 +251,11 @@ def test_the_counts_are_exact() -> None:
         ("llava, siglip", (0,), 2 * (16 - 2)),
     ],
 )
-def test_kin_of_llava(name: str, stages: tuple[int, ...], left: int) -> None:
-    kin = KIN[name]
+@pytest.mark.parametrize("inside", [False, True])
+def test_kin_of_llava(name: str, stages: tuple[int, ...], left: int, inside: bool) -> None:
+    kin, method = KIN[name], MergePairs(2, stages, inside_tower_blocks=inside)
     prompt = torch.zeros_like(kin.inputs["input_ids"])
-    with torch.no_grad(), prune(kin.build(), MergePairs(2, stages), prompt=prompt) as run:
+    with torch.no_grad(), prune(kin.build(), method, prompt=prompt) as run:
         run._session.model(**kin.inputs)
     assert run.trace[0].tokens_per_layer == [left] * 2
 
@@ -268,13 +275,15 @@ def test_families_without_such_towers_are_refused(entry: ZooEntry) -> None:
     assert fingerprint(model) == before
 
 
+@pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("entry", ABLE)
-def test_nothing_is_left_behind(entry: ZooEntry) -> None:
+def test_nothing_is_left_behind(entry: ZooEntry, inside: bool) -> None:
+    method = MergePairs(inside_tower_blocks=inside)
     model, inputs = built(entry.name), entry.inputs("ragged")
     with torch.no_grad():
         plain = model(**inputs).logits
         before = fingerprint(model)
-        with prune(model, MergePairs(), prompt=torch.zeros_like(inputs["input_ids"])):
+        with prune(model, method, prompt=torch.zeros_like(inputs["input_ids"])):
             assert fingerprint(model) != before
             model(**inputs)
             generate(model, inputs, max_new_tokens=2)

@@ -1,82 +1,38 @@
-"""What a method may see, and what it returns.
+"""What a method is: data in, data out.
 
-A method is data in, data out: it never touches a model. The runtime calls `Method.choose` once for
-each place where the method acts, with a `View` of the whole batch, and drops what was not kept.
+A method never touches a model. The runtime calls `Method.choose` once for each place where the
+method acts, with a `View` of the whole batch, and drops what was not kept. `view.py` says what a
+method sees.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from tokencover.budget import Budget, BudgetMode, check_mode, tokens_left, tokens_to_keep
+from tokencover.errors import InputError
+from tokencover.methods.view import Encoded, TowerView, View
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """The tokens of a batch at one place. Only samples that have visual tokens are shown.
+__all__ = [
+    "BudgetedMethod",
+    "Card",
+    "Choice",
+    "Encoded",
+    "Method",
+    "Positions",
+    "TowerChoice",
+    "TowerView",
+    "View",
+]
 
-    Shapes: ``b`` samples, ``n`` visual tokens of the largest, ``l`` prompt words of the longest,
-    ``s`` tokens of the whole sequence. Rows are filled from the left; the masks say how far.
-
-    Attributes
-    ----------
-    block : int
-        The decoder block about to run; 0 is before the decoder.
-    depth : int
-        Number of decoder blocks.
-    states : Tensor
-        ``(b, n, d)``, states of the visual tokens that may be dropped.
-    mask : Tensor
-        ``(b, n)`` bool, which of them exist.
-    prompt : Tensor
-        ``(b, l, d)``, states of the prompt words.
-    prompt_mask : Tensor
-        ``(b, l)`` bool.
-    prompt_positions : Tensor
-        ``(b, l)`` int64, place of each prompt word in the whole sequence; -1 where there is none.
-    last : Tensor
-        ``(b,)`` int64, place of the last token of each sample: the row that predicts the answer.
-    positions : Tensor
-        ``(b, n)`` int64, place of each visual token in the whole sequence.
-    total : Tensor
-        ``(b,)`` int64, number of visual tokens before anything was dropped.
-    medium, frame, row, column, kind : Tensor
-        ``(b, n)`` int64: which image or video of the sample, and where in it (see
-        `tokencover.runtime.layout`); -1 where a token has no place.
-    video : Tensor
-        ``(b, n)`` bool, whether the token belongs to a video.
-    keys : callable
-        Gives ``(b, kv_heads, n, head_dim)``, the keys of the visual tokens in a block that has
-        run, before their rotation; its argument is the block's number.
-    attention : callable
-        ``attention(block, queries)`` gives ``(b, heads, q, n)``: the attention weights that a block
-        which has run gave the visual tokens, for chosen query rows only, float32. `queries` is
-        ``(b, q)`` int64, places in the whole sequence; -1 for no row gives zeros. The softmax is
-        over everything the row can see, tokens in the cache included.
-    """
-
-    block: int
-    depth: int
-    states: Tensor
-    mask: Tensor
-    prompt: Tensor
-    prompt_mask: Tensor
-    prompt_positions: Tensor
-    last: Tensor
-    positions: Tensor
-    total: Tensor
-    medium: Tensor
-    frame: Tensor
-    row: Tensor
-    column: Tensor
-    kind: Tensor
-    video: Tensor
-    keys: Callable[[int], Tensor]
-    attention: Callable[[int, Tensor], Tensor]
+Positions = Literal["original", "reindex"]
+"""What kept tokens are to later blocks: where they were, or numbered anew without gaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +45,17 @@ class Choice:
         For each sample, indices into its visual tokens of the view; order does not matter.
     states : Tensor, optional
         ``(b, n, d)``, new states of the visual tokens, for methods that merge what they drop.
+    sources : sequence of Tensor, optional
+        For methods that write a token's state to another token's slot: for each sample, for each
+        kept index in ascending order, the visual token that it holds now, -1 if it is none of them.
+        The trace then tells where those lie in the picture.
     details : sequence of Mapping
         What is worth telling about each sample; it becomes part of the trace.
     """
 
     kept: Sequence[Tensor]
     states: Tensor | None = None
+    sources: Sequence[Tensor] | None = None
     details: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
     def mask_like(self, mask: Tensor) -> Tensor:
@@ -103,38 +64,6 @@ class Choice:
         for sample, index in enumerate(self.kept):
             kept[sample, index.to(mask.device)] = True
         return kept
-
-
-@dataclass(frozen=True, slots=True)
-class TowerView:
-    """The tokens inside a vision tower, before one of its blocks.
-
-    Shapes: ``c`` crops (images, tiles or frames of the whole batch), ``n`` tokens of each, all
-    crops alike. The prompt is not known here.
-
-    Attributes
-    ----------
-    block : int
-        The tower block about to run.
-    depth : int
-        Number of tower blocks.
-    states : Tensor
-        ``(c, n, d)``, class tokens first.
-    classes : int
-        How many class tokens stand before the others; they must stay alone and first.
-    sizes : Tensor
-        ``(c, n)`` int64, how many of the tower's first tokens each one stands for.
-    keys : callable
-        Gives ``(c, heads, n, head_dim)``, the keys of the block that has just run; there are none
-        before block 0.
-    """
-
-    block: int
-    depth: int
-    states: Tensor
-    classes: int
-    sizes: Tensor
-    keys: Callable[[], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +83,58 @@ class TowerChoice:
     states: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What the table of methods says about one.
+
+    Attributes
+    ----------
+    title : str
+        What people call it.
+    year : int
+        When it was published; None for controls, which never were.
+    objective : str
+        "prompt" (alignment with what was asked), "visual" (preserving the picture), "both" or
+        "none".
+    place : str
+        Where it acts, in a few words.
+    signal : str
+        What it looks at, in a few words.
+    paper : str
+        Where to read about it: an arXiv number or a venue; empty for controls.
+    needs : tuple of str
+        What a model must have: "encoder" (visual tokens come from the tower one to one, so its
+        attention can be read), "class token", "tower" (tokens can be merged inside it), "tiles".
+    """
+
+    title: str
+    year: int | None
+    objective: Literal["prompt", "visual", "both", "none"]
+    place: str
+    signal: str
+    paper: str = ""
+    needs: tuple[str, ...] = ()
+
+
 class Method(ABC):
     """A rule that chooses visual tokens."""
 
+    name: ClassVar[str] = ""
+    """What `get_method` and the command line call it."""
+    card: ClassVar[Card]
+    """Its row in the table of methods."""
+
+    positions: Positions = "original"
+    """What positions kept tokens have in later blocks."""
     drops_newlines: bool = False
     """Whether newline tokens are shown, and may be dropped; otherwise they always stay."""
+    reads_prompt: bool = True
+    """Whether `choose` looks at the prompt words; if not, nobody needs a tokenizer to find them."""
     merges: bool = False
     """Whether `choose` returns new states; only then gradients flow through it."""
+    inside_tower_blocks: bool = False
+    """Whether `choose_in_tower` acts between the attention and the feed-forward network of a tower
+    block, instead of before it."""
     proportional_attention: bool = False
     """Whether later tower blocks attend to a merged token as to all the tokens it stands for."""
 
@@ -172,16 +146,104 @@ class Method(ABC):
     def choose(self, view: View) -> Choice:
         """Choose the tokens to keep."""
 
+    def shows_newlines(self, block: int, depth: int) -> bool:
+        """Whether newline tokens are shown, and may be dropped, before this decoder block."""
+        return self.drops_newlines
+
     def watched(self, depth: int) -> Sequence[int]:
-        """The blocks whose keys or attention rows `choose` will ask for."""
+        """The decoder blocks whose keys or attention rows `choose` will ask for."""
         return ()
 
-    def tower_blocks(self, depth: int) -> Sequence[int]:
-        """The vision tower's blocks before which the method merges tokens; ascending."""
+    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int] | None:
+        """The vision tower's blocks whose queries and keys `choose` will ask for.
+
+        Parameters
+        ----------
+        depth : int
+            Number of the tower's blocks.
+        feature_block : int
+            The block whose output becomes visual tokens.
+
+        Returns
+        -------
+        sequence of int or None
+            None if the method needs nothing of the tower; an empty sequence if only its features.
+        """
+        return None
+
+    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """The vision tower's blocks before (or inside) which the method merges; ascending."""
         return ()
 
     def choose_in_tower(self, view: TowerView) -> TowerChoice:
-        """Merge tokens before a block of the vision tower."""
+        """Merge tokens before, or inside, a block of the vision tower."""
         raise NotImplementedError(
             f"{type(self).__name__} names tower blocks but has no choose_in_tower"
         )
+
+
+@dataclass(frozen=True)
+class BudgetedMethod(Method):
+    """A method with the one budget that all methods share.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep: a count, or a share of those there are.
+    budget_mode : "exact", "layer_mean" or "flops"
+        Whether K tokens are left in the end, or blocks work on K on average, or the prefill costs
+        what it would with K tokens in every block.
+    positions : "original" or "reindex"
+        Whether kept tokens keep their positions or are numbered anew without gaps.
+    """
+
+    budget: Budget
+    budget_mode: BudgetMode = field(default="exact", kw_only=True)
+    positions: Positions = field(default="original", kw_only=True)
+
+    def __post_init__(self) -> None:
+        tokens_to_keep(self.budget, total=1)
+        check_mode(self.budget_mode)
+        if self.positions not in get_args(Positions):
+            raise InputError(f"positions must be 'original' or 'reindex', got {self.positions!r}.")
+
+    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+        """The visual tokens each decoder block works on if `left` of `total` are left in the end.
+
+        This is the schedule of a method that acts once; methods that act several times have their
+        own. It never falls when `left` grows.
+        """
+        first, *more = self.blocks(depth)
+        if more:
+            raise NotImplementedError(f"{type(self).__name__} acts several times: override this")
+        return [total] * first + [left] * (depth - first)
+
+    def left(self, view: View) -> list[int]:
+        """How many visual tokens of each sample must be left in the end."""
+        return [
+            tokens_left(
+                self.budget,
+                self.budget_mode,
+                total=total,
+                others=others,
+                schedule=lambda left, total=total: self.schedule(left, total, view.depth),  # type: ignore[misc]
+                cost=view.cost,
+            )
+            for total, others in zip(view.total.tolist(), view.others.tolist(), strict=True)
+        ]
+
+
+def one_block(after: int, depth: int) -> tuple[int]:
+    """The block that follows the first `after` ones.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < depth:
+        raise InputError(
+            f"after={after!r} leaves no block to prune for: this model has {depth} blocks, so give "
+            f"0 to {depth - 1}."
+        )
+    return (after,)

@@ -60,6 +60,11 @@ class Family:
         From the tower's width to the decoder's.
     deepstack : bool
         Whether visual features are added again after the first blocks (Qwen3-VL).
+    several_axes : bool
+        Whether positions are rows, columns and times (M-RoPE), so that they cannot be numbered
+        anew.
+    tiles : bool
+        Whether pictures come as a base view and tiles of it.
     tower_tokens : callable, optional
         ``tower_tokens(base, media, images, videos)`` carries any numbers of the tower's tokens,
         each ``(crops, tokens)`` int64 or None, to the visual tokens that they become: a tensor for
@@ -75,6 +80,8 @@ class Family:
     towers: tuple[str, ...] = ("model.vision_tower",)
     projector: str = "model.multi_modal_projector"
     deepstack: bool = False
+    several_axes: bool = False
+    tiles: bool = False
     tower_tokens: TowerTokens | None = None
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:

@@ -14,7 +14,8 @@ from tokencover.runtime.layout import NEWLINE, Layout
 from tokencover.runtime.sequence import Kept
 
 if TYPE_CHECKING:
-    from tokencover.runtime.probe import Recorded
+    from tokencover.runtime.encoder import Encodings
+    from tokencover.runtime.recording import Recorded
 
 PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
 
@@ -37,8 +38,20 @@ class ForwardPass:
         For each pruning block that was reached, what is left; None if nothing was dropped there.
     masks : dict
         The attention mask of each group of blocks.
+    columns : dict
+        Which earlier and new tokens are real in each group of blocks, and how many cached tokens
+        before them nothing is known of.
+    rotations : dict
+        The rotation table of each group of blocks, where positions are numbered anew.
     recorded : dict
         What the probe recorded of each watched block, until the pass ends.
+    encodings : Encodings or None
+        What the vision tower computed, until the pass ends, if the method looks at it.
+    sources : Tensor or None
+        ``(b, s)`` int64, the place whose state each place holds, if a method moved states; -1 for
+        a state that was none of them.
+    notes : dict
+        What the method wrote down for its later places.
     """
 
     real: Tensor
@@ -48,7 +61,12 @@ class ForwardPass:
     places: Places | None = None
     kept: dict[int, Kept | None] = field(default_factory=dict)
     masks: dict[int, Any] = field(default_factory=dict)
+    columns: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
+    rotations: dict[int, Any] = field(default_factory=dict)
     recorded: dict[int, Recorded] = field(default_factory=dict)
+    encodings: Encodings | None = None
+    sources: Tensor | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def length(self) -> int:

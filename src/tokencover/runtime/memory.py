@@ -26,7 +26,11 @@ class CacheMemory:
 
     def columns(self, group: int) -> Tensor:
         """``(b, cached length)`` bool; newer columns may have been cropped away since."""
-        return self._masks[group][:, : int(self._measured_length(group))]
+        return self._masks[group][:, : self.length(group)]
+
+    def length(self, group: int) -> int:
+        """Cached tokens in the layers of a group."""
+        return int(self._measured_length(group))
 
     def remember(self, group: int, columns: Tensor) -> None:
         """Keep the columns for the passes to come."""

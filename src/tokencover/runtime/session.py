@@ -8,10 +8,9 @@ result over the original length, so that logits, labels and ``[:, -1]`` keep the
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -19,15 +18,22 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, Method
-from tokencover.runtime.family import Family, Media
-from tokencover.runtime.forward_pass import PIXELS, ForwardPass, places_of, tokens_of
-from tokencover.runtime.memory import CacheMemory
-from tokencover.runtime.probe import Probe, recorders_of
+from tokencover.methods.base import Choice, Encoded, Method
+from tokencover.runtime.ahead import Upcoming
+from tokencover.runtime.block_inputs import BlockInputs
+from tokencover.runtime.cost import block_cost
+from tokencover.runtime.encoder import Encoder, encoder_of
+from tokencover.runtime.encoder_calls import KINDS, EncoderCalls
+from tokencover.runtime.family import Family
+from tokencover.runtime.forward_pass import PIXELS, ForwardPass, tokens_of
+from tokencover.runtime.hooks import Hooks
+from tokencover.runtime.probe import Probe
+from tokencover.runtime.recording import is_aside, past_of, recorders_of
+from tokencover.runtime.renumbering import Renumbering
 from tokencover.runtime.sequence import Kept
-from tokencover.runtime.tower import towers_of
+from tokencover.runtime.tower import Towers, towers_of
 from tokencover.runtime.trace import Trace
-from tokencover.runtime.views import VisualTokens, traces_of, view_of
+from tokencover.runtime.views import Decoder, VisualTokens, traces_of, view_of
 
 Words = Callable[[Tensor, Tensor], Tensor]
 """Finds the prompt words: (input_ids, visual mask) -> mask, all ``(b, s)``."""
@@ -52,83 +58,61 @@ class Session:
         self._blocks = family.blocks(model)
         self._stages = _checked_stages(method, len(self._blocks))
         self._towers = towers_of(model, family, method)
-        self._groups = self._stages if self._towers is None else (0, *self._stages)
+        self._encoder = encoder_of(model, family, method, self._towers)
+        # In this order: what is read from the tower has been spread over its first tokens before.
+        self._in_towers: list[Towers | Encoder] = [
+            each for each in (self._towers, self._encoder) if each is not None
+        ]
+        groups = self._stages if self._towers is None else (0, *self._stages)
+        renumbering = Renumbering.wanted_by(method, family, self._decoder)
+        self._inputs = BlockInputs(self._decoder, groups, renumbering)
+        self._calls = EncoderCalls(model, family, self._in_towers)
         self._local = threading.local()
         self._recorders = recorders_of(
             method, self._blocks, self._stages, self._current_pass, self._past_columns
         )
+        norm = functools.partial(_normed, self._decoder)
+        cost = block_cost(self._blocks, self._decoder.config)
+        self._facts = Decoder(len(self._blocks), norm, cost)
         self._passes: Any = WeakIdKeyDictionary()
-        self._memories: Any = WeakIdKeyDictionary()
-        self._undo: list[Callable[[], object]] = []
+        self._hooks = Hooks()
 
     # ---- coming and going -------------------------------------------------------------------
 
     def install(self) -> None:
         """Put the hooks on the model; all of them, or none if one fails."""
         try:
-            self._hook(self._base, self._begin, before=True)
-            self._hook(self._base, self._end, always_call=True)
+            self._hooks.before(self._base, self._begin)
+            self._hooks.after(self._base, self._end, always_call=True)
             for number, block in enumerate(self._blocks):
-                self._hook(block, functools.partial(self._before_block, number), before=True)
+                self._hooks.before(block, functools.partial(self._before_block, number))
             for number, recorder in self._recorders.items():
-                # Compiled code of another block may be run for this one, and skip its inner hooks.
-                self._wrap(self._blocks[number], "forward", _uncompiled)
-                for watched, hook, before in recorder.hooks():
-                    self._hook(watched, hook, before=before)
-            for module, hook, before in () if self._towers is None else self._towers.hooks():
-                self._hook(module, hook, before=before)
-            self._hook(self._decoder, self._after_decoder)
-            for name in ("image", "video"):
-                self._watch_encoder(name)
+                if number == self._stages[-1]:  # asked about before it runs, and never after
+                    continue
+                self._hooks.uncompiled(self._blocks[number])
+                self._put(recorder.hooks())
+            for module, name, wrapper in () if self._towers is None else self._towers.wraps():
+                self._hooks.around(module, name, wrapper)
+            for each in self._in_towers:
+                for block in each.watched():
+                    self._hooks.uncompiled(block)
+                self._put(each.hooks())
+            self._hooks.after(self._decoder, self._after_decoder)
+            self._calls.watch(self._hooks)
             if self.family.deepstack:
-                self._wrap(self._decoder, "_deepstack_process", self._deepstack)
+                self._hooks.around(self._decoder, "_deepstack_process", self._deepstack)
         except BaseException:
             self.remove()
             raise
 
+    def _put(self, hooks: Iterable[tuple[nn.Module, Any, bool]]) -> None:
+        """Hooks that go before (else behind) their modules."""
+        for module, hook, before in hooks:
+            (self._hooks.before if before else self._hooks.after)(module, hook)
+
     def remove(self) -> None:
         """Take everything off the model again."""
-        while self._undo:
-            self._undo.pop()()
-
-    def _hook(
-        self, module: nn.Module, hook: Any, before: bool = False, always_call: bool = False
-    ) -> None:
-        hook = torch.compiler.disable(hook)
-        if before:
-            handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-        else:
-            handle = module.register_forward_hook(hook, with_kwargs=True, always_call=always_call)
-        self._undo.append(handle.remove)
-
-    def _wrap(self, owner: nn.Module, name: str, around: Callable[..., Any]) -> None:
-        """Let `around` see the calls of a module's method, which is its first argument."""
-        original = getattr(owner, name)
-        wrapped = functools.wraps(original)(functools.partial(around, original))
-        own = {name: original} if name in vars(owner) else {}  # accelerate puts some there
-        vars(owner)[name] = torch.compiler.disable(wrapped)
-        self._undo.append(lambda: (vars(owner).pop(name), vars(owner).update(own)))
-
-    def _watch_encoder(self, name: str) -> None:
-        """Remember how pictures were encoded: their grids are known nowhere else."""
-        method = f"get_{name}_features"
-        if not hasattr(self._base, method):
-            return
-
-        def record(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if getattr(self._local, "encoding", False):  # videos may pass through the image encoder
-                return original(*args, **kwargs)
-            bound = inspect.signature(original).bind(*args, **kwargs)
-            setattr(self._local, name, dict(bound.arguments))
-            self._local.encoding = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._local.encoding = False
-                if self._towers is not None:
-                    self._towers.remember(name)
-
-        self._wrap(self._base, method, record)
+        self._hooks.remove()
 
     # ---- the multimodal model ---------------------------------------------------------------
 
@@ -158,19 +142,21 @@ class Session:
         if not bool(visual.any()):
             return
         current.visual = visual
-        current.prompt = self._words(input_ids, visual) & current.real & ~visual
-        self._local.input_ids = input_ids
-        for name in ("image", "video"):
-            if raw or encoded.get(name) is None:  # the model is going to encode, or there is none
-                setattr(self._local, name, None)
-                if self._towers is not None:
-                    self._towers.forget(name)
+        words = self._words(input_ids, visual) if self.method.reads_prompt else ~current.real
+        current.prompt = words & current.real & ~visual
+        # If there are pixels, the model is going to encode them.
+        known = [] if raw else [name for name in encoded if encoded[name] is not None]
+        self._calls.begin(input_ids, known)
 
     def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         current = self._current_pass()
         # Gradient checkpointing will ask a merging method again, when the blocks run backward.
         if current is not None and not (self.method.merges and torch.is_grad_enabled()):
             current.recorded.clear()
+            current.encodings = None
+        if current is not None and current.visual is not None and self._encoder is not None:
+            for kind in KINDS:
+                self._encoder.forget(kind)
         self._local.current = None
 
     def _current_pass(self) -> ForwardPass | None:
@@ -192,31 +178,18 @@ class Session:
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        group = max((stage for stage in self._groups if stage <= number), default=None)
-        current = self._pass_of(kwargs)
-        if current is None or group is None:
+        current = None if is_aside() else self._pass_of(kwargs)
+        if current is None or self._inputs.group_of(number) is None:
             return None
-        states, cache = args[0], kwargs.get("past_key_values")
+        states = args[0]
         if number == 0 and self._towers is not None and current.visual is not None:
             states = self._drop_merged(current, states)
         if number in self._stages and current.visual is not None:
-            states = self._prune(current, number, states)
-        kept = current.left_at(number)
-        memory = self._memory_of(cache)
-        if kept is None and (memory is None or group not in memory):
-            return ((states, *args[1:]), kwargs) if states is not args[0] else None
-        changed = {**kwargs, "position_ids": self._position_ids(kwargs.get("position_ids"), kept)}
-        changed["attention_mask"] = self._mask(current, group, number, states, cache)
-        if kept is not None:
-            changed["position_embeddings"] = tuple(map(kept.take, kwargs["position_embeddings"]))
-        return (states, *args[1:]), changed
-
-    def _position_ids(self, position_ids: Tensor | None, kept: Kept | None) -> Tensor | None:
-        """Positions for attentions that scale by them; flash attention would misread the gaps."""
-        attention = getattr(self._decoder.config, "_attn_implementation", None)
-        if position_ids is None or position_ids.dim() != 2 or "flash" in str(attention):
+            states = self._prune(current, number, states, kwargs)
+        changed = self._inputs.as_shortened(current, number, states, kwargs)
+        if changed is None and states is args[0]:
             return None
-        return position_ids if kept is None else kept.take(position_ids)
+        return (states, *args[1:]), kwargs if changed is None else changed
 
     def _pass_of(self, kwargs: dict[str, Any]) -> ForwardPass | None:
         """The pass a block call belongs to.
@@ -233,63 +206,19 @@ class Session:
         found: ForwardPass = self._passes[rotation]
         return found
 
-    def _memory_of(self, cache: Any) -> CacheMemory | None:
-        if cache is None:
-            return None
-        if cache not in self._memories:
-            self._memories[cache] = CacheMemory(cache)
-        memory: CacheMemory = self._memories[cache]
-        return memory
-
     def _past_columns(self, number: int, cache: Any) -> Tensor | None:
-        """Which cached columns of a block are real tokens, None if all are."""
-        group = max((stage for stage in self._groups if stage <= number), default=None)
-        memory, current = self._memory_of(cache), self._current_pass()
-        if memory is not None and group is not None and group in memory:
-            return memory.columns(group)
-        return None if current is None else current.past
+        return self._inputs.past_columns(self._current_pass(), number, cache)
 
-    def _mask(
-        self, current: ForwardPass, group: int, number: int, states: Tensor, cache: Any
-    ) -> Any:
-        """The attention mask of a group of blocks, made once per pass and group."""
-        if group not in current.masks:
-            from transformers.masking_utils import create_causal_mask
-
-            kept = current.left_at(number)
-            columns = current.real if kept is None else kept.valid
-            memory = self._memory_of(cache)
-            if memory is not None:
-                memory.forget_if_empty()
-                past = memory.columns(group) if group in memory else current.past
-                if past is not None:
-                    columns = torch.cat([past.to(columns.device), columns], dim=1)
-            arguments = {
-                "config": self._decoder.config,
-                "inputs_embeds": states,
-                "attention_mask": columns,
-                "past_key_values": cache,
-                "layer_idx": number,
-            }
-            if memory is None:
-                current.masks[group] = create_causal_mask(**arguments)
-            else:
-                with memory.measuring():
-                    current.masks[group] = create_causal_mask(**arguments)
-                memory.remember(group, columns)
-                if number == 0 and kept is not None:
-                    memory.pretend_full_length(cache, current.length - kept.index.shape[1])
-        mask = current.masks[group]
-        return mask.to(states.device) if isinstance(mask, Tensor) else mask
-
-    def _prune(self, current: ForwardPass, number: int, states: Tensor) -> Tensor:
+    def _prune(
+        self, current: ForwardPass, number: int, states: Tensor, kwargs: dict[str, Any]
+    ) -> Tensor:
         """Ask the method what to keep before this block, and shorten the states."""
         earlier = current.left_at(number - 1)
         # With gradient checkpointing this runs again in backward: the choice stands, but merged
         # states must be computed once more, or they would have no gradient.
         if number not in current.kept or self.method.merges:
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.method.merges):
-                chosen = self._choose(current, number, states, earlier)
+                chosen = self._choose(current, number, states, earlier, kwargs)
             states = chosen if self.method.merges else states
         kept = current.kept[number]
         if kept is None:
@@ -301,52 +230,87 @@ class Session:
         """Keep one visual token for each group that was merged in the vision tower."""
         if IN_TOWER not in current.kept:
             assert self._towers is not None
-            self._find_places(current)
-            first = self._towers.first_of_groups(self._local.input_ids, self._media())
+            current.places = self._calls.places()
+            first = self._towers.first_of_groups(self._calls.input_ids, self._calls.media())
             keep = current.real & first
             everything = bool((keep == current.real).all()) and not self.always_gather
             current.kept[IN_TOWER] = None if everything else Kept.where(keep)
             tokens = VisualTokens.at(current, None, newlines=True)
-            stages, depth = (IN_TOWER, *self._stages), len(self._blocks)
-            self.trace = traces_of(current, tokens, Choice([]), keep, stages, depth)
+            stages = (IN_TOWER, *self._stages)
+            self.trace = traces_of(current, tokens, Choice([]), keep, stages, self._facts)
             for each in self.trace:
                 each.seconds = self._towers.seconds()
         kept = current.kept[IN_TOWER]
         return states if kept is None else kept.take(states)
 
     def _choose(
-        self, current: ForwardPass, number: int, states: Tensor, earlier: Kept | None
+        self,
+        current: ForwardPass,
+        number: int,
+        states: Tensor,
+        earlier: Kept | None,
+        kwargs: dict[str, Any],
     ) -> Tensor:
-        self._find_places(current)
-        tokens = VisualTokens.at(current, earlier, self.method.drops_newlines)
+        current.places = current.places or self._calls.places()
+        newlines = self.method.shows_newlines(number, len(self._blocks))
+        tokens = VisualTokens.at(current, earlier, newlines)
         if len(tokens.samples) == 0:
             current.kept[number] = None
             return states
-        probe = Probe(current, tokens, self._recorders, states.device)
-        view = view_of(current, tokens, states, earlier, number, len(self._blocks), probe)
+        upcoming = self._upcoming(current, number, states, earlier, kwargs)
+        probe = Probe(current, tokens, self._recorders, upcoming)
+        encoded = self._encoded(current, tokens, states)
+        view = view_of(current, tokens, states, earlier, number, self._facts, probe, encoded)
         begin = time.perf_counter()
-        choice: Choice = self.method.choose(view)
+        try:
+            choice: Choice = self.method.choose(view)
+        finally:
+            probe.close()
         seconds = time.perf_counter() - begin
         keep, states = tokens.apply(choice, current, states, earlier)
+        if number not in current.kept:
+            tokens.move(choice, current)
         nothing_dropped = bool((keep | ~current.real).all()) and earlier is None
         current.kept[number] = (
             None if nothing_dropped and not self.always_gather else Kept.where(keep)
         )
         stages = self._stages if self._towers is None else (IN_TOWER, *self._stages)
-        self.trace = traces_of(current, tokens, choice, keep, stages, len(self._blocks))
+        self.trace = traces_of(current, tokens, choice, keep, stages, self._facts)
         for each in self.trace:
             each.seconds = seconds
         return states
 
-    def _find_places(self, current: ForwardPass) -> None:
-        if current.places is None:
-            layouts = self.family.layouts(self._media())
-            ids = self.family.visual_ids(self._config)
-            current.places = places_of(self._local.input_ids, ids, *layouts)
+    def _encoded(
+        self, current: ForwardPass, tokens: VisualTokens, states: Tensor
+    ) -> Encoded | None:
+        if self._encoder is None:
+            return None
+        if current.encodings is None:
+            current.encodings = self._encoder.take(self._calls.input_ids, self._calls.media())
+        return current.encodings.shown(tokens, states)
 
-    def _media(self) -> Media:
-        images, videos = (getattr(self._local, name, None) for name in ("image", "video"))
-        return Media(self._config, images, videos)
+    def _upcoming(
+        self,
+        current: ForwardPass,
+        number: int,
+        states: Tensor,
+        left: Kept | None,
+        kwargs: dict[str, Any],
+    ) -> Upcoming:
+        """What a stage's block would get if nothing were dropped there."""
+        cache = kwargs.get("past_key_values")
+        past_columns = functools.partial(self._past_columns, number, cache)
+        return Upcoming(
+            number,
+            states,
+            left,
+            real=current.real if left is None else left.valid,
+            past=functools.partial(past_of, cache, number, past_columns),
+            positions=functools.partial(
+                self._inputs.undropped_positions, current, number, states, left, kwargs
+            ),
+            blocks=self._blocks,
+        )
 
     def _deepstack(
         self, original: Callable[..., Tensor], states: Tensor, positions: Tensor, features: Tensor
@@ -362,8 +326,9 @@ class Session:
         return original(states, left, kept.take(spread)[left.to(features.device)])
 
 
-def _uncompiled(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return original(*args, **kwargs)
+def _normed(decoder: Any, states: Tensor) -> Tensor:
+    normed: Tensor = decoder.norm(states)
+    return normed
 
 
 def _checked_stages(method: Method, depth: int) -> tuple[int, ...]:

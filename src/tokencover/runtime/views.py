@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from tokencover.budget import BlockCost
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, View
+from tokencover.methods.base import Choice, Encoded, View
 from tokencover.runtime.forward_pass import ForwardPass, Places
 from tokencover.runtime.sequence import Kept, packed_left
 from tokencover.runtime.trace import Trace
 
 if TYPE_CHECKING:
     from tokencover.runtime.probe import Probe
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """What methods may know of the decoder: see `View`."""
+
+    depth: int
+    norm: Callable[[Tensor], Tensor]
+    cost: BlockCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +41,14 @@ class VisualTokens:
         ``(b', n)`` int64, places in the original sequence, filled up from the left.
     mask : Tensor
         ``(b', n)`` bool, which of them exist.
+    newlines : bool
+        Whether newline tokens are among them.
     """
 
     samples: Tensor
     index: Tensor
     mask: Tensor
+    newlines: bool
 
     @classmethod
     def at(cls, current: ForwardPass, earlier: Kept | None, newlines: bool) -> VisualTokens:
@@ -45,7 +59,11 @@ class VisualTokens:
         if earlier is not None:
             visual = visual & earlier.mask(current.length)
         samples = visual.any(-1).nonzero().squeeze(-1)
-        return cls(samples, *packed_left(visual[samples]))
+        return cls(samples, *packed_left(visual[samples]), newlines)
+
+    def count_of(self, samples: Tensor) -> Tensor:
+        """How many there are in some of these samples, ``(len(samples),)`` int64."""
+        return self.mask[torch.isin(self.samples, samples)].sum(-1)
 
     def apply(
         self, choice: Choice, current: ForwardPass, states: Tensor, earlier: Kept | None
@@ -62,6 +80,20 @@ class VisualTokens:
             new = choice.states[here[:, 0], here[:, 1]].to(states)
             states = states.index_put((rows.to(states.device), places.to(states.device)), new)
         return keep, states
+
+    def move(self, choice: Choice, current: ForwardPass) -> None:
+        """Note which token's state each slot holds now, where a method moved states."""
+        if choice.sources is None:
+            return
+        if current.sources is None:
+            places = torch.arange(current.length, device=current.real.device)
+            current.sources = places.repeat(len(current.real), 1)
+        before = current.sources.clone()
+        for shown, sample in enumerate(self.samples.tolist()):
+            source = choice.sources[shown].to(self.index.device)
+            slots = self.index[shown, choice.kept[shown].to(source.device).sort().values]
+            held = before[sample, self.index[shown, source.clamp(min=0)]]
+            current.sources[sample, slots] = torch.where(source < 0, -1, held)
 
     def _checked(self, choice: Choice) -> Tensor:
         if len(choice.kept) != len(self.samples):
@@ -84,15 +116,19 @@ def view_of(
     states: Tensor,
     earlier: Kept | None,
     block: int,
-    depth: int,
+    decoder: Decoder,
     probe: Probe,
+    encoded: Encoded | None,
 ) -> View:
     """Everything a method may see before a block."""
     assert current.visual is not None
     assert current.prompt is not None
     assert current.places is not None
     samples = tokens.samples
+    real, visual = current.real[samples], current.visual[samples]
     prompt_index, prompt_mask = packed_left(current.prompt[samples])
+    text_index, text_mask = packed_left(real & ~visual & (visual.cumsum(-1) > 0))
+    total = VisualTokens.at(current, None, tokens.newlines).count_of(samples)
 
     def gathered(index: Tensor, mask: Tensor) -> Tensor:
         slots = slots_of(index, mask, samples, current, earlier).to(states.device)
@@ -104,17 +140,19 @@ def view_of(
     places = current.places
     return View(
         block=block,
-        depth=depth,
+        depth=decoder.depth,
         states=gathered(tokens.index, tokens.mask),
         mask=tokens.mask,
         prompt=gathered(prompt_index, prompt_mask),
         prompt_mask=prompt_mask,
         prompt_positions=prompt_index.masked_fill(~prompt_mask, -1),
-        last=(
-            current.real[samples] * torch.arange(1, current.length + 1, device=samples.device)
-        ).argmax(-1),
+        text=gathered(text_index, text_mask),
+        text_mask=text_mask,
+        text_positions=text_index.masked_fill(~text_mask, -1),
+        last=(real * torch.arange(1, current.length + 1, device=samples.device)).argmax(-1),
         positions=tokens.index,
-        total=current.visual[samples].sum(-1),
+        total=total,
+        others=real.sum(-1) - total,
         medium=placed(places.medium),
         frame=placed(places.frame),
         row=placed(places.row),
@@ -123,6 +161,11 @@ def view_of(
         video=placed(places.video),
         keys=probe.keys,
         attention=probe.attention,
+        ahead=probe.ahead,
+        norm=decoder.norm,
+        cost=decoder.cost,
+        notes=current.notes,
+        encoded=encoded,
     )
 
 
@@ -142,7 +185,7 @@ def traces_of(
     choice: Choice,
     keep: Tensor,
     stages: tuple[int, ...],
-    depth: int,
+    decoder: Decoder,
 ) -> list[Trace]:
     """One trace for each sample that was shown."""
     assert current.visual is not None
@@ -150,10 +193,13 @@ def traces_of(
     traces = []
     for shown, sample in enumerate(tokens.samples.tolist()):
         visual = current.visual[sample].nonzero().squeeze(-1)
-        left = keep[sample, visual].nonzero().squeeze(-1)
-        places = visual[left]
+        places = visual[keep[sample, visual]]
+        if current.sources is not None:
+            places = current.sources[sample, places]
+        counts = _tokens_per_layer(current, keep, sample, stages, decoder.depth)
+        others = int(current.real[sample].sum()) - len(visual)
         details = dict(choice.details[shown]) if choice.details else {}
-        for name in ("prompt_centers", "visual_centers"):
+        for name in ("prompt_centers", "visual_centers", "wiped"):
             if name in details:  # from the method's numbering to that of all visual tokens
                 positions = tokens.index[shown][details[name].to(tokens.index.device)]
                 details[name] = torch.searchsorted(visual, positions)
@@ -162,18 +208,32 @@ def traces_of(
             Trace(
                 sample=sample,
                 visual_tokens=len(visual),
-                kept=left,
-                medium=planes.medium[sample, places],
-                frame=planes.frame[sample, places],
-                row=planes.row[sample, places],
-                column=planes.column[sample, places],
+                kept=torch.searchsorted(visual, places.clamp(min=0)).masked_fill(places < 0, -1),
+                medium=_at(planes.medium[sample], places),
+                frame=_at(planes.frame[sample], places),
+                row=_at(planes.row[sample], places),
+                column=_at(planes.column[sample], places),
                 grids=_grids(planes, sample, visual),
-                tokens_per_layer=_tokens_per_layer(current, keep, sample, stages, depth),
+                tokens_per_layer=counts,
+                flops=sum(decoder.cost.of(others + count) for count in counts),
+                flops_unpruned=decoder.depth * decoder.cost.of(others + len(visual)),
                 seconds=0.0,
                 details=details,
+                places=_places(planes, sample, visual),
             )
         )
     return traces
+
+
+def _places(planes: Places, sample: int, visual: Tensor) -> Tensor:
+    """(medium, frame, row, column) of all visual tokens of a sample."""
+    shown = (planes.medium, planes.frame, planes.row, planes.column)
+    return torch.stack([plane[sample, visual] for plane in shown], -1)
+
+
+def _at(plane: Tensor, places: Tensor) -> Tensor:
+    """Values of a plane at some places; -1 for no place."""
+    return plane[places.clamp(min=0)].masked_fill(places < 0, -1)
 
 
 def _grids(places: Places, sample: int, visual: Tensor) -> dict[tuple[int, int], tuple[int, int]]:

@@ -23,4 +23,5 @@ FAMILY = Family(
     layouts=layouts,
     towers=("model.visual",),
     projector="model.visual.merger",
+    several_axes=True,
 )

@@ -44,8 +44,8 @@ def tower_tokens(
     """The model packs its tiles itself: it moves and cuts features, but computes nothing."""
     if videos is not None:
         raise InputError(
-            "LLaVA-Next pools the frames of a video, so tokens merged inside the vision tower are "
-            "not visual tokens: use a method that acts in the decoder."
+            "LLaVA-Next pools the frames of a video, so tokens of the vision tower are not visual "
+            "tokens: use a method that neither merges nor reads there, tc.MoB say."
         )
     if images is None or media.images is None:
         return [], []
@@ -68,5 +68,6 @@ FAMILY = Family(
     name="LLaVA-Next",
     model_types=("llava_next", "llava_next_video"),
     layouts=layouts,
+    tiles=True,
     tower_tokens=tower_tokens,
 )

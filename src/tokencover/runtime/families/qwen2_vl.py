@@ -11,4 +11,5 @@ FAMILY = Family(
     layouts=layouts,
     towers=("model.visual",),
     projector="model.visual.merger",
+    several_axes=True,
 )

@@ -11,5 +11,6 @@ FAMILY = Family(
     layouts=layouts,
     towers=("model.visual",),
     projector="model.visual.merger",
+    several_axes=True,
     deepstack=True,
 )

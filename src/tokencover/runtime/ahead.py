@@ -1,0 +1,143 @@
+"""Attention that has not happened yet: of the block about to run, or behind some blocks more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokencover.errors import InputError
+from tokencover.runtime.attention_rows import Projections
+from tokencover.runtime.known_attention import KnownAttention, on_device_of
+from tokencover.runtime.recording import Past, aside
+from tokencover.runtime.sequence import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """The whole sequence before a block, with nothing dropped there yet; ``m`` tokens are left.
+
+    Attributes
+    ----------
+    number : int
+        Of the block about to run.
+    states : Tensor
+        ``(b, m, d)``.
+    left : Kept or None
+        Which tokens the ``m`` are; None if they are all.
+    real : Tensor
+        ``(b, m)`` bool, False for padding.
+    past : callable
+        Gives the cached keys that the block will attend to, None if there are none.
+    positions : callable
+        Gives the arguments ``position_ids`` and ``position_embeddings`` that the block would get if
+        nothing were dropped.
+    blocks : sequence of nn.Module
+        All decoder blocks of the model.
+    """
+
+    number: int
+    states: Tensor
+    left: Kept | None
+    real: Tensor
+    past: Callable[[], Past | None]
+    positions: Callable[[], dict[str, Any]]
+    blocks: Sequence[nn.Module]
+
+    def projections(self, attention: KnownAttention) -> Projections:
+        """What the block about to run would attend with.
+
+        Parameters
+        ----------
+        attention : KnownAttention
+            Of that block.
+        """
+        rotation = self.positions()["position_embeddings"]
+        return self._projections(attention, self.states.detach(), rotation, self.past())
+
+    def after(self, blocks: Sequence[nn.Module | int]) -> Projections:
+        """What the last of some blocks would attend with if they ran on the sequence.
+
+        Parameters
+        ----------
+        blocks : sequence of nn.Module or int
+            Decoder blocks, at least one; a number is one of the model's own. Nothing happens
+            between them, and no cache is written.
+        """
+        if len(blocks) == 0:
+            raise InputError("there are no blocks to look ahead with: give at least one.")
+        modules = [self._module(each) for each in blocks]
+        past = self.past()
+        if past is not None:
+            raise InputError(
+                f"{past.length} tokens are cached before this pass, and what other blocks would "
+                "see of them is not known: a chat of several turns over a kept cache is not "
+                "possible with a method that looks ahead. Give the whole chat without a cache."
+            )
+        known = [KnownAttention(each, f"look-ahead block {n}") for n, each in enumerate(modules)]
+        positions = self.positions()
+        states = self.states.detach()
+        for block in modules[:-1]:
+            states = self._run(block, states, positions)
+        return self._projections(known[-1], states, positions["position_embeddings"], None)
+
+    def _module(self, block: nn.Module | int) -> nn.Module:
+        if isinstance(block, nn.Module):
+            return block
+        if not 0 <= block < len(self.blocks):
+            raise InputError(
+                f"block {block} cannot be run ahead: the model has blocks 0 to "
+                f"{len(self.blocks) - 1}."
+            )
+        return self.blocks[block]
+
+    def _run(self, block: Any, states: Tensor, positions: dict[str, Any]) -> Tensor:
+        from transformers.masking_utils import create_causal_mask
+
+        states = on_device_of(block, states)
+        mask = create_causal_mask(
+            config=block.self_attn.config,
+            inputs_embeds=states,
+            attention_mask=self.real.to(states.device),
+            past_key_values=None,
+        )
+        numbers = positions["position_ids"]
+        rotation = tuple(table.to(states.device) for table in positions["position_embeddings"])
+        arguments = {
+            "attention_mask": mask,
+            "position_ids": None if numbers is None else numbers.to(states.device),
+            "position_embeddings": rotation,
+            "past_key_values": None,
+            "use_cache": False,
+        }
+        output = _quietly(lambda: block(states, **arguments))
+        found: Tensor = output[0] if isinstance(output, tuple) else output
+        return found
+
+    def _projections(
+        self,
+        attention: KnownAttention,
+        states: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        past: Past | None,
+    ) -> Projections:
+        normed = _quietly(lambda: attention.normed(states))
+        keys = _quietly(lambda: attention.projected("k", normed))
+
+        def queries_at(samples: Tensor, slots: Tensor) -> Tensor:
+            chosen = normed[samples.to(normed.device), slots.to(normed.device)]
+            queries: Tensor = _quietly(lambda: attention.projected("q", chosen))
+            return queries
+
+        return Projections(
+            attention, keys, queries_at, rotation, self.left, self.real, past, has_run=False
+        )
+
+
+def _quietly(compute: Callable[[], Any]) -> Any:
+    """Neither hooks nor gradients may take this for a part of the pass."""
+    with torch.no_grad():
+        return aside(compute)

@@ -1,0 +1,204 @@
+"""Records what chosen decoder blocks work with while they run.
+
+Fast attention never forms its weights, and eager attention forms all of them. A method wants a few
+rows. So the queries, keys and rotation tables of the blocks that a method names are recorded, and
+rows are computed from that when the method asks. What was recorded is dropped when the pass ends.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+
+from tokencover.errors import InputError
+from tokencover.methods.base import Method
+from tokencover.runtime.forward_pass import ForwardPass
+from tokencover.runtime.known_attention import KnownAttention
+
+Result = TypeVar("Result")
+
+_ASIDE: contextvars.ContextVar[bool] = contextvars.ContextVar("aside", default=False)
+
+
+def aside(compute: Callable[[], Result]) -> Result:
+    """Run the model's own modules for something that is no part of its pass.
+
+    Hooks of sessions stay quiet, and so do those with which transformers collects
+    ``hidden_states`` and ``attentions``: they are armed by context variables, and this context has
+    none.
+    """
+    context = contextvars.Context()
+    context.run(_ASIDE.set, True)
+    return context.run(compute)
+
+
+def is_aside() -> bool:
+    """Whether modules run for `aside` now."""
+    return _ASIDE.get()
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The cached keys that a block attends to beside those of the pass.
+
+    Attributes
+    ----------
+    layer : Any
+        The layer of the cache; its keys ``(b, kv_heads, p + m, head_dim)`` are rotated already.
+    length : int
+        p, the number of keys from earlier passes.
+    columns : Tensor or None
+        ``(b, p)`` bool, which of them are real tokens; None if all are.
+    readable : bool
+        Whether the cache keeps its keys as they are, in one place.
+    """
+
+    layer: Any
+    length: int
+    columns: Tensor | None
+    readable: bool
+
+
+def past_of(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> Past | None:
+    """What a cache holds for a block of this index that has not run in the pass yet.
+
+    Parameters
+    ----------
+    cache : Any
+        The model's cache, None if it has none.
+    index : int
+        Of the cache's layer.
+    columns : callable
+        Gives which cached columns of the block are real tokens, None if all are.
+
+    Returns
+    -------
+    Past or None
+        None if there is nothing.
+    """
+    if cache is None:
+        return None
+    layers = getattr(cache, "layers", None)
+    if layers is None:  # a cache of some other making
+        length = int(cache.get_seq_length(index))
+        return Past(None, length, None, readable=False) if length else None
+    length = int(layers[index].get_seq_length()) if index < len(layers) else 0
+    if length == 0:
+        return None
+    real = columns()
+    real = None if real is None else real[:, :length]
+    return Past(layers[index], length, real, not getattr(cache, "offloading", False))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one block worked with in one pass; ``m`` tokens were left of the sequence.
+
+    Attributes
+    ----------
+    rotation : tuple of Tensor
+        Cosines and sines, ``(b or 1, m, rotated dims)`` each.
+    past : Past or None
+        None if the pass began with an empty cache.
+    projections : dict
+        ``queries`` ``(b, m, heads, head_dim)`` and ``keys`` ``(b, m, kv_heads, head_dim)``, both
+        normalized if the block does that, and not yet rotated.
+    """
+
+    rotation: tuple[Tensor, Tensor]
+    past: Past | None
+    projections: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Recorder:
+    """Records one decoder block, in passes that bring visual tokens.
+
+    Everything is recorded detached: gradients reach a method that merges through ``view.states``.
+
+    Parameters
+    ----------
+    number : int
+        Of the block.
+    block : nn.Module
+        The block itself.
+    current : callable
+        Gives the pass under way, None outside of any.
+    past_columns : callable
+        Gives, for a block's number and a cache, which cached columns are real tokens.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        block: nn.Module,
+        current: Callable[[], ForwardPass | None],
+        past_columns: Callable[[int, Any], Tensor | None],
+    ) -> None:
+        self.attention = KnownAttention(block, f"decoder block {number}")
+        self._number, self._current, self._past_columns = number, current, past_columns
+
+    def hooks(self) -> Iterator[tuple[nn.Module, Callable[..., None], bool]]:
+        """What to hook on which module, and whether before it runs."""
+        yield self.attention.module, self._begin, True
+        queries = functools.partial(self._projected, "queries")
+        yield self.attention.last_part("q"), queries, False
+        keys = functools.partial(self._projected, "keys")
+        yield self.attention.last_part("k"), keys, False
+
+    def past(self, cache: Any) -> Past | None:
+        """What the cache holds for the block, which has not run in this pass yet."""
+        columns = functools.partial(self._past_columns, self._number, cache)
+        return past_of(cache, self.attention.module.layer_idx, columns)
+
+    def _begin(self, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
+        current = self._current()
+        if current is None or current.visual is None or is_aside():
+            return
+        # Detached tensors are other objects: the pass is kept by the table itself, see Session.
+        cosines, sines = (table.detach() for table in kwargs["position_embeddings"])
+        past = self.past(kwargs.get("past_key_values"))
+        current.recorded[self._number] = Recorded((cosines, sines), past)
+
+    def _projected(
+        self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
+    ) -> None:
+        current = self._current()
+        if current is None or self._number not in current.recorded or is_aside():
+            return
+        projections = current.recorded[self._number].projections
+        projections[name] = self.attention.heads(output.detach())
+
+
+def recorders_of(
+    method: Method,
+    blocks: Sequence[nn.Module],
+    stages: Sequence[int],
+    current: Callable[[], ForwardPass | None],
+    past_columns: Callable[[int, Any], Tensor | None],
+) -> dict[int, Recorder]:
+    """One recorder for each block that the method wants to watch.
+
+    Parameters
+    ----------
+    method : Method
+        Names the blocks.
+    blocks : sequence of nn.Module
+        All decoder blocks.
+    stages : sequence of int
+        The blocks before which the method acts.
+    current, past_columns : callable
+        See `Recorder`.
+    """
+    watched = tuple(method.watched(len(blocks)))
+    if any(number < 0 or number > max(stages, default=-1) for number in watched):
+        raise InputError(
+            f"{type(method).__name__} watches blocks {watched} and acts before blocks "
+            f"{tuple(stages)}: a block can be watched only if it runs before the last of these, or "
+            "is the last itself."
+        )
+    return {number: Recorder(number, blocks[number], current, past_columns) for number in watched}

@@ -1,0 +1,104 @@
+"""Merging on plain tensors: check a choice, copy states to members, weigh attention by size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokencover.errors import InputError
+from tokencover.methods.base import TowerChoice, TowerView
+
+
+def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
+    """Refuse a choice that is no merging of the tokens that were shown."""
+    groups, states = choice.groups, choice.states
+    crops, tokens, width = view.states.shape
+    if groups.dtype != torch.int64 or groups.shape != (crops, tokens):
+        raise InputError(
+            f"{where} groups have shape {tuple(groups.shape)} and type {groups.dtype}; expected "
+            f"{(crops, tokens)} and torch.int64."
+        )
+    if states.dim() != 3 or (states.shape[0], states.shape[2]) != (crops, width):
+        raise InputError(
+            f"{where} merged states have shape {tuple(states.shape)}; expected "
+            f"({crops}, new tokens, {width})."
+        )
+    count = states.shape[1]
+    if bool(((groups < 0) | (groups >= count)).any()):
+        raise InputError(
+            f"{where} groups run from {int(groups.min())} to {int(groups.max())}, but there are "
+            f"{count} merged states."
+        )
+    members = groups.new_zeros(crops, count).scatter_add(1, groups, torch.ones_like(groups))
+    if not bool(members.all()):
+        crop, empty = (members == 0).nonzero()[0].tolist()
+        raise InputError(f"{where} new token {empty} of crop {crop} has no member.")
+    classes = torch.arange(view.classes, device=groups.device)
+    apart = groups[:, : view.classes] == classes
+    if not bool(apart.all()) or bool((members[:, : view.classes] != 1).any()):
+        raise InputError(
+            f"{where} the first {view.classes} tokens are class tokens, which must stay alone and "
+            f"first; their groups are {groups[:, : view.classes].tolist()}."
+        )
+
+
+def everyone(states: Tensor) -> Tensor:
+    """Each token on its own, ``(c, n)`` int64."""
+    return torch.arange(states.shape[1], device=states.device).expand(states.shape[:2])
+
+
+def spread(states: Tensor, groups: Tensor) -> Tensor:
+    """Copy states ``(c, m, d)`` to all the tokens ``(c, n)`` that each stands for."""
+    if states.shape[1] == groups.shape[1] and torch.equal(groups, everyone(states)):
+        return states
+    index = groups.to(states.device).unsqueeze(-1).expand(-1, -1, states.shape[-1])
+    return states.gather(1, index)
+
+
+def size_bias(sizes: Tensor, states: Tensor) -> Tensor:
+    """``(c, n)``, what is added to the attention that tokens of these sizes receive."""
+    return sizes.to(states.device).float().log().to(states.dtype)
+
+
+def with_bias(
+    args: tuple[Any, ...], kwargs: dict[str, Any], bias: Tensor
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a block, its attention biased by ``(c, n)`` towards larger tokens."""
+    states = args[0]
+    bias = bias[:, None, None, :].expand(-1, -1, states.shape[1], -1)
+    if len(args) > 1:
+        mask = bias if args[1] is None else args[1] + bias
+        return (states, mask, *args[2:]), kwargs
+    given = kwargs.get("attention_mask")
+    return args, {**kwargs, "attention_mask": bias if given is None else given + bias}
+
+
+def mean_attention(queries: Tensor, keys: Tensor, scaling: float, bias: Tensor | None) -> Tensor:
+    """Attention weights ``(c, n, n)`` float32, mean over heads.
+
+    Parameters
+    ----------
+    queries, keys : Tensor
+        ``(c, heads, n, head_dim)``.
+    scaling : float
+        What their products are multiplied by.
+    bias : Tensor or None
+        ``(c, n)``, added to them for each key.
+    """
+    crops, heads, tokens, _ = queries.shape
+    mean = torch.zeros(crops, tokens, tokens, device=queries.device)
+    for head in range(heads):  # one map at a time: all of them are the largest tensor of a tower
+        products = queries[:, head].float() @ keys[:, head].float().transpose(1, 2) * scaling
+        products = products if bias is None else products + bias.float().unsqueeze(1)
+        mean += products.softmax(-1)
+    return mean / heads
+
+
+def first_of_each(labels: Tensor) -> Tensor:
+    """True where a value first occurs in its row, and where it is negative."""
+    ordered, order = labels.sort(dim=-1, stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    return torch.zeros_like(first).scatter(1, order, first) | (labels < 0)

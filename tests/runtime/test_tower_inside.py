@@ -1,0 +1,57 @@
+"""Merging between the two halves of a tower block; `test_tower.py` has it by value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runtime.kin import KIN
+from tests.runtime.merging_method import MergeNothing, MergePairs, slow_tower
+from tests.runtime.test_matrix import built
+from tests.runtime.test_tower import merged_logits
+from tests.zoo import ZOO
+from tokencover.runtime.prune import prune
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_merging_nothing_in_siglip_changes_no_bit(inside: bool) -> None:
+    kin, method = KIN["llava, siglip"], MergeNothing(inside_tower_blocks=inside)
+    model = kin.build()
+    with torch.no_grad():
+        plain = model(**kin.inputs, use_cache=False).logits
+    assert torch.equal(merged_logits(model, kin.inputs, method), plain)
+
+
+def test_merging_inside_blocks_that_accelerate_moves() -> None:
+    hooks = pytest.importorskip("accelerate.hooks")
+    model: Any = ZOO["llava"].build()
+    inputs, method = ZOO["llava"].inputs("ragged"), MergePairs(inside_tower_blocks=True)
+    expected = merged_logits(model, inputs, method)
+    block, calls = model.model.vision_tower.encoder.layers[0], []
+
+    class Count(hooks.ModelHook):  # type: ignore[name-defined, misc]
+        def pre_forward(self, module: Any, *args: Any, **kwargs: Any) -> Any:
+            calls.append(module)
+            return args, kwargs
+
+    hooks.add_hook_to_module(block, Count())
+    assert torch.equal(merged_logits(model, inputs, method), expected)
+    assert calls == [block]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("proportional", [False, True])
+def test_every_hidden_state_equals_the_slow_tower_s(inside: bool, proportional: bool) -> None:
+    model: Any = built("llava")
+    tower, pixels = model.model.vision_tower, ZOO["llava"].inputs("two_images")["pixel_values"]
+    method = MergePairs(2, (0, 2), (), proportional, inside)
+    with torch.no_grad():
+        expected = slow_tower(tower, method)(pixels).hidden_states
+        with prune(model, method, prompt=torch.zeros(1, 1)):
+            found = tower(pixels, output_hidden_states=True)
+    assert expected is not None
+    for state, by_hand in zip(found.hidden_states, expected, strict=True):
+        torch.testing.assert_close(state, by_hand, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.last_hidden_state, expected[-1], atol=1e-5, rtol=1e-5)
