@@ -1,0 +1,189 @@
+"""Does a trained twig choose better? Trains one on Pebble, then compares.
+
+    python benchmarks/twig_pebble.py train --out runs/twig          # some minutes, one thread
+    python benchmarks/twig_pebble.py compare --weights runs/twig    # accuracy at 64 tokens
+
+`compare` without `--weights` takes the twig that comes with the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import tokencover as tc
+from tokencover.methods import Method
+from tokencover.methods.fastv import FastV
+from tokencover.methods.final_wipe import FinalWipe
+from tokencover.methods.look_ahead import LookAhead
+from tokencover.methods.twigvlm import TwigVLM
+from tokencover.pebble.batches import IGNORED, make_batch
+from tokencover.pebble.benchmark import Example, examples
+from tokencover.pebble.model import VISUAL_TOKENS
+from tokencover.pebble.packing import LEAD
+from tokencover.pebble.questions import KINDS
+from tokencover.pebble.splits import training_seed
+from tokencover.pebble.statistics import average, paired_difference, table
+from tokencover.pebble.tokenizer import prompt
+from tokencover.pebble.vocabulary import IMAGE, PAD, WORD_IDS, WORDS
+from tokencover.twig import TrainingSettings, save_twig, train
+
+AFTER, DEPTH, WIPE = 2, 1, 5
+TWIG_RUN = 1
+"""Pebble's own training was run 0; scenes of another run are new to the twig and to its base."""
+
+
+def main() -> None:
+    """Train or compare."""
+    options = _options()
+    torch.set_num_threads(1)
+    model, processor = tc.load_pebble()
+    if options.command == "train":
+        _train(model, options)
+    else:
+        _compare(model, processor, options)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train")
+    training.add_argument("--out", type=Path, required=True, help="folder for the twig")
+    training.add_argument("--steps", type=int, default=300)
+    training.add_argument("--pictures", type=int, default=4, help="of a batch")
+    training.add_argument("--rate", type=float, default=1e-3)
+    training.add_argument("--depth", type=int, default=DEPTH, help="blocks of the twig")
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("--weights", default="pebble", help="folder, or the shipped twig")
+    comparing.add_argument("--budget", type=int, default=64)
+    comparing.add_argument("--split", default="validation", choices=("test", "validation"))
+    comparing.add_argument("--scenes", type=int, default=100)
+    comparing.add_argument("--depth", type=int, default=DEPTH, help="blocks of the look-ahead")
+    return parser.parse_args()
+
+
+# ---- training -------------------------------------------------------------------------------
+
+
+def _train(model: Any, options: argparse.Namespace) -> None:
+    settings = TrainingSettings(options.steps, after=AFTER, depth=options.depth, rate=options.rate)
+    start = time.monotonic()
+    recent: list[float] = []
+
+    def report(step: int, loss: float) -> None:
+        recent.append(loss)
+        if step % 10 == 0:
+            mean = sum(recent[-10:]) / len(recent[-10:])
+            print(f"step {step:4} loss {mean:.3f} ({time.monotonic() - start:.0f} s)", flush=True)
+
+    twig = train(
+        model,
+        packed_batches(options.pictures),
+        settings,
+        checkpoint=options.out / "state.pt",
+        report=report,
+    )
+    save_twig(twig, options.out)
+
+
+def packed_batches(pictures: int) -> Iterator[Mapping[str, Tensor]]:
+    """Training batches without end: all kinds of questions behind each picture.
+
+    The questions do not see each other, and each has the positions it would have alone.
+    """
+    step = 0
+    while True:
+        seeds = [training_seed(TWIG_RUN, 0, step * pictures + each) for each in range(pictures)]
+        yield packed(seeds)
+        step += 1
+
+
+def packed(seeds: list[int]) -> Mapping[str, Tensor]:
+    """What the stock forward takes for pictures with many questions each, and the labels."""
+    batch = make_batch(seeds, KINDS, VISUAL_TOKENS)
+    count, questions, length = batch.pack.tokens.shape
+    shared = len(LEAD) + VISUAL_TOKENS
+    lead = torch.tensor([*LEAD, *[WORD_IDS[IMAGE]] * VISUAL_TOKENS]).expand(count, -1)
+    end = torch.full((count, 1), WORD_IDS[PAD])
+    no_labels = torch.full((count, shared + 1), IGNORED)
+    size = shared + questions * length + 1
+    own = torch.block_diag(*[torch.ones(length, length)] * questions)
+    sees = torch.ones(size, size)
+    sees[shared:-1, shared:-1] = own
+    places = torch.arange(shared + length)
+    order = torch.cat([places[:shared], places[shared:].repeat(questions), places[-1:]])
+    return {
+        "pixel_values": batch.pixels,
+        "input_ids": torch.cat([lead, batch.pack.tokens.flatten(1), end], dim=1),
+        "attention_mask": sees.tril().bool().expand(count, 1, -1, -1),
+        "position_ids": order.expand(count, -1),
+        # A target is what a token should say, a label is what the place behind it should hold.
+        "labels": torch.cat([no_labels, batch.pack.targets.flatten(1)], dim=1),
+    }
+
+
+# ---- comparing ------------------------------------------------------------------------------
+
+
+def _compare(model: Any, processor: Any, options: argparse.Namespace) -> None:
+    asked = list(examples(options.split, options.scenes))
+    budget = options.budget
+    methods: dict[str, Method | None] = {
+        "unpruned": None,
+        "FastV": FastV(budget, after=AFTER),
+        "FastV + FinalWipe": FinalWipe(FastV(budget, after=AFTER), block=WIPE),
+        "LookAhead": LookAhead(budget, after=AFTER, layers=options.depth, wipe=WIPE),
+        "TwigVLM": TwigVLM(budget, weights=options.weights, after=AFTER, wipe=WIPE),
+    }
+    whole = None
+    for name, method in methods.items():
+        cells = table(replies(model, processor, asked, method), KINDS)
+        whole = cells if whole is None else whole
+        loss = paired_difference(whole, cells)
+        print(
+            f"{name:18} {100 * average(cells):5.1f}  loses {100 * loss.mean:.1f} "
+            f"[{100 * loss.low:.1f}, {100 * loss.high:.1f}]",
+            flush=True,
+        )
+
+
+def replies(
+    model: Any, processor: Any, asked: list[Example], method: Method | None, batch_size: int = 16
+) -> list[tuple[Example, str]]:
+    """One word for each example, greedily."""
+    found: list[tuple[Example, str]] = []
+    groups: dict[int, list[Example]] = defaultdict(list)
+    for example in asked:
+        groups[len(example.question.split())].append(example)
+    for group in groups.values():
+        for start in range(0, len(group), batch_size):
+            part = group[start : start + batch_size]
+            inputs = processor(
+                images=[example.picture for example in part],
+                text=[prompt(example.question) for example in part],
+                return_tensors="pt",
+            )
+            with torch.inference_mode():
+                words = _last_words(model, processor, inputs, method)
+            found += zip(part, words, strict=True)
+    return found
+
+
+def _last_words(model: Any, processor: Any, inputs: Any, method: Method | None) -> list[str]:
+    if method is None:
+        logits = model(**inputs, logits_to_keep=1).logits
+    else:
+        with tc.prune(model, method, processor=processor):
+            logits = model(**inputs, logits_to_keep=1).logits
+    return [WORDS[word] for word in logits[:, -1].argmax(-1).tolist()]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Bipartite soft matching: tokens at even places look for their like among those at odd places.
+
+Pure tensor code, written from the paper (Token Merging, ICLR 2023, arXiv 2210.09461, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tokencover.covering.precision import undisturbed
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Which tokens are merged into which others; alike for all crops in number.
+
+    Attributes
+    ----------
+    kept : Tensor
+        ``(c, m)`` int64, the tokens that stay, in their new order.
+    merged : Tensor
+        ``(c, r)`` int64, the tokens that do not.
+    into : Tensor
+        ``(c, r)`` int64, for each of them the place in `kept` of the token it is merged into.
+    """
+
+    kept: Tensor
+    merged: Tensor
+    into: Tensor
+
+    def groups(self) -> Tensor:
+        """``(c, m + r)`` int64, the new token that each token becomes part of."""
+        crops, count = self.kept.shape
+        groups = self.kept.new_empty(crops, count + self.merged.shape[1])
+        places = torch.arange(count, device=groups.device).expand(crops, -1)
+        return groups.scatter(1, self.kept, places).scatter(1, self.merged, self.into)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sums over the members of each new token, ``(c, n, w)`` to ``(c, m, w)``."""
+        # A product with zeros and ones, because scattered sums depend on the order of threads.
+        joins = functional.one_hot(self.into, self.kept.shape[1]).transpose(1, 2)
+        return taken(values, self.kept) + joins.to(values.dtype) @ taken(values, self.merged)
+
+    def means(self, values: Tensor, sizes: Tensor) -> Tensor:
+        """Means over the members of each new token, weighted by their sizes.
+
+        Parameters
+        ----------
+        values : Tensor
+            ``(c, n, w)``; summed in float32 at least, and returned in their own type.
+        sizes : Tensor
+            ``(c, n)``.
+        """
+        exact = torch.promote_types(values.dtype, torch.float32)
+        weights = sizes.unsqueeze(-1).to(exact)
+        with torch.autocast(values.device.type, enabled=False):
+            means = self.sums(values.to(exact) * weights) / self.sums(weights)
+        return means.to(values.dtype)
+
+
+def match(metric: Tensor, remove: int, protected: int = 0) -> Matching:
+    """Merge the `remove` most similar pairs of tokens at even and odd places.
+
+    A are the tokens at even places, B those at odd places. Each token of A points at the most
+    similar one of B; the tokens of A that are most similar to theirs are merged into them. Several
+    may be merged into one. The new order is that of A without the merged, then B.
+
+    Parameters
+    ----------
+    metric : Tensor
+        ``(c, n, w)``, compared by cosine in float32.
+    remove : int
+        r, at most half of the tokens that are not protected.
+    protected : int
+        How many tokens at the beginning are neither merged nor merged into; they stay first.
+    """
+    crops, count, _ = metric.shape
+    with undisturbed(metric.device):
+        unit = functional.normalize(metric.float(), dim=-1)
+        similarity = unit[:, ::2] @ unit[:, 1::2].transpose(1, 2)
+    similarity[:, : (protected + 1) // 2] = -torch.inf
+    similarity[:, :, : protected // 2] = -torch.inf
+    value, partner = first_largest(similarity)
+    sources = value.argsort(dim=1, descending=True, stable=True)[:, :remove]
+    merged = 2 * sources
+
+    places = torch.arange(count, device=metric.device)
+    turn = torch.where(places < protected, 0, 1 + places % 2).expand(crops, -1)
+    turn = turn.scatter(1, merged, 3)
+    order = turn.argsort(dim=1, stable=True)
+    new_place = torch.empty_like(order).scatter(1, order, places.expand(crops, -1))
+    into = new_place.gather(1, 2 * partner.gather(1, sources) + 1)
+    return Matching(order[:, : count - remove], merged, into)
+
+
+def first_largest(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest value of each last dimension and the lowest index where it stands."""
+    largest = values.amax(-1, keepdim=True)
+    index = torch.arange(values.shape[-1], device=values.device)
+    lowest = index.where(values == largest, values.shape[-1]).amin(-1)
+    return largest.squeeze(-1), lowest.clamp(max=values.shape[-1] - 1)
+
+
+def taken(values: Tensor, index: Tensor) -> Tensor:
+    """Rows of each crop: ``(c, n, w)`` and ``(c, k)`` give ``(c, k, w)``."""
+    return values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[-1]))

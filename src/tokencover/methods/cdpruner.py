@@ -1,0 +1,124 @@
+"""CDPruner: maximal conditional diversity (NeurIPS 2025, arXiv 2506.10967).
+
+Place: before the decoder. Signal: cosines between visual tokens, and how relevant each one is to
+the prompt.
+
+The kept set is the most likely one of a determinantal point process, found greedily. Its kernel is
+``relevance[i] * cos(i, j) * relevance[j]``: a token counts for what it adds to the kept ones, and
+for what it has to do with the prompt.
+
+Departures from the released code:
+
+- Relevance. For LLaVA it comes from CLIP's text tower, which Hugging Face checkpoints of LLaVA do
+  not carry. Here it is the cosine between a visual token and the mean embedding of the prompt words
+  at the decoder's input, scaled to 0 .. 1 over the sample; all ones if there is no prompt. Expect
+  numbers that differ from the paper's.
+- Sign. The released code negates the similarity before it scales it, so that the tokens least like
+  the prompt count as relevant; `sign=-1` does that.
+- All pictures and crops of a prompt form one pool with one budget, instead of a budget for each
+  crop: K is then what is kept.
+- When no token adds volume any more (K above the rank of the kernel), the rest are the most
+  relevant ones left, instead of what rounding makes of zero gains.
+- float64, batches, ties to the lowest index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.checks import check_finite
+from tokencover.covering.exact import Points, cosine, snap
+from tokencover.covering.precision import plain, undisturbed
+from tokencover.errors import InputError
+from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
+from tokencover.methods.greedy import greedy_volume
+
+
+@dataclass(frozen=True)
+class CDPruner(BudgetedMethod):
+    """Keep visual tokens that differ from each other and matter to the prompt.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep: a count, or a share of those there are. For
+        `budget_mode` and `positions` see `BudgetedMethod`.
+    sign : 1 or -1
+        Whether tokens similar to the prompt are the relevant ones, or those unlike it.
+    """
+
+    name: ClassVar[str] = "cdpruner"
+    card: ClassVar[Card] = Card(
+        title="CDPruner",
+        year=2025,
+        objective="both",
+        place="before the decoder",
+        signal="cosines between visual tokens, weighted by relevance to the prompt words",
+        paper="2506.10967",
+    )
+
+    sign: Literal[1, -1] = 1
+    positions: Positions = field(default="reindex", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sign not in (1, -1):
+            raise InputError(f"sign must be 1 or -1, got {self.sign!r}.")
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return (0,)
+
+    def choose(self, view: View) -> Choice:
+        """The greedy set of the conditional determinantal point process, of every sample."""
+        kept = []
+        for sample, count in enumerate(self.left(view)):
+            with undisturbed(view.states.device):
+                tokens = plain(view.states[sample, view.mask[sample]])
+                words = plain(view.prompt[sample, view.prompt_mask[sample]])
+                check_finite("visual", tokens)
+                check_finite("prompt", words)
+                points = snap(tokens)
+                relevance = prompt_relevance(points, words, self.sign)
+                chosen = _completed(greedy_volume(points, relevance, count), relevance, count)
+            kept.append(chosen.to(view.states.device))
+        return Choice(kept)
+
+
+def prompt_relevance(points: Points, words: Tensor, sign: int) -> Tensor:
+    """How much each visual token has to do with the prompt.
+
+    Parameters
+    ----------
+    points : Points
+        ``(n, d)``, the visual tokens.
+    words : Tensor
+        ``(l, d)``, the prompt words; there may be none.
+    sign : int
+        1 if similar tokens are relevant, -1 if unlike ones are.
+
+    Returns
+    -------
+    Tensor
+        ``(n,)`` float64 in [0, 1]; all ones if the prompt does not tell tokens apart.
+    """
+    everything = torch.ones_like(points.square)
+    if len(words) == 0:
+        return everything
+    mean = snap(words.double().mean(0, keepdim=True))
+    similarity = sign * cosine(points, mean).squeeze(-1)
+    low, high = similarity.aminmax()
+    return (similarity - low) / (high - low) if high > low else everything
+
+
+def _completed(chosen: Tensor, relevance: Tensor, count: int) -> Tensor:
+    """Fill up with the most relevant of the others."""
+    others = relevance.clone()
+    others[chosen] = -torch.inf
+    order = others.argsort(descending=True, stable=True)
+    return torch.cat([chosen, order[: count - len(chosen)]])

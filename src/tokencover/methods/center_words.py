@@ -1,0 +1,39 @@
+"""Which prompt word speaks for which prompt centre."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from tokencover.covering.exact import cosine, snap
+from tokencover.covering.precision import plain, undisturbed
+from tokencover.methods.base import Choice, View
+
+
+def with_words(choice: Choice, view: View) -> Choice:
+    """The same choice; its details also name the word of each prompt centre.
+
+    ``details["centers_words"]`` is int64, one for each of ``details["prompt_centers"]``: the place,
+    in the whole sequence, of the prompt word with the largest cosine to it. That cosine is what the
+    centre was ranked by. Ties go to the first word.
+    """
+    details = [
+        {**said, "centers_words": _nearest_words(view, sample, said["prompt_centers"])}
+        for sample, said in enumerate(choice.details)
+    ]
+    return replace(choice, details=details)
+
+
+def _nearest_words(view: View, sample: int, centers: Tensor) -> Tensor:
+    if len(centers) == 0:
+        return centers
+    spoken = view.prompt_mask[sample]
+    tokens = view.states[sample, centers.to(view.states.device)]
+    words = view.prompt[sample, spoken.to(view.prompt.device)]
+    with undisturbed(tokens.device):
+        alignment = cosine(snap(plain(tokens)), snap(plain(words)))
+        # Sorted rather than argmax, which leaves open which of equal values it finds.
+        nearest = alignment.sort(dim=-1, descending=True, stable=True).indices[:, 0]
+    positions = view.prompt_positions[sample, spoken]
+    return positions[nearest.to(positions.device)]

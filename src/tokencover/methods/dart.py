@@ -1,0 +1,177 @@
+"""DART: duplication-aware reduction of tokens (EMNLP 2025, arXiv 2502.11494).
+
+Place: before a decoder block, by default after two blocks have run. Signal: key norms choose a few
+pivots; cosines to the pivots say which visual tokens duplicate them. No attention is needed.
+
+Pivots are the visual tokens, and the text tokens behind the picture, whose keys of the last block
+(rotated, all heads together) have the largest L1 norms. Each pivot in turn takes the tokens least
+similar to it from those still free. States are compared after the decoder's final norm, as in the
+released code.
+
+Departures from the released code:
+
+- Count. It keeps ``4 + 8 * floor(K / 8)`` tokens. `count="published"` does that, less what clamping
+  takes when tokens run out; the default keeps exactly K: the visual pivots count, what is left of K
+  is shared evenly, and the first pivots take one more each until nothing is left over. If K does
+  not exceed the number of visual pivots, only pivots are kept.
+- Order. It visits pivots in the order of a hash table, and the result depends on it. Here visual
+  pivots come first, then text pivots, each by falling norm.
+- Spans come from the sequence, so any number of pictures and words, and batches, will do. Text
+  between two pictures counts as text. With fewer tokens than pivots there are fewer pivots.
+- Ties go to the lowest index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.checks import check_count, check_finite
+from tokencover.covering.exact import cosine, snap
+from tokencover.covering.precision import plain, undisturbed
+from tokencover.errors import InputError
+from tokencover.methods.acts_once import ActsOnce
+from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.ranking import best
+
+
+@dataclass(frozen=True)
+class DART(ActsOnce):
+    """Keep a few pivots and the visual tokens that duplicate them least.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep: a count, or a share of those there are. For
+        `budget_mode` and `positions` see `BudgetedMethod`.
+    after : int
+        How many decoder blocks run before pruning, at least 1; 2 is the paper's setting.
+    image_pivots, text_pivots : int
+        How many pivots of each kind, at least 1 and 0.
+    count : "exact" or "published"
+        Whether K tokens are kept, or as many as the released code keeps for K; the trace tells.
+    """
+
+    name: ClassVar[str] = "dart"
+    card: ClassVar[Card] = Card(
+        title="DART",
+        year=2025,
+        objective="visual",
+        place="after 2 decoder blocks",
+        signal="key norms, cosines to pivot tokens",
+        paper="2502.11494",
+    )
+    reads_prompt = False
+
+    after: int = 2
+    image_pivots: int = 4
+    text_pivots: int = 4
+    count: Literal["exact", "published"] = "exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.after == 0:
+            raise InputError(
+                "after=0 leaves DART without keys to choose pivots by: let at least 1 block run."
+            )
+        check_count("image_pivots", self.image_pivots, 1)
+        check_count("text_pivots", self.text_pivots, 0)
+        if self.count not in ("exact", "published"):
+            raise InputError(f"count must be 'exact' or 'published', got {self.count!r}.")
+        if self.count == "published" and self.budget_mode != "exact":
+            raise InputError(
+                f"count='published' does not keep the budget, so budget_mode={self.budget_mode!r} "
+                "cannot be met: use count='exact'."
+            )
+
+    def watched(self, depth: int) -> Sequence[int]:
+        """The last block that has run."""
+        return (self.after - 1,)
+
+    def choose(self, view: View) -> Choice:
+        """Pivots, and what each of them takes, for every sample."""
+        block = self.after - 1
+        image_norms = key_norms(view.keys(block, rotated=True))
+        text_norms = key_norms(view.keys(block, view.text_positions, rotated=True))
+        image = _strongest(image_norms, view.mask, self.image_pivots)
+        text = _strongest(text_norms, view.text_mask, self.text_pivots)
+        kept = []
+        for sample, left in enumerate(self.left(view)):
+            visual, own = view.states[sample, view.mask[sample]], image[sample]
+            words = view.text[sample, text[sample]]
+            with undisturbed(visual.device):
+                states = view.norm(torch.cat([visual, words]))
+                pivots = torch.cat([states[own], states[len(visual) :]])
+                similarity = cosines_to(pivots, states[: len(visual)])
+                shares = self._shares(left, len(visual), len(own), len(words))
+                taken = least_similar(similarity, own, shares)
+            kept.append(torch.cat([own if self.count == "published" else own[:left], taken]))
+        return Choice(
+            kept,
+            details=[
+                {"image_pivots": len(own), "text_pivots": len(words)}
+                for own, words in zip(image, text, strict=True)
+            ],
+        )
+
+    def _shares(self, left: int, total: int, own: int, words: int) -> list[int]:
+        """How many tokens each pivot takes if `left` of `total` should be kept."""
+        pivots = own + words
+        if self.count == "published" and left < total:
+            return [left // pivots] * pivots
+        each, more = divmod(max(left - own, 0), pivots)
+        return [each + (pivot < more) for pivot in range(pivots)]
+
+
+def key_norms(keys: Tensor) -> Tensor:
+    """L1 norm of each token's keys, ``(b, kv_heads, n, head_dim)`` to ``(b, n)`` float32.
+
+    Query heads may share keys; counting each key once scales all norms alike.
+    """
+    norms = plain(keys).abs().sum((1, 3), dtype=torch.float64)
+    return norms.to(keys.device, torch.float32)
+
+
+def cosines_to(pivots: Tensor, tokens: Tensor) -> Tensor:
+    """Exact cosine of every pivot with every token, ``(pivots, n)`` float64."""
+    pivots, tokens = plain(pivots), plain(tokens)
+    check_finite("pivots", pivots)
+    check_finite("visual", tokens)
+    return cosine(snap(pivots), snap(tokens))
+
+
+def least_similar(similarity: Tensor, pivots: Tensor, shares: Sequence[int]) -> Tensor:
+    """Let each pivot in turn take the free tokens least similar to it.
+
+    Parameters
+    ----------
+    similarity : Tensor
+        ``(pivots, n)``.
+    pivots : Tensor
+        Int64, the tokens that are pivots themselves and not free.
+    shares : sequence of int
+        How many tokens each pivot takes; the last ones take fewer if tokens run out.
+
+    Returns
+    -------
+    Tensor
+        Int64, in the order in which they were taken.
+    """
+    free = torch.ones(similarity.shape[1], dtype=torch.bool, device=similarity.device)
+    free[pivots.to(free.device)] = False
+    taken = []
+    for row, share in zip(similarity, shares, strict=True):
+        order = row.masked_fill(~free, torch.inf).argsort(stable=True)
+        chosen = order[: min(share, int(free.sum()))]
+        free[chosen] = False
+        taken.append(chosen)
+    return torch.cat(taken).to(pivots.device)
+
+
+def _strongest(norms: Tensor, mask: Tensor, count: int) -> list[Tensor]:
+    """The tokens of the largest norms of each sample, or all if there are fewer."""
+    return best(norms, mask, [min(count, size) for size in mask.sum(-1).tolist()])

@@ -1,0 +1,94 @@
+"""DivPrune: diversity-based visual token pruning (CVPR 2025, arXiv 2503.02175).
+
+Place: before the decoder. Signal: cosine distances between the projected visual tokens; the prompt
+plays no part.
+
+The kept set should have the largest possible distance between its two nearest tokens (the max-min
+diversity problem). The greedy answer starts with the token that is farthest from its own nearest
+neighbour and adds, each time, the one farthest from all kept ones.
+
+Departures from the released code: exact distances with ties to the lowest index; batches; all
+pictures of a prompt form one pool; newline tokens are not counted and stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokencover.covering import farthest_points
+from tokencover.covering.checks import check_finite
+from tokencover.covering.exact import cosine, snap
+from tokencover.covering.precision import plain, undisturbed
+from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
+
+_ROWS_AT_ONCE = 512
+
+
+@dataclass(frozen=True)
+class DivPrune(BudgetedMethod):
+    """Keep the visual tokens that differ most from each other.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep: a count, or a share of those there are. For
+        `budget_mode` and `positions` see `BudgetedMethod`.
+    """
+
+    name: ClassVar[str] = "divprune"
+    card: ClassVar[Card] = Card(
+        title="DivPrune",
+        year=2025,
+        objective="visual",
+        place="before the decoder",
+        signal="cosine distances between visual tokens",
+        paper="2503.02175",
+    )
+    reads_prompt = False
+
+    positions: Positions = field(default="reindex", kw_only=True)
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return (0,)
+
+    def choose(self, view: View) -> Choice:
+        """Farthest point sampling from the most isolated token."""
+        kept = []
+        for states, mask, count in zip(view.states, view.mask, self.left(view), strict=True):
+            tokens = states[mask]
+            first = most_isolated(tokens)
+            others = farthest_points(tokens, budget=count - 1, start=first)
+            kept.append(torch.cat([first, others]))
+        return Choice(kept)
+
+
+def most_isolated(tokens: Tensor) -> Tensor:
+    """The token whose cosine distance to its nearest neighbour is largest.
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(n, d)``.
+
+    Returns
+    -------
+    Tensor
+        ``(1,)`` int64, the lowest index among equals.
+    """
+    with undisturbed(tokens.device):
+        values = plain(tokens)
+        check_finite("visual", values)
+        points = snap(values)
+        nearest = []
+        for start in range(0, len(points), _ROWS_AT_ONCE):
+            rows = cosine(points[start : start + _ROWS_AT_ONCE], points)
+            itself = torch.arange(len(rows), device=rows.device)
+            rows[itself, start + itself] = -torch.inf
+            nearest.append(rows.amax(-1))
+        return torch.cat(nearest).argmin().unsqueeze(0).to(tokens.device)

@@ -1,0 +1,232 @@
+"""What the vision tower attends to, crop by crop, and which visual tokens that is about.
+
+Methods that act before the decoder rank tokens by the attention of the tower's class token. Here
+are those rows, the way from cells of a crop to visual tokens, and the sharing of one budget among
+crops. A cell is a token of a crop that is no class token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from tokencover.errors import InputError
+from tokencover.methods.base import Choice, Encoded, View
+
+
+def attention_rows(encoded: Encoded, block: int) -> Tensor:
+    """What the class token of each crop attends to in a tower block, head by head.
+
+    Returns
+    -------
+    Tensor
+        ``(c, heads, cells)`` float32. Of a tower without class tokens, the mean attention that each
+        cell receives from all cells.
+    """
+    queries, keys = encoded.queries(block), encoded.keys(block)
+    return rows_between(queries, keys, encoded.scaling, encoded.classes)
+
+
+def rows_between(queries: Tensor, keys: Tensor, scaling: float, classes: int) -> Tensor:
+    """`attention_rows` from queries and keys ``(c, heads, t, head_dim)``."""
+    if classes > 0:
+        logits = class_logits(queries, keys, scaling)
+        return logits.softmax(-1)[..., classes:]
+    # Crop by crop: whole maps of all crops at once would be large.
+    pairs = zip(queries.float(), keys.float(), strict=True)
+    maps = ((query @ key.transpose(-1, -2) * scaling).softmax(-1) for query, key in pairs)
+    return torch.stack([each.mean(-2) for each in maps])
+
+
+def class_logits(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    """Products of the first query with all keys, ``(c, heads, t)`` float32."""
+    first = queries[:, :, :1].float()
+    return (first @ keys.float().transpose(-1, -2)).squeeze(-2) * scaling
+
+
+def shares(
+    total: int, weights: Sequence[int | float | Fraction], capacities: Sequence[int]
+) -> list[int]:
+    """Divide `total` in proportion to weights, exactly, giving nobody more than fits.
+
+    What is left after rounding down goes to the largest fractions, the first of equal ones. What
+    does not fit is divided again among the others; if none of those has weight, evenly.
+    """
+    if not 0 <= total <= sum(capacities):
+        raise InputError(f"{total} tokens cannot be shared among places for {sum(capacities)}.")
+    given = [0] * len(capacities)
+    open_ = [place for place, capacity in enumerate(capacities) if capacity > 0]
+    left = total
+    while left > 0:
+        exact = _proportions(left, [weights[place] for place in open_])
+        full = [
+            place for place, amount in zip(open_, exact, strict=True) if amount >= capacities[place]
+        ]
+        if not full:
+            return _rounded(given, left, open_, exact)
+        for place in full:
+            given[place] = capacities[place]
+            left -= capacities[place]
+        open_ = [place for place in open_ if place not in full]
+    return given
+
+
+def _proportions(total: int, weights: Sequence[int | float | Fraction]) -> list[Fraction]:
+    exact = [Fraction(weight) for weight in weights]
+    whole = sum(exact)
+    if whole == 0:
+        exact, whole = [Fraction(1)] * len(exact), Fraction(len(exact))
+    return [total * weight / whole for weight in exact]
+
+
+def _rounded(
+    given: list[int], left: int, places: Sequence[int], exact: Sequence[Fraction]
+) -> list[int]:
+    floors = [int(amount) for amount in exact]
+    by_fraction = sorted(range(len(exact)), key=lambda one: (floors[one] - exact[one], one))
+    for one in by_fraction[: left - sum(floors)]:
+        floors[one] += 1
+    for place, amount in zip(places, floors, strict=True):
+        given[place] = amount
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """Which visual token of which sample each cell of each crop became.
+
+    Attributes
+    ----------
+    slot : Tensor
+        ``(c, cells)`` int64, index among the visual tokens of the crop's sample; -1 for cells that
+        the model has cut away, padding for instance.
+    class_slot : Tensor
+        ``(c,)`` int64, the same for the crop's first class token.
+    members : list of list of int
+        For each sample its crops, in the order in which they appear in the sequence.
+    medium, frame : list of int
+        Of each crop: see `View`; -1 for crops of samples that are not shown.
+    video : list of bool
+        Whether the crop is a frame of a video.
+    """
+
+    slot: Tensor
+    class_slot: Tensor
+    members: list[list[int]]
+    medium: list[int]
+    frame: list[int]
+    video: list[bool]
+
+    @classmethod
+    def of(cls, view: View, method: str) -> tuple[Encoded, Crops]:
+        """What the tower computed, and its crops.
+
+        Raises
+        ------
+        InputError
+            If nothing is known of the tower, or visual tokens do not come from it one to one.
+        """
+        encoded = view.encoded
+        if encoded is None:
+            raise InputError(
+                f"{method} reads the attention of the vision tower, but the view has none: run it "
+                "by tc.prune on a model whose visual tokens come from its tower one to one."
+            )
+        count, length, _ = encoded.features.shape
+        device = encoded.features.device
+        mask = view.mask.to(device)
+        index = encoded.index.to(device).masked_fill(~mask, -1)
+        _refuse_strangers(index, mask, view.row.to(device), method)
+        sample, token = (index >= 0).nonzero(as_tuple=True)
+        slot = torch.full((count * length,), -1, dtype=torch.int64, device=device)
+        slot[index[sample, token]] = token
+        slot = slot.view(count, length)
+        crop = torch.where(index >= 0, index // length, -1)
+        members = [list(dict.fromkeys(row[row >= 0].tolist())) for row in crop]
+        planes: list[list[int]] = []
+        for plane in (view.medium, view.frame, view.video):
+            known = torch.full((count,), -1, dtype=torch.int64, device=device)
+            known[crop[sample, token]] = plane.to(device)[sample, token].long()
+            planes.append(known.tolist())
+        medium, frame, video = planes
+        class_slot = slot[:, 0] if encoded.classes else torch.full_like(slot[:, 0], -1)
+        cells = slot[:, encoded.classes :]
+        return encoded, cls(cells, class_slot, members, medium, frame, [one > 0 for one in video])
+
+    @property
+    def visible(self) -> Tensor:
+        """``(c, cells)`` bool, the cells that are visual tokens."""
+        return self.slot >= 0
+
+    def capacities(self) -> list[int]:
+        """How many cells of each crop are visual tokens."""
+        found: list[int] = self.visible.sum(-1).tolist()
+        return found
+
+    def plane(self, plane: Tensor) -> Tensor:
+        """From a plane of the view ``(b, n)`` to cells ``(c, cells)``; -1 where nothing is."""
+        found = torch.full_like(self.slot, -1)
+        values = plane.to(self.slot.device)
+        for sample, crops in enumerate(self.members):
+            slots = self.slot[crops]
+            found[crops] = torch.where(slots >= 0, values[sample, slots.clamp(min=0)].long(), -1)
+        return found
+
+    def even_counts(self, budgets: Sequence[int]) -> list[int]:
+        """The same number for every crop of a sample, as far as its cells go, ``c`` counts.
+
+        What exceeds all cells of a sample is not given out.
+        """
+        capacities, counts = self.capacities(), [0] * len(self.slot)
+        for crops, budget in zip(self.members, budgets, strict=True):
+            fits = [capacities[crop] for crop in crops]
+            given = shares(min(budget, sum(fits)), [1] * len(fits), fits)
+            for crop, count in zip(crops, given, strict=True):
+                counts[crop] = count
+        return counts
+
+    def choice(self, chosen: Sequence[Tensor], budgets: Sequence[int], view: View) -> Choice:
+        """The visual tokens of chosen cells.
+
+        Parameters
+        ----------
+        chosen : sequence of Tensor
+            For each crop the cells to keep.
+        budgets : sequence of int
+            For each sample how many to keep in all. If it has fewer cells, its newline and class
+            tokens make up the number.
+        view : View
+            The visual tokens.
+        """
+        kept, details = [], []
+        for sample, (crops, budget) in enumerate(zip(self.members, budgets, strict=True)):
+            cells = torch.cat([self.slot[crop, chosen[crop]] for crop in crops])
+            spare = self.fillers(sample, view)[: budget - len(cells)]
+            kept.append(torch.cat([cells, spare]))
+            details.append({"crop_budgets": [len(chosen[crop]) for crop in crops]})
+        return Choice(kept, details=details)
+
+    def fillers(self, sample: int, view: View) -> Tensor:
+        """The visual tokens of a sample that are no cells: newline and class tokens."""
+        mask = view.mask[sample].to(self.slot.device).clone()
+        slots = self.slot[self.members[sample]]
+        mask[slots[slots >= 0]] = False
+        return mask.nonzero().squeeze(-1)
+
+
+def _refuse_strangers(index: Tensor, mask: Tensor, row: Tensor, method: str) -> None:
+    """Refuse tokens that have a place in the picture but none in the tower."""
+    strangers = mask & (index < 0) & (row >= 0)
+    nothing = ~(index >= 0).any(-1)
+    bad = strangers.any(-1) | nothing
+    if bool(bad.any()):
+        sample = int(bad.nonzero()[0])
+        raise InputError(
+            f"{method} reads the attention of the vision tower, but visual tokens of sample "
+            f"{sample} do not come from it one to one: use a method that acts in the decoder, "
+            "tc.MoB say."
+        )

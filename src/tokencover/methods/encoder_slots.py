@@ -1,0 +1,135 @@
+"""Write what a method made of each crop into the sequence.
+
+Methods that merge before the decoder hand it tokens of their own making, in an order of their own.
+A sequence can only lose tokens, so theirs are written, in order, into slots that stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tokencover.methods.base import Choice, View
+from tokencover.methods.encoder_rows import Crops
+
+NO_TOKEN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Some tokens that a method made.
+
+    Attributes
+    ----------
+    sources : Tensor
+        ``(m,)`` int64, the visual tokens of the sample they come from, each at most once; -1 for
+        one that comes from no single token.
+    states : Tensor
+        ``(m, d)``, for the decoder.
+    """
+
+    sources: Tensor
+    states: Tensor
+
+    @staticmethod
+    def joined(parts: Sequence[Made]) -> Made:
+        """One after the other."""
+        return Made(
+            torch.cat([part.sources for part in parts]), torch.cat([part.states for part in parts])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CropTokens:
+    """What became of a crop: class tokens, patches in raster order, and merged tokens."""
+
+    classes: Made
+    patches: Made
+    merged: Made
+
+
+def written(
+    made: dict[int, CropTokens], crops: Crops, view: View, fill: Sequence[int] | None = None
+) -> Choice:
+    """Write the tokens of all crops.
+
+    An image or a frame of a video becomes its class, patch and merged tokens. Tiles of a picture
+    become the patches of all of them, in raster order of the stitched view, then their class
+    tokens, then their merged ones.
+
+    Parameters
+    ----------
+    made : dict
+        What became of each crop of which something is left. No crop may grow.
+    crops : Crops
+        Where they lie.
+    view : View
+        The visual tokens.
+    fill : sequence of int, optional
+        For each sample how many tokens to keep in all; newline and class tokens that `made` does
+        not hold make up the number.
+    """
+    states = view.states.clone()
+    kept, sources, details = [], [], []
+    for sample, mine in enumerate(crops.members):
+        sections = _sections(mine, made, crops)
+        ordered = [_ordered(section, made, crops) for section in sections]
+        pairs = zip(ordered, sections, strict=True)
+        slots = torch.cat([_slots(tokens, section, crops) for tokens, section in pairs])
+        tokens = Made.joined(ordered)
+        states[sample, slots.to(states.device)] = tokens.states.to(states)
+        spare = crops.fillers(sample, view)
+        missing = 0 if fill is None else fill[sample] - len(slots)
+        spare = spare[~torch.isin(spare, slots)][:missing]
+        places = torch.cat([slots, spare])
+        order = places.argsort()
+        kept.append(places[order])
+        sources.append(torch.cat([tokens.sources, spare])[order])
+        details.append({"crop_budgets": [_length(made.get(crop)) for crop in mine]})
+    return Choice(kept, states=states, sources=sources, details=details)
+
+
+def _length(tokens: CropTokens | None) -> int:
+    if tokens is None:
+        return 0
+    return sum(len(part.sources) for part in (tokens.classes, tokens.patches, tokens.merged))
+
+
+def _sections(
+    mine: Sequence[int], made: dict[int, CropTokens], crops: Crops
+) -> list[tuple[int, ...]]:
+    """The crops of a sample of which something is left, tiles of one picture together."""
+    found: dict[tuple[bool, int, int], tuple[int, ...]] = {}
+    for crop in mine:
+        if crop in made:
+            key = crops.video[crop], crops.medium[crop], crops.frame[crop]
+            found[key] = (*found.get(key, ()), crop)
+    return list(found.values())
+
+
+def _ordered(section: tuple[int, ...], made: dict[int, CropTokens], crops: Crops) -> Made:
+    tokens = [made[crop] for crop in section]
+    classes = Made.joined([each.classes for each in tokens])
+    patches = Made.joined([each.patches for each in tokens])
+    merged = Made.joined([each.merged for each in tokens])
+    raster = patches.sources.argsort()
+    patches = Made(patches.sources[raster], patches.states[raster])
+    first = section[0]
+    is_tiled = crops.frame[first] > 0 and not crops.video[first]
+    return Made.joined([patches, classes, merged] if is_tiled else [classes, patches, merged])
+
+
+def _slots(tokens: Made, section: tuple[int, ...], crops: Crops) -> Tensor:
+    """The slots of the tokens' sources, and free ones for tokens without; ascending."""
+    own = tokens.sources[tokens.sources != NO_TOKEN]
+    cells = crops.slot[list(section)].flatten()
+    free = cells[(cells >= 0) & ~torch.isin(cells, own)].sort().values
+    needed = len(tokens.sources) - len(own)
+    # The first free ones for tokens that come first, the last ones for those behind their sources.
+    before = int((tokens.sources != NO_TOKEN).int().argmax()) if len(own) else needed
+    behind = needed - before
+    ends = torch.cat([free[:before], free[len(free) - behind :]])
+    return torch.cat([own, ends]).sort().values

@@ -1,0 +1,67 @@
+"""FasterVLM: [CLS] attention is all you need for training-free visual token pruning.
+
+Place: before the decoder. Signal: the class token's attention in the tower block that makes the
+visual tokens; the question is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View, one_block
+from tokencover.methods.encoder_rows import Crops, attention_rows
+from tokencover.methods.ranking import best
+
+
+@dataclass(frozen=True)
+class FasterVLM(BudgetedMethod):
+    """Keep the patches that the tower's class token attends to most, arXiv 2412.01818.
+
+    The score is the mean over heads. Every crop (image, tile, frame) gets the same number of
+    tokens. Newline and class tokens are not passed on.
+
+    Where the released code differs: its budget is for one crop, here it is for the whole prompt
+    and shared evenly; it packs tiles with their padding, here the model's own packing has cut the
+    padding away, so tiles with fewer tokens than their share leave the rest to the others. For
+    towers without a class token the score is the mean attention received, which the authors
+    recommend there.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep. For `budget_mode` and `positions` see `BudgetedMethod`;
+        the decoder gets a sequence without gaps.
+    """
+
+    name: ClassVar[str] = "fastervlm"
+    card: ClassVar[Card] = Card(
+        title="FasterVLM",
+        year=2024,
+        objective="visual",
+        place="before the decoder",
+        signal="class token's attention in the vision tower",
+        paper="2412.01818",
+        needs=("encoder",),
+    )
+    reads_prompt = False
+
+    positions: Positions = field(default="reindex", kw_only=True)
+    drops_newlines = True
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return one_block(0, depth)
+
+    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """The block that makes the visual tokens."""
+        return (feature_block,)
+
+    def choose(self, view: View) -> Choice:
+        """The best of every crop."""
+        encoded, crops = Crops.of(view, "FasterVLM")
+        scores = attention_rows(encoded, encoded.feature_block).mean(1)
+        budgets = self.left(view)
+        chosen = best(scores, crops.visible, crops.even_counts(budgets))
+        return crops.choice(chosen, budgets, view)

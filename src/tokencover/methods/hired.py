@@ -1,0 +1,142 @@
+"""HiRED: attention-guided token dropping for high-resolution vision-language models (AAAI 2025).
+
+Place: before the decoder. Signal: the class token's attention, in the first tower block to divide
+the budget among tiles, in the one that makes the visual tokens to rank them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from tokencover.errors import InputError
+from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View, one_block
+from tokencover.methods.encoder_rows import Crops, attention_rows, shares
+from tokencover.methods.pictures import Picture, pictures
+from tokencover.methods.ranking import best
+
+Partition = Literal["spatial", "bands"]
+
+
+@dataclass(frozen=True)
+class HiRED(BudgetedMethod):
+    """Divide the budget between base view and tiles, then rank each by the class token's attention.
+
+    arXiv 2408.10945. The base view gets the share `alpha`. Its ``1 - alpha`` best tokens by the
+    first block's attention say how the rest is divided: each tile gets as much as its region of the
+    base view has of them. A picture without tiles is ranked as it is.
+
+    Where the released code differs: it rounds each tile's budget down, here the remainder goes to
+    the largest fractions so that exactly K tokens stay, and what a tile cannot hold goes to the
+    others; several pictures share K by their number of crops. Its regions are bands of rows rather
+    than the places of the tiles (`partition`). For towers without a class token scores are the mean
+    attention received.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep. For `budget_mode` and `positions` see `BudgetedMethod`;
+        the decoder gets a sequence without gaps.
+    alpha : float
+        Share of the base view, in [0, 1].
+    partition : "spatial" or "bands"
+        Whether a tile's region of the base view is where the tile lies, as the paper has it, or
+        a run of tokens in raster order, as the released code has it.
+    """
+
+    name: ClassVar[str] = "hired"
+    card: ClassVar[Card] = Card(
+        title="HiRED",
+        year=2024,
+        objective="visual",
+        place="before the decoder",
+        signal="class token's attention in the first and a late block of the vision tower",
+        paper="AAAI 2025",
+        needs=("encoder",),
+    )
+    reads_prompt = False
+
+    alpha: float = 0.5
+    partition: Partition = "spatial"
+    positions: Positions = field(default="reindex", kw_only=True)
+    drops_newlines = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"alpha is a share in [0, 1], got {self.alpha!r}; the paper's is 0.5.")
+        if self.partition not in get_args(Partition):
+            raise InputError(f"partition must be 'spatial' or 'bands', got {self.partition!r}.")
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return one_block(0, depth)
+
+    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """The first block, and the one that makes the visual tokens."""
+        return sorted({0, feature_block})
+
+    def choose(self, view: View) -> Choice:
+        """The best of every crop, as many as its budget."""
+        encoded, crops = Crops.of(view, "HiRED")
+        first = attention_rows(encoded, 0).sum(1)
+        scores = attention_rows(encoded, encoded.feature_block).sum(1)
+        budgets = self.left(view)
+        row, column = crops.plane(view.row), crops.plane(view.column)
+        capacities, counts = crops.capacities(), [0] * len(crops.slot)
+        for mine, budget in zip(pictures(view, crops), budgets, strict=True):
+            fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]
+            weights = [len(picture.crops) for picture in mine]
+            totals = shares(min(budget, sum(fits)), weights, fits)
+            for picture, total in zip(mine, totals, strict=True):
+                base = picture.base
+                regions = self._regions(picture, row[base], column[base])
+                given = self._divided(picture, total, capacities, first[base], regions)
+                for crop, count in zip(picture.crops, given, strict=True):
+                    counts[crop] = count
+        return crops.choice(best(scores, crops.visible, counts), budgets, view)
+
+    def _divided(
+        self,
+        picture: Picture,
+        total: int,
+        capacities: Sequence[int],
+        first: Tensor,
+        regions: Tensor,
+    ) -> list[int]:
+        """How many tokens of the base view, and of each tile.
+
+        Parameters
+        ----------
+        picture : Picture
+            Its crops.
+        total : int
+            Budget of the picture.
+        capacities : sequence of int
+            Visual tokens of every crop.
+        first : Tensor
+            ``(cells,)``, the first block's scores of the base view.
+        regions : Tensor
+            ``(cells,)`` int64, the tile to which each of its cells belongs.
+        """
+        fits = [capacities[tile] for tile in picture.tiles]
+        for_base = min(int(total * self.alpha), capacities[picture.base])
+        for_tiles = min(total - for_base, sum(fits))
+        content = int(len(first) * (1 - self.alpha))
+        (salient,) = best(first[None], torch.ones_like(first[None], dtype=torch.bool), [content])
+        found = regions[salient]
+        weights = [int((found == tile).sum()) for tile in range(len(fits))]
+        return [total - for_tiles, *shares(for_tiles, weights, fits)]
+
+    def _regions(self, picture: Picture, row: Tensor, column: Tensor) -> Tensor:
+        """The tile, counted row by row, of each cell of the base view, ``(cells,)`` int64."""
+        if self.partition == "bands":
+            cells = torch.arange(len(row), device=row.device)
+            return cells * len(picture.tiles) // len(row)
+        down, across = picture.grid
+        rows, columns = int(row.max()) + 1, int(column.max()) + 1
+        return row * down // rows * across + column * across // columns

@@ -1,0 +1,68 @@
+"""The prompt half of MoB alone: the tokens nearest to the prompt.
+
+Place: before a decoder block, by default after one block has run. Signal: the cosine of visual
+tokens and the user's words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tokencover.covering import Cover, mob_batch
+from tokencover.methods.acts_once import ActsOnce
+from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.center_words import with_words
+
+
+@dataclass(frozen=True)
+class NearestOnly(ActsOnce):
+    """Keep the visual tokens with the largest cosine to any prompt word: MoB with Kp = K.
+
+    A prompt without words is near to nothing: farthest points are kept then, and the details of the
+    sample say so under "fallback".
+
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`.
+    after : int
+        How many decoder blocks run before pruning.
+    """
+
+    name: ClassVar[str] = "nearest"
+    card: ClassVar[Card] = Card(
+        title="Nearest to the prompt",
+        year=2025,
+        objective="prompt",
+        place="after 1 decoder block",
+        signal="cosine of visual tokens and prompt words",
+        paper="NeurIPS 2025",
+    )
+
+    def choose(self, view: View) -> Choice:
+        """The K nearest tokens of every sample."""
+        left = self.left(view)
+        covers = mob_batch(
+            view.states,
+            view.prompt,
+            budget=left,
+            prompt_budget=left,
+            # A token among the K best overall is among the K nearest of its own best word, so no
+            # word need propose more, and one word alone proposes enough.
+            fold=left,
+            visual_mask=view.mask,
+            prompt_mask=view.prompt_mask,
+        )
+        told = [_told(each) for each in covers]
+        return with_words(Choice([cover.indices for cover in covers], details=told), view)
+
+
+def _told(cover: Cover) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "prompt_centers": cover.prompt_centers,
+        "visual_centers": cover.visual_centers,
+    }
+    if len(cover.prompt_centers) == 0:
+        details["fallback"] = "the prompt has no words: farthest points were kept"
+    return details

@@ -1,0 +1,243 @@
+"""LLaVA-PruMerge and PruMerge+: adaptive token reduction (ICCV 2025).
+
+Place: before the decoder. Signal: attention of the class token and similarity of keys in the last
+tower block; the question is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from tokencover.errors import InputError
+from tokencover.methods.base import (
+    BudgetedMethod,
+    Card,
+    Choice,
+    Encoded,
+    Positions,
+    View,
+    one_block,
+)
+from tokencover.methods.encoder_rows import Crops, rows_between
+from tokencover.methods.encoder_slots import NO_TOKEN, CropTokens, Made, written
+from tokencover.methods.ranking import best
+
+WHISKER = 1.5
+"""Scores above the upper quartile by so many interquartile ranges are outliers."""
+
+
+@dataclass(frozen=True)
+class PruMerge(BudgetedMethod):
+    """Keep the patches that the class token attends to most, enriched, and one pooled token.
+
+    arXiv 2403.15388. Scores a are the attention of the class token in the last tower block, taken
+    as one head of the tower's whole width. Of a crop's share, one token is pooled: the sum of
+    a_j x_j over all dropped tokens; the others are the best ones, each with the sum of a_j x_j over
+    its nearest neighbours by keys added to it, whether those are kept or not.
+
+    Where the released code differs: it keeps tokens in descending order of attention, here they
+    stay in raster order, because positions tell the decoder the layout, and pooled tokens are last;
+    outliers are sought in each crop, not in the whole batch at once; pictures with tiles, which it
+    does not prune at all, are treated crop by crop with even shares of the budget; a crop that may
+    keep all its tokens is left as it is. For towers without a class token scores are the mean
+    attention received.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep, pooled ones included. For `budget_mode` and `positions`
+        see `BudgetedMethod`; the decoder gets a sequence without gaps.
+    adaptive : bool
+        Whether each crop keeps as many tokens as its scores have outliers, but at least one, and
+        its pooled token. The number then differs from picture to picture; the budget is only a
+        ceiling, and a crop that would exceed its share is treated as if this were off.
+    neighbours : int
+        How many tokens are added to each kept one.
+    """
+
+    name: ClassVar[str] = "prumerge"
+    card: ClassVar[Card] = Card(
+        title="PruMerge",
+        year=2024,
+        objective="visual",
+        place="before the decoder",
+        signal="class token's attention and key similarity in the last block of the vision tower",
+        paper="ICCV 2025",
+        needs=("encoder",),
+    )
+    reads_prompt = False
+
+    adaptive: bool = False
+    neighbours: int = 32
+    positions: Positions = field(default="reindex", kw_only=True)
+    drops_newlines = True
+    merges = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.neighbours < 0:
+            raise InputError(f"neighbours must be at least 0 tokens, got {self.neighbours}.")
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return one_block(0, depth)
+
+    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """The tower's last block, though visual tokens may come from an earlier one."""
+        return (depth - 1,)
+
+    def choose(self, view: View) -> Choice:
+        """Kept and pooled tokens of every crop."""
+        encoded, crops = Crops.of(view, type(self).__name__)
+        queries, keys = (
+            _one_head(get(encoded.depth - 1)) for get in (encoded.queries, encoded.keys)
+        )
+        scaling = queries.shape[-1] ** -0.5
+        scores = rows_between(queries, keys, scaling, encoded.classes).squeeze(1)
+        budgets = self.left(view)
+        counts = crops.even_counts(budgets)
+        made = {}
+        for sample, mine in enumerate(crops.members):
+            for crop in mine:
+                if counts[crop]:
+                    cells = crops.visible[crop].nonzero().squeeze(-1)
+                    kept = self._kept(scores[crop, cells], counts[crop])
+                    made[crop] = self._tokens(
+                        view.states[sample],
+                        encoded,
+                        crops.slot[crop, cells],
+                        encoded.features[crop, encoded.classes :][cells],
+                        keys[crop, 0, encoded.classes :][cells],
+                        scores[crop, cells],
+                        kept,
+                    )
+        return written(made, crops, view, fill=None if self.adaptive else budgets)
+
+    def _kept(self, scores: Tensor, share: int) -> Tensor:
+        """Which of a crop's ``(m,)`` scores to keep, ascending; all of them if it is left alone."""
+        if self.adaptive:
+            wanted = self._adaptive(scores)
+            if len(wanted) < share:
+                return wanted
+        if share == len(scores):
+            return torch.arange(share, device=scores.device)
+        return self._fixed(scores, share - 1)
+
+    def _adaptive(self, scores: Tensor) -> Tensor:
+        return _top(scores, outliers(scores))
+
+    def _fixed(self, scores: Tensor, count: int) -> Tensor:
+        return _top(scores, count)
+
+    def _tokens(
+        self,
+        states: Tensor,
+        encoded: Encoded,
+        slots: Tensor,
+        features: Tensor,
+        keys: Tensor,
+        scores: Tensor,
+        kept: Tensor,
+    ) -> CropTokens:
+        """What becomes of a crop of m visual tokens.
+
+        Parameters
+        ----------
+        states : Tensor
+            ``(n, d)``, visual tokens of the sample.
+        encoded : Encoded
+            For its projector.
+        slots : Tensor
+            ``(m,)`` int64, the crop's tokens among them.
+        features, keys, scores : Tensor
+            ``(m, w)``, ``(m, width)`` and ``(m,)``.
+        kept : Tensor
+            Which of them stay, ascending.
+        """
+        none = Made(slots[:0], states[:0])
+        if len(kept) == len(slots):
+            return CropTokens(none, Made(slots, states[slots.to(states.device)]), none)
+        values = features.float()
+        enriched = values[kept] + self._near(keys, scores, kept) @ values
+        dropped = scores.clone()
+        dropped[kept] = 0
+        new = torch.cat([enriched, (dropped @ values).unsqueeze(0)]).to(features.dtype)
+        projected = encoded.project(new)
+        nowhere = slots.new_full((1,), NO_TOKEN)
+        return CropTokens(none, Made(slots[kept], projected[:-1]), Made(nowhere, projected[-1:]))
+
+    def _near(self, keys: Tensor, scores: Tensor, kept: Tensor) -> Tensor:
+        """``(kept, m)``, the scores of each kept token's neighbours, zero elsewhere."""
+        unit = nn.functional.normalize(keys.float(), dim=-1)
+        alike = unit[kept] @ unit.T
+        alike = alike.scatter(1, kept.unsqueeze(-1), -torch.inf)
+        count = min(self.neighbours, len(scores) - 1)
+        near = alike.argsort(dim=-1, descending=True, stable=True)[:, :count]
+        return torch.zeros_like(alike).scatter(1, near, scores[near])
+
+
+@dataclass(frozen=True)
+class PruMergePlus(PruMerge):
+    """PruMerge, and tokens at even steps all over the picture among those it keeps.
+
+    arXiv 2403.15388. With `adaptive`, m of a crop's n tokens are outliers, and every s-th token is
+    kept too, where s is a third of n / m, rounded down twice.
+
+    Where the released code differs, beyond what `PruMerge` says: steps of less than one token,
+    which stop it, are steps of one; the last patch is no exception. For a fixed number of tokens it
+    takes as many at even steps as by attention and keeps those twice that are both; here half are
+    taken by attention (the larger half if odd), then the others at even steps from what remains, so
+    that no token is kept twice.
+    """
+
+    name: ClassVar[str] = "prumerge+"
+    card: ClassVar[Card] = Card(
+        title="PruMerge+",
+        year=2024,
+        objective="visual",
+        place="before the decoder",
+        signal="as PruMerge, and a uniform grid",
+        paper="ICCV 2025",
+        needs=("encoder",),
+    )
+    reads_prompt = False
+
+    def _adaptive(self, scores: Tensor) -> Tensor:
+        count = outliers(scores)
+        step = max(1, len(scores) // count // 3)
+        kept = torch.zeros_like(scores, dtype=torch.bool)
+        kept[_top(scores, count)] = True
+        kept[::step] = True
+        return kept.nonzero().squeeze(-1)
+
+    def _fixed(self, scores: Tensor, count: int) -> Tensor:
+        spread = count // 2
+        top = _top(scores, count - spread)
+        rest = torch.ones_like(scores, dtype=torch.bool)
+        rest[top] = False
+        others = rest.nonzero().squeeze(-1)
+        steps = torch.arange(spread, device=scores.device) * 2 + 1
+        middles = steps * len(others) // (2 * max(1, spread))
+        return torch.cat([top, others[middles]]).sort().values
+
+
+def outliers(scores: Tensor) -> int:
+    """How many of the ``(m,)`` scores are outliers, but at least one."""
+    lower, upper = torch.quantile(scores, scores.new_tensor([0.25, 0.75])).tolist()
+    return max(1, int((scores > upper + WHISKER * (upper - lower)).sum()))
+
+
+def _top(scores: Tensor, count: int) -> Tensor:
+    """The cells with the highest scores, ascending."""
+    everyone = torch.ones_like(scores, dtype=torch.bool)
+    return best(scores[None], everyone[None], [count])[0].sort().values
+
+
+def _one_head(parts: Tensor) -> Tensor:
+    """From ``(c, heads, t, head_dim)`` to ``(c, 1, t, heads * head_dim)``."""
+    return parts.transpose(1, 2).flatten(2).unsqueeze(1)

@@ -1,0 +1,121 @@
+"""PyramidDrop (CVPR 2025, arXiv 2410.17247).
+
+Place: before several decoder blocks, by default at each quarter of the depth. Signal: the attention
+that the last prompt token would give each visual token in the block about to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar
+
+from tokencover.errors import InputError
+from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
+from tokencover.methods.ranking import best
+
+
+@dataclass(frozen=True)
+class PyramidDrop(BudgetedMethod):
+    """Drop visual tokens in stages, each time the same share of those left.
+
+    With S stages and N tokens, ``floor(N * lambda**i)`` are left after stage i; the share lambda is
+    such that the last stage leaves what the budget asks for. The score is the mean over heads of
+    the last prompt token's row of attention. All visual tokens of a sample, newline tokens
+    included, are one pool. Positions are numbered anew after each stage.
+
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`. The paper's lambda = 0.5 with
+        three stages is the share 0.125; its tables count the mean over blocks, "layer_mean".
+    stages : tuple of int, optional
+        The blocks before which tokens are dropped; by default at a quarter, a half and three
+        quarters of the depth, (8, 16, 24) of 32. Small means need earlier stages, (2, 8, 16) say.
+    """
+
+    name: ClassVar[str] = "pyramiddrop"
+    card: ClassVar[Card] = Card(
+        title="PyramidDrop",
+        year=2024,
+        objective="prompt",
+        place="at each quarter of the decoder",
+        signal="attention row of the last prompt token in the next block",
+        paper="2410.17247",
+    )
+    reads_prompt = False
+    drops_newlines = True
+
+    stages: tuple[int, ...] | None = None
+    positions: Positions = field(default="reindex", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stages is not None and not _ascending(self.stages):
+            raise InputError(
+                f"stages must be ascending numbers of blocks such as (8, 16, 24), got "
+                f"{self.stages!r}."
+            )
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before each stage."""
+        stages = self.stages
+        if stages is None:
+            stages = tuple(sorted({max(1, depth * quarter // 4) for quarter in (1, 2, 3)}))
+        if stages[-1] >= depth:
+            raise InputError(
+                f"stages {stages} do not fit a model of {depth} blocks: the last may be "
+                f"{depth - 1} at most."
+            )
+        return stages
+
+    def watched(self, depth: int) -> Sequence[int]:
+        """The blocks about to run."""
+        return self.blocks(depth)
+
+    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+        """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
+        edges = (0, *self.blocks(depth), depth)
+        counts = [total, *geometric(total, left, len(edges) - 2)]
+        return [
+            count
+            for count, (begin, end) in zip(counts, pairwise(edges), strict=True)
+            for _ in range(begin, end)
+        ]
+
+    def choose(self, view: View) -> Choice:
+        """The highest head means of the last row, as many as the stage leaves."""
+        counts = [
+            self.schedule(left, total, view.depth)[view.block]
+            for left, total in zip(self.left(view), view.total.tolist(), strict=True)
+        ]
+        rows = view.attention(view.block, view.last.unsqueeze(-1))
+        return Choice(best(rows.squeeze(2).mean(1), view.mask, counts))
+
+
+def _ascending(stages: object) -> bool:
+    if not isinstance(stages, tuple) or not stages:
+        return False
+    numbers = all(type(stage) is int and stage >= 0 for stage in stages)
+    return numbers and list(stages) == sorted(set(stages))
+
+
+def geometric(total: int, left: int, stages: int) -> list[int]:
+    """What each stage leaves when all keep the same share, from `total` to `left`.
+
+    That is ``floor(total * (left / total) ** (i / stages))`` for ``i = 1 .. stages``, without
+    rounding errors.
+    """
+    return [
+        _root(total ** (stages - stage) * left**stage, stages, left, total)
+        for stage in range(1, stages + 1)
+    ]
+
+
+def _root(value: int, degree: int, low: int, high: int) -> int:
+    """The largest integer, of those from `low` to `high`, whose power is not above `value`."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**degree <= value else (low, middle - 1)
+    return low

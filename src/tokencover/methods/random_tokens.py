@@ -1,0 +1,67 @@
+"""Random tokens: the control every method must beat.
+
+Place: before a decoder block, by default after one block has run. Signal: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokencover.errors import InputError
+from tokencover.methods.acts_once import ActsOnce
+from tokencover.methods.base import Card, Choice, View
+
+_SEEDS = 2**63
+_STRIDE = 1_000_003
+"""Sets the seeds of samples of different length apart."""
+
+
+@dataclass(frozen=True)
+class Random(ActsOnce):
+    """Keep visual tokens by lot.
+
+    The lot depends on the seed and on the number of tokens alone: a sample keeps the same ones in
+    every batch, and a larger budget keeps those of a smaller one too.
+
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`.
+    after : int
+        How many decoder blocks run before pruning.
+    seed : int
+        Another seed, another lot.
+    """
+
+    name: ClassVar[str] = "random"
+    card: ClassVar[Card] = Card(
+        title="Random",
+        year=None,
+        objective="none",
+        place="after 1 decoder block",
+        signal="none: tokens are drawn by lot",
+    )
+    reads_prompt = False
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise InputError(f"seed must be an integer of at least 0, got {self.seed!r}.")
+
+    def choose(self, view: View) -> Choice:
+        """Draw for every sample."""
+        sizes = view.mask.sum(-1).tolist()
+        kept = [self._drawn(size, left) for size, left in zip(sizes, self.left(view), strict=True)]
+        return Choice([each.to(view.mask.device) for each in kept])
+
+    def _drawn(self, size: int, count: int) -> Tensor:
+        # A generator of its own, on the CPU: the model's random numbers stay what they were, and
+        # every device draws the same.
+        generator = torch.Generator().manual_seed((self.seed * _STRIDE + size) % _SEEDS)
+        return torch.randperm(size, generator=generator)[:count]

@@ -1,0 +1,48 @@
+"""The best tokens by score, the same on every device and in every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from tokencover.errors import InputError
+
+
+def best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Tensor]:
+    """The highest scores of each sample; ties go to the lowest index.
+
+    Parameters
+    ----------
+    scores : Tensor
+        ``(b, n)``, compared in float32; infinite scores are allowed.
+    mask : Tensor
+        ``(b, n)`` bool, the tokens that may be chosen.
+    counts : sequence of int
+        How many to choose of each sample, at most as many as its mask allows.
+
+    Returns
+    -------
+    list of Tensor
+        For each sample ``(count,)`` int64 indices, best first.
+
+    Raises
+    ------
+    InputError
+        If a score that counts is not a number, or fewer tokens exist than are asked for.
+    """
+    bad = scores.isnan() & mask
+    if bool(bad.any()):
+        sample, token = bad.nonzero()[0].tolist()
+        raise InputError(
+            f"the score of token {token} of sample {sample} is not a number: look for NaN in the "
+            "model's states, a float16 overflow for instance."
+        )
+    for sample, (available, count) in enumerate(zip(mask.sum(-1).tolist(), counts, strict=True)):
+        if not 0 <= count <= available:
+            raise InputError(f"sample {sample} has {available} tokens to choose from, not {count}.")
+    # Adding zero makes -0.0 the same as 0.0 for sorts that compare bits.
+    by_score = (scores.float() + 0.0).argsort(dim=-1, descending=True, stable=True)
+    exists = mask.gather(-1, by_score)
+    order = by_score.gather(-1, exists.int().argsort(dim=-1, descending=True, stable=True))
+    return [row[:count] for row, count in zip(order, counts, strict=True)]

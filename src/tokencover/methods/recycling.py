@@ -1,0 +1,128 @@
+"""Recycling: dropped tokens that were nearly kept live on as the means of a few clusters.
+
+SparseVLM clusters them by density peaks with k nearest neighbours (DPC-kNN). This file knows
+nothing of models: counts and plain tensors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.precision import undisturbed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What becomes of the visual tokens at one stage.
+
+    Attributes
+    ----------
+    kept : int
+        Tokens that stay as they are.
+    recycled : int
+        Of the others, how many are clustered: those with the highest scores.
+    clusters : int
+        Into how many tokens; ``kept + clusters`` are there afterwards.
+    """
+
+    kept: int
+    recycled: int
+    clusters: int
+
+    @property
+    def left(self) -> int:
+        """Tokens that are there afterwards."""
+        return self.kept + self.clusters
+
+    @classmethod
+    def keeping(cls, kept: int, present: int) -> Plan:
+        """Keep so many: of p dropped ones ``q = int(0.3 p) + 1`` make ``int(q / 10) + 1``."""
+        if kept >= present:
+            return cls(present, 0, 0)
+        recycled = 3 * (present - kept) // 10 + 1
+        return cls(kept, recycled, recycled // 10 + 1)
+
+    @classmethod
+    def leaving(cls, left: int, present: int) -> Plan:
+        """Keep as many as possible so that `left` are there afterwards, clusters included.
+
+        Where the rule alone would make more clusters than `left` allows, one token is kept and the
+        rest are clusters, fewer than the rule's.
+        """
+        if left >= present:
+            return cls(present, 0, 0)
+        for kept in range(left - 1, 0, -1):
+            plan = cls.keeping(kept, present)
+            if plan.left == left:
+                return plan
+        plan = cls.keeping(1, present)
+        return cls(1, plan.recycled if left > 1 else 0, left - 1)
+
+
+def density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Cluster points around those that are dense and far from anything denser.
+
+    With distances ``d_ij = |x_i - x_j| / sqrt(width)``, a point's density is ``rho_i = exp(-mean of
+    d_ij^2)`` over its `count` nearest points, itself included; ``delta_i`` is the distance to the
+    nearest denser point, or the largest of all distances if there is none. The points with the
+    largest ``rho delta`` are centres, and every point belongs to the nearest centre.
+
+    Among points of one density the lowest index counts as the denser, where others add random
+    noise: so copies of a point never become two centres while there are other points.
+
+    Parameters
+    ----------
+    points : Tensor
+        ``(q, d)``; distances are taken in float32.
+    count : int
+        Number of clusters and of nearest points, 1 to q.
+
+    Returns
+    -------
+    centres : Tensor
+        ``(count,)`` int64, largest ``rho delta`` first, ties by the lowest index.
+    owner : Tensor
+        ``(q,)`` int64, which of the centres each point belongs to.
+    """
+    with undisturbed(points.device):
+        values = points.detach().float() / math.sqrt(points.shape[-1])
+        # Products of matrices would leave copies of a point at a distance, and depend on the batch.
+        distance = torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist")
+        spread = distance.square().topk(count, dim=-1, largest=False).values.mean(-1)
+        place = torch.arange(len(points), device=points.device)
+        tied = spread == spread.unsqueeze(-1)
+        denser = (spread < spread.unsqueeze(-1)) | (tied & (place < place.unsqueeze(-1)))
+        delta = distance.masked_fill(~denser, math.inf).amin(-1).clamp(max=distance.max())
+        # The logarithm of rho delta has the same order, and does not vanish for distant points.
+        order = (delta.log() - spread).argsort(descending=True, stable=True)
+        centres = order[:count]
+        owner = distance[:, centres].argmin(-1)
+        owner[centres] = torch.arange(count, device=points.device)
+    return centres, owner
+
+
+def cluster_means(points: Tensor, owner: Tensor, count: int) -> Tensor:
+    """The mean of each cluster.
+
+    Parameters
+    ----------
+    points : Tensor
+        ``(q, d)``; gradients flow back to them.
+    owner : Tensor
+        ``(q,)`` int64, the cluster of each; every cluster has a point.
+    count : int
+        Number of clusters.
+
+    Returns
+    -------
+    Tensor
+        ``(count, d)`` of the type of the points, summed in float32.
+    """
+    members = (owner == torch.arange(count, device=owner.device).unsqueeze(-1)).float()
+    with torch.autocast(points.device.type, enabled=False):
+        means = members @ points.float() / members.sum(-1, keepdim=True)
+    return means.to(points.dtype)

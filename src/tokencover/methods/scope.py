@@ -1,0 +1,116 @@
+"""SCOPE: saliency-coverage oriented token pruning (NeurIPS 2025, arXiv 2510.24214).
+
+Place: before the decoder. Signal: how much a visual token adds to the coverage of all of them, by
+cosines of projected tokens, times the attention that the tower's class token gives it; the question
+is not looked at.
+
+Written from the published formula alone. Where that leaves a choice:
+
+- Negative cosines are clipped at 0: nothing covers a token better than no token does.
+- Saliency is the attention in the tower block that makes the visual tokens, mean over heads. In
+  towers without a class token it is the mean attention received.
+- All pictures and crops of a prompt form one pool with one budget. Class tokens that a model passes
+  on have no saliency; newline tokens always stay.
+- When no token has both gain and saliency, the most salient ones left make up the number.
+- Gains are exact and ties go to the lowest index, see `coverage`. Memory is O(n**2) for n visual
+  tokens of a sample, one sample at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.checks import check_finite
+from tokencover.covering.precision import plain, undisturbed
+from tokencover.errors import InputError
+from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View, one_block
+from tokencover.methods.coverage import greedy_cover, similarity_steps
+from tokencover.methods.encoder_rows import Crops, attention_rows
+
+
+@dataclass(frozen=True)
+class SCOPE(BudgetedMethod):
+    """Keep salient visual tokens that cover the others.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep: a count, or a share of those there are. For
+        `budget_mode` and `positions` see `BudgetedMethod`.
+    alpha : float
+        The power of saliency in the score, at least 0; with 0 coverage alone counts.
+    """
+
+    name: ClassVar[str] = "scope"
+    card: ClassVar[Card] = Card(
+        title="SCOPE",
+        year=2025,
+        objective="visual",
+        place="before the decoder",
+        signal="coverage gain x class-token attention",
+        paper="2510.24214",
+        needs=("encoder",),
+    )
+    reads_prompt = False
+
+    alpha: float = 1.0
+    positions: Positions = field(default="reindex", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_number = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool)
+        if not is_number or not 0 <= self.alpha < math.inf:
+            raise InputError(
+                f"alpha must be a number of at least 0, got {self.alpha!r}: 1 multiplies coverage "
+                "by saliency, 0 leaves saliency out."
+            )
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return one_block(0, depth)
+
+    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """The block that makes the visual tokens."""
+        return (feature_block,)
+
+    def choose(self, view: View) -> Choice:
+        """The greedy cover of every sample."""
+        kept = []
+        with undisturbed(view.states.device):
+            salient = plain(token_saliency(view))
+            for sample, count in enumerate(self.left(view)):
+                mask = view.mask[sample]
+                tokens = plain(view.states[sample, mask])
+                weights = salient[sample, mask.to(salient.device)]
+                check_finite("visual", tokens)
+                check_finite("saliency", weights)
+                chosen = greedy_cover(similarity_steps(tokens), weights, count, self.alpha)
+                kept.append(chosen.to(view.states.device))
+        return Choice(kept)
+
+
+def token_saliency(view: View) -> Tensor:
+    """Attention that each visual token gets from the class token of its crop, mean over heads.
+
+    Returns
+    -------
+    Tensor
+        ``(b, n)`` float32; 0 for tokens that are no patch of the tower, and beyond the mask.
+
+    Raises
+    ------
+    InputError
+        If nothing is known of the tower, or visual tokens do not come from it one to one.
+    """
+    encoded, _ = Crops.of(view, "SCOPE")
+    patches = attention_rows(encoded, encoded.feature_block).mean(1)
+    every = torch.nn.functional.pad(patches, (encoded.classes, 0)).flatten()
+    index = encoded.index.to(every.device)
+    from_tower = view.mask.to(every.device) & (index >= 0)
+    return torch.where(from_tower, every[index.clamp(min=0)], 0.0)

@@ -1,0 +1,86 @@
+"""ToMe: Token Merging (ICLR 2023).
+
+Place: inside every vision tower block up to the one whose output becomes visual tokens, between
+attention and feed-forward network. Signal: similarity of the attention's keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tokencover.errors import InputError
+from tokencover.methods.base import Card, TowerChoice, TowerView
+from tokencover.methods.bipartite import match
+from tokencover.methods.tower_budget import (
+    TowerMethod,
+    at_most_half,
+    check_numbers,
+    even_counts,
+    unchanged,
+)
+
+
+@dataclass(frozen=True)
+class ToMe(TowerMethod):
+    """Merge pairs of similar tokens in every tower block.
+
+    In each block the tokens at even places look for the most similar token at an odd place, by the
+    cosine of their keys (mean over heads). The r best pairs become one token each, the mean of all
+    first tokens it stands for, and later blocks attend to it as to all of those. Class tokens are
+    never merged.
+
+    The paper gives r; here r follows from K and differs by at most one between blocks, so that
+    exactly K tokens are left. In the tower tokens have the paper's order, which mixes up rows and
+    columns; before the decoder they are put in the order of the first token each stands for, where
+    the paper's would tell the decoder of a picture that is not there.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, tokens of a picture or share of each crop; see `TowerMethod` for this, `budget_mode` and
+        `positions`. A block removes at most half of its tokens, so K has a lower limit.
+    inflect : float
+        Between -1 and 1: with r on average the first block merges about r (1 - inflect) pairs, the
+        last r (1 + inflect). 0 is the paper's constant schedule, -1 its decreasing one.
+    """
+
+    name: ClassVar[str] = "tome"
+    card: ClassVar[Card] = Card(
+        title="ToMe",
+        year=2023,
+        objective="visual",
+        place="in every block of the vision tower",
+        signal="similarity of keys",
+        paper="2210.09461",
+        needs=("tower",),
+    )
+    proportional_attention = True
+
+    inflect: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.inflect, bool) or not isinstance(self.inflect, int | float):
+            raise InputError(f"inflect must be a number, got {self.inflect!r}.")
+        if not -1 <= self.inflect <= 1:
+            raise InputError(f"inflect must lie between -1 and 1, got {self.inflect}.")
+
+    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """Every block that matters to the visual tokens."""
+        return range(feature_block + 1)
+
+    def counts(self, total: int, left: int, blocks: int) -> list[int]:
+        """See `TowerMethod.counts`; a block cannot merge more than half of its tokens."""
+        return at_most_half(even_counts(total, left, blocks, self.inflect), total)
+
+    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+        """Bipartite soft matching of the keys."""
+        remove = self.to_remove(view)
+        if remove == 0:
+            return unchanged(view)
+        metric = view.keys().float().mean(1)
+        check_numbers(metric, view)
+        matching = match(metric, remove, view.classes)
+        return TowerChoice(matching.groups(), matching.means(view.states, view.sizes))

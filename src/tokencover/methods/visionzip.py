@@ -1,0 +1,172 @@
+"""VisionZip: longer is better but not necessary in vision language models (CVPR 2025).
+
+Place: before the decoder. Signal: the class token's attention in the tower block that makes the
+visual tokens, and the cosine of that block's keys; the question is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokencover.budget.amount import nearest
+from tokencover.methods.base import (
+    BudgetedMethod,
+    Card,
+    Choice,
+    Encoded,
+    Positions,
+    View,
+    one_block,
+)
+from tokencover.methods.encoder_rows import Crops, attention_rows
+from tokencover.methods.encoder_slots import CropTokens, Made, written
+from tokencover.methods.ranking import best
+
+CONTEXTUAL_SHARE = Fraction(5, 32)
+"""10 of 64, 20 of 128 and 30 of 192 in the paper."""
+
+
+@dataclass(frozen=True)
+class VisionZip(BudgetedMethod):
+    """Keep the dominant tokens of each crop, and merge the others into a few contextual ones.
+
+    arXiv 2412.04467. Of a crop's share, 5 in 32 tokens are contextual; the dominant ones are the
+    class token and the patches that it attends to most. Of the other patches, evenly spaced ones
+    become targets; each of the rest joins the target with the most similar key (mean over heads).
+    A contextual token is its target plus the mean of those that joined. The decoder sees class
+    token, dominant patches, contextual tokens; of tiles it sees all dominant patches in raster
+    order first, then class tokens, then contextual ones.
+
+    Where the released code differs: its two numbers are for one crop, here one budget is for the
+    whole prompt and shared evenly among crops; padding of tiles, which the model's own packing has
+    cut away, is neither kept nor merged; a crop that may keep all its tokens is left as it is. A
+    tower without class tokens has none to keep, and its score is the mean attention received.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, how many visual tokens to keep. For `budget_mode` and `positions` see `BudgetedMethod`;
+        the decoder gets a sequence without gaps.
+    """
+
+    name: ClassVar[str] = "visionzip"
+    card: ClassVar[Card] = Card(
+        title="VisionZip",
+        year=2024,
+        objective="visual",
+        place="before the decoder",
+        signal="class token's attention and key similarity in the vision tower",
+        paper="CVPR 2025",
+        needs=("encoder",),
+    )
+    reads_prompt = False
+
+    positions: Positions = field(default="reindex", kw_only=True)
+    drops_newlines = True
+    merges = True
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return one_block(0, depth)
+
+    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """The block that makes the visual tokens."""
+        return (feature_block,)
+
+    def choose(self, view: View) -> Choice:
+        """Dominant and contextual tokens of every crop."""
+        encoded, crops = Crops.of(view, "VisionZip")
+        budgets = self.left(view)
+        counts, capacities = crops.even_counts(budgets), crops.capacities()
+        whole = [count == fits for count, fits in zip(counts, capacities, strict=True)]
+        contextual = [
+            0 if all_ else nearest(CONTEXTUAL_SHARE * count)
+            for count, all_ in zip(counts, whole, strict=True)
+        ]
+        has_class = encoded.classes > 0
+        patches = [
+            count if all_ else max(0, count - merged - has_class)
+            for count, merged, all_ in zip(counts, contextual, whole, strict=True)
+        ]
+        scores = attention_rows(encoded, encoded.feature_block).sum(1)
+        dominant = _marked(crops.visible, best(scores, crops.visible, patches))
+        rest = crops.visible & ~dominant
+        targets = evenly_spaced(rest, contextual)
+        features = merged_into(encoded, rest & ~targets, targets)
+        made = {}
+        for sample, mine in enumerate(crops.members):
+            for crop in (crop for crop in mine if counts[crop]):
+                slots = crops.slot[crop, dominant[crop]]
+                made[crop] = CropTokens(
+                    classes=_class_token(encoded, crops, crop, kept=has_class and not whole[crop]),
+                    patches=Made(slots, view.states[sample, slots.to(view.states.device)]),
+                    merged=Made(
+                        crops.slot[crop, targets[crop]],
+                        encoded.project(features[crop, targets[crop]]),
+                    ),
+                )
+        return written(made, crops, view, fill=budgets)
+
+
+def evenly_spaced(rest: Tensor, counts: Sequence[int]) -> Tensor:
+    """So many of the marked cells of each crop, from the first on, at even steps.
+
+    Parameters
+    ----------
+    rest : Tensor
+        ``(c, cells)`` bool.
+    counts : sequence of int
+        For each crop, at most as many as are marked.
+    """
+    wanted = torch.tensor(counts, device=rest.device).unsqueeze(-1)
+    step = (rest.sum(-1, keepdim=True) // wanted.clamp(min=1)).clamp(min=1)
+    rank = rest.cumsum(-1) - 1
+    return rest & (rank % step == 0) & (rank // step < wanted)
+
+
+def merged_into(encoded: Encoded, members: Tensor, targets: Tensor) -> Tensor:
+    """Features of all cells, where targets have received the mean of the members nearest to them.
+
+    Parameters
+    ----------
+    encoded : Encoded
+        Features, and keys of the block that made them.
+    members, targets : Tensor
+        ``(c, cells)`` bool. The features of other cells stay.
+
+    Returns
+    -------
+    Tensor
+        ``(c, cells, w)``.
+    """
+    keys = encoded.keys(encoded.feature_block)[:, :, encoded.classes :].float().mean(1)
+    keys = torch.nn.functional.normalize(keys, dim=-1)
+    alike = (keys @ keys.transpose(1, 2)).masked_fill(~targets.unsqueeze(1), -torch.inf)
+    # (c, members, targets): sums as products, so that they are the same on every run.
+    joins = torch.nn.functional.one_hot(alike.argmax(-1), alike.shape[-1]).float()
+    joins = joins * members.unsqueeze(-1)
+    features = encoded.features[:, encoded.classes :].float()
+    counts = joins.sum(1).clamp(min=1).unsqueeze(-1)
+    received = joins.transpose(1, 2) @ features / counts
+    joined = torch.where(targets.unsqueeze(-1), features + received, features)
+    return joined.to(encoded.features.dtype)
+
+
+def _marked(like: Tensor, chosen: Sequence[Tensor]) -> Tensor:
+    marked = torch.zeros_like(like)
+    for crop, cells in enumerate(chosen):
+        marked[crop, cells] = True
+    return marked
+
+
+def _class_token(encoded: Encoded, crops: Crops, crop: int, *, kept: bool) -> Made:
+    """The first class token of a crop, or nothing."""
+    count = int(kept)
+    source = crops.class_slot[crop : crop + count]
+    return Made(source, encoded.project(encoded.features[crop, :count]))

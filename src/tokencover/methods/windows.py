@@ -1,0 +1,96 @@
+"""Windows of a picture's grid whose tokens are alike become one token: pure tensor code."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.precision import undisturbed
+from tokencover.methods.ranking import best
+
+
+def window_members(grid: tuple[int, int], side: int) -> Tensor:
+    """Which tokens each window has.
+
+    Parameters
+    ----------
+    grid : tuple of int
+        Rows and columns of the tokens.
+    side : int
+        Windows are `side` by `side` tokens and do not overlap. Rows and columns that are left over
+        at the lower and right border belong to none.
+
+    Returns
+    -------
+    Tensor
+        ``(w, side * side)`` int64, windows and their tokens in raster order.
+    """
+    down, across = grid[0] // side, grid[1] // side
+    tokens = torch.arange(grid[0] * grid[1]).view(grid)[: down * side, : across * side]
+    windows = tokens.reshape(down, side, across, side).transpose(1, 2)
+    return windows.reshape(down * across, side * side)
+
+
+def window_similarity(tokens: Tensor, members: Tensor) -> Tensor:
+    """The mean cosine of all pairs of different tokens in each window.
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(c, n, d)``; cosines are taken in float32.
+    members : Tensor
+        ``(w, m)``, see `window_members`.
+
+    Returns
+    -------
+    Tensor
+        ``(c, w)`` float32.
+    """
+    with undisturbed(tokens.device):
+        directions = torch.nn.functional.normalize(tokens.detach().float(), dim=-1)[:, members]
+        # The square of a sum is the sum of all products, those with itself included.
+        pairs = directions.sum(2).square().sum(-1) - directions.square().sum((2, 3))
+        count = members.shape[1]
+        return pairs / (count * (count - 1))
+
+
+def merge_windows(
+    tokens: Tensor, grid: tuple[int, int], side: int, threshold: float
+) -> tuple[Tensor, Tensor]:
+    """Collapse the windows that are alike to their means.
+
+    Every crop merges equally many windows, its most similar ones, ties by the lowest index: as many
+    as have at least `threshold` similarity in the crop with fewest of them.
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(c, rows * columns, d)``.
+    grid, side
+        See `window_members`.
+    threshold : float
+        See `window_similarity`.
+
+    Returns
+    -------
+    groups : Tensor
+        ``(c, rows * columns)`` int64, which new token each becomes part of.
+    merged : Tensor
+        ``(c, m, d)``, the new tokens, in the raster order of their first members.
+    """
+    members = window_members(grid, side).to(tokens.device)
+    similarity = window_similarity(tokens, members)
+    merging = int((similarity >= threshold).sum(-1).min())
+    crops = torch.arange(len(tokens), device=tokens.device).unsqueeze(-1)
+    chosen = torch.stack(
+        best(similarity, torch.ones_like(similarity, dtype=torch.bool), [merging] * len(tokens))
+    )
+    joined = members[chosen]  # (c, merging, side * side)
+    first = joined[..., 0]
+    means = tokens.float()[crops.unsqueeze(-1), joined].mean(2).to(tokens.dtype)
+    values = tokens.index_put((crops, first), means)
+    leader = torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1)
+    leader[crops.unsqueeze(-1), joined] = first.unsqueeze(-1).expand_as(joined)
+    leads = leader == torch.arange(tokens.shape[1], device=tokens.device)
+    groups = (leads.cumsum(-1) - 1).gather(-1, leader)
+    return groups, values[leads].unflatten(0, (len(tokens), -1))

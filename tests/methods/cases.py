@@ -1,0 +1,91 @@
+"""One row a method: what the matrix runs. Add yours here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.zoo.entry import ZooEntry
+from tokencover.methods import BudgetedMethod, FastV, Method, get_method
+from tokencover.runtime import Trace
+
+PICTURES = ("ragged", "two_images", "mixed")
+
+
+def _budget(trace: Trace, method: Method, newlines: int) -> int:
+    """The budget; newline tokens come on top, unless the method may drop them."""
+    assert isinstance(method, BudgetedMethod)
+    assert isinstance(method.budget, int)
+    extra = 0 if method.drops_newlines else newlines
+    return min(method.budget, trace.visual_tokens - extra) + extra
+
+
+def _nothing(trace: Trace, method: Method, newlines: int) -> int:
+    """Wiped in the end."""
+    return 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a method is tried.
+
+    Attributes
+    ----------
+    method
+        Its name.
+    settings
+        What it is made with; the tiny models have five decoder blocks.
+    expected
+        How many visual tokens must be left of a sample; None for methods that act in the tower,
+        whose counts depend on the crops (see `test_in_towers`).
+    keeps_all
+        Whether a budget of everything leaves the model as it is.
+    moves
+        Whether it writes states to other tokens' slots, so that kept tokens need not ascend.
+    """
+
+    method: str
+    settings: dict[str, Any] = field(default_factory=lambda: {"budget": 7})
+    expected: Callable[[Trace, Method, int], int] | None = _budget
+    keeps_all: bool = True
+    moves: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.method
+
+    def make(self, **changes: Any) -> Method:
+        return get_method(self.method, **{**self.settings, **changes})
+
+    def kinds(self, entry: ZooEntry) -> list[str]:
+        return [kind for kind in (*PICTURES, "video") if kind in entry.kinds]
+
+
+CASES = [
+    Case("mob"),
+    Case("nearest"),
+    Case("farthest"),
+    Case("fastv"),
+    Case("sparsevlm", moves=True),
+    Case("pyramiddrop"),
+    Case("dart"),
+    Case("tokencarve"),
+    Case("divprune"),
+    Case("cdpruner"),
+    Case("scope"),
+    Case("fastervlm"),
+    Case("hired"),
+    Case("visionzip", moves=True),
+    Case("prumerge", moves=True),
+    Case("prumerge+", moves=True),
+    Case("globalcom2"),
+    Case("mustdrop"),
+    Case("tome", {"budget": 0.5}, expected=None),
+    Case("ficoco_v", {"budget": 0.5}, expected=None),
+    Case("look_ahead", expected=_nothing, keeps_all=False),
+    Case("final_wipe", {"inner": FastV(7)}, expected=_nothing, keeps_all=False),
+    Case("random"),
+    Case("grid"),
+    Case("downsample"),
+]

@@ -1,0 +1,260 @@
+"""FiCoCo-V against a slow loop straight from the formulas, and hand-made cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.methods.tower_views import crop_of, lists, run_through, tower_view
+from tokencover.errors import InputError
+from tokencover.methods.base import TowerView
+from tokencover.methods.ficoco import FiCoCoV, locally_penalised, recycled_shares, windows_of
+from tokencover.methods.registry import Registry, to_json
+
+Row = list[float]
+
+
+def unit(values: Row) -> Row:
+    length = math.sqrt(sum(value * value for value in values))
+    return [value / length for value in values]
+
+
+def slow_importance(view: TowerView, crop: int, patches: range) -> Row:
+    """Attention of the class token, or of the mean key where there is none."""
+    if view.classes:
+        rows = lists(view.attention()[crop, : view.classes])
+        return [sum(row[patch] for row in rows) / len(rows) for patch in patches]
+    heads = []
+    for keys in lists(view.keys()[crop]):
+        mean = [sum(key[axis] for key in keys) / len(keys) for axis in range(len(keys[0]))]
+        products = [sum(a * b for a, b in zip(mean, key, strict=True)) for key in keys]
+        powers = [math.exp(product / math.sqrt(len(mean))) for product in products]
+        heads.append([power / sum(powers) for power in powers])
+    return [sum(head[patch] for head in heads) / len(heads) for patch in patches]
+
+
+def slow_scores(view: TowerView, crop: int) -> dict[int, float]:
+    """Redundancy of each patch, windows applied."""
+    attention = lists(view.attention()[crop])
+    patches = range(view.classes, len(attention))
+    received = [sum(attention[j][i] for j in patches) / len(patches) for i in patches]
+    redundancy = [
+        0.65 * alike - 0.35 * important
+        for alike, important in zip(
+            unit(received), unit(slow_importance(view, crop, patches)), strict=True
+        )
+    ]
+    scores = dict(zip(patches, redundancy, strict=True))
+    members = view.members[crop].tolist()
+    windows: dict[tuple[int, int], list[int]] = {}
+    for patch in patches:
+        row, column = divmod(members.index(patch) - view.classes, view.grid[1])
+        windows.setdefault((row // 2, column // 2), []).append(patch)
+    pushed = [max(group, key=lambda patch: (scores[patch], -patch)) for group in windows.values()]
+    for patch in pushed:
+        scores[patch] *= 2 if scores[patch] > 0 else 0.5
+    return scores
+
+
+def slow_ficoco(
+    view: TowerView, crop: int, remove: int, epsilon: float = 0.998
+) -> tuple[list[int], list[Row]]:
+    """One block of one crop, token by token: groups, and the new states."""
+    scores = slow_scores(view, crop)
+    dropped = sorted(scores, key=lambda patch: (-scores[patch], patch))[:remove]
+    kept = [patch for patch in scores if patch not in dropped]
+    attention, states = lists(view.attention()[crop]), lists(view.states[crop])
+    sums = {j: list(states[j]) for j in kept}
+    weights = dict.fromkeys(kept, 1.0)
+    owner = {token: token for token in range(len(states))}
+    for i in dropped:
+        rising = sorted(attention[i][j] for j in kept)
+        place = epsilon * (len(kept) - 1)
+        low, high = rising[math.floor(place)], rising[math.ceil(place)]
+        threshold = low + (place - math.floor(place)) * (high - low)
+        targets = [j for j in kept if attention[i][j] >= threshold]
+        total = sum(attention[i][j] for j in targets)
+        for j in targets:
+            alpha = attention[i][j] / total
+            weights[j] += alpha
+            sums[j] = [a + alpha * b for a, b in zip(sums[j], states[i], strict=True)]
+        before = [j for j in kept if j < i]
+        owner[i] = max(before, key=lambda j: (attention[i][j], -j)) if before else kept[0]
+    order = [*range(view.classes), *kept]
+    new = [states[token] for token in range(view.classes)]
+    new += [[value / weights[j] for value in sums[j]] for j in kept]
+    return [order.index(owner[token]) for token in range(len(states))], new
+
+
+@pytest.mark.parametrize("epsilon", [0.998, 0.8, 0.0])
+@pytest.mark.parametrize("classes", [0, 1])
+@pytest.mark.parametrize("grid", [(5, 5), (4, 6)])
+def test_every_block_equals_the_slow_loop(
+    grid: tuple[int, int], classes: int, epsilon: float
+) -> None:
+    method = FiCoCoV(budget=3 * 7, quantile=epsilon)
+    view = tower_view(grid, crops=(3, 3), classes=classes, depth=6, feature_block=5)
+    views = run_through(method, view)
+    assert len(views) == 4
+    for before, after in pairwise(views):
+        remove = before.states.shape[1] - after.states.shape[1]
+        choice = method.choose_in_tower(before)
+        for crop in range(6):
+            groups, states = slow_ficoco(before, crop, remove, epsilon)
+            assert choice.groups[crop].tolist() == groups
+            expected = torch.tensor(states)
+            torch.testing.assert_close(choice.states[crop], expected, atol=1e-5, rtol=1e-5)
+    assert views[-1].states.shape == (6, classes + 7, 6)
+    assert bool((views[-1].sizes[:, :classes] == 1).all())
+
+
+@pytest.mark.parametrize(
+    ("keep", "more", "fewer"),
+    [(192, (10, 35), (1, 34)), (128, (8, 41), (3, 40)), (64, (6, 47), (5, 46))],
+)
+def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[int, int]) -> None:
+    method = FiCoCoV(budget=keep)
+    blocks = list(method.tower_blocks(24, feature_block=22))
+    assert blocks == list(range(12, 23))
+    counts = [576, *method.counts(576, keep, len(blocks))]
+    removed = [before - after for before, after in pairwise(counts)]
+    assert removed == [more[1]] * more[0] + [fewer[1]] * fewer[0]
+
+
+def test_blocks_of_towers_whose_features_come_early() -> None:
+    method = FiCoCoV(budget=8)
+    assert list(method.tower_blocks(3, 1)) == [1]
+    assert list(method.tower_blocks(12, 3)) == [3]
+    assert list(method.tower_blocks(5, 4)) == [2, 3, 4]
+
+
+def test_one_block_may_drop_all_but_one() -> None:
+    view = tower_view((4, 4), depth=1, feature_block=0)
+    choice = FiCoCoV(budget=1).choose_in_tower(view)
+    assert choice.states.shape[1] == 2
+    assert choice.groups.tolist() == [[0] + [1] * 16]
+
+
+def test_kept_tokens_lie_where_they_were() -> None:
+    method = FiCoCoV(budget=10)
+    view = tower_view((6, 6), depth=6, feature_block=5)
+    own = torch.arange(36)
+    views = run_through(method, view)
+    for before, after in pairwise(views):
+        remove = before.states.shape[1] - after.states.shape[1]
+        scores = slow_scores(before, 0)
+        dropped = sorted(scores, key=lambda patch: (-scores[patch], patch))[:remove]
+        own = own[[patch - 1 for patch in scores if patch not in dropped]]
+    members = views[-1].members[0, 1:].tolist()
+    first = [members.index(token) for token in range(1, 11)]
+    assert first[1:] == own[1:].tolist()
+    assert first[0] == 0
+
+
+def test_penalty_finds_windows_of_odd_grids() -> None:
+    view = tower_view((3, 5), classes=1)
+    assert windows_of(view).tolist() == [[0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4, 5]]
+    # Tokens 1 and 3 of the first row are one token, as are 0 and the last of all.
+    members = torch.tensor([[0, 1, 2, 3, 2, 4, *range(5, 14), 1]])
+    merged = dataclasses.replace(view, members=members, states=view.states[:, :14])
+    assert windows_of(merged).tolist() == [[0, 0, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4]]
+
+
+def test_penalty_pushes_the_first_of_the_most_redundant() -> None:
+    scores = torch.tensor([[1.0, 3.0, 3.0, -1.0, -2.0, 0.0, -4.0]])
+    windows = torch.tensor([[0, 0, 0, 1, 1, 2, 5]])
+    expected = [[1.0, 6.0, 3.0, -0.5, -2.0, 0.0, -2.0]]
+    assert locally_penalised(scores, windows).tolist() == expected
+
+
+def test_ties_drop_the_first_and_share_alike() -> None:
+    def attention() -> Tensor:
+        return torch.full((1, 17, 17), 1 / 17)
+
+    view = tower_view((4, 4), depth=1, feature_block=0, attention=attention)
+    choice = FiCoCoV(budget=13).choose_in_tower(view)
+    # The first token of each window goes first: places 0, 2 and 8 of the picture.
+    assert choice.groups.tolist() == [[0, 1, 1, 1, 2, 3, 4, 5, 6, 1, 7, 8, 9, 10, 11, 12, 13]]
+    dropped = view.states[0, [1, 3, 9]].sum(0)
+    kept = view.states[0, [2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16]]
+    expected = (kept + dropped / 13) / (1 + 3 / 13)
+    torch.testing.assert_close(choice.states[0, 1:], expected)
+
+
+def test_shares() -> None:
+    rows = torch.tensor([[[0.1, 0.5, 0.3, 0.1], [0.2, 0.4, 0.4, 0.0], [0.0, 0.0, 0.0, 0.0]]])
+    top = recycled_shares(rows, 0.998)
+    torch.testing.assert_close(
+        top, torch.tensor([[[0.0, 1.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.25] * 4]])
+    )
+    half = recycled_shares(rows[:, :1], 0.5)
+    torch.testing.assert_close(half, torch.tensor([[[0.0, 0.625, 0.375, 0.0]]]))
+
+
+def test_targets_at_the_lengths_of_llava_1_5() -> None:
+    rows = torch.rand(1, 8, 541, generator=torch.Generator().manual_seed(3))
+    assert (recycled_shares(rows, 0.998) > 0).sum(-1).tolist() == [[2] * 8]
+    assert (recycled_shares(rows[..., :64], 0.998) > 0).sum(-1).tolist() == [[1] * 8]
+
+
+def test_a_batch_of_crops_equals_each_alone() -> None:
+    method = FiCoCoV(budget=0.4)
+    view = tower_view((4, 5), crops=(4,), depth=2, feature_block=1, block=1)
+    together = method.choose_in_tower(view)
+    for crop in range(4):
+        alone = method.choose_in_tower(crop_of(view, crop))
+        assert torch.equal(alone.groups[0], together.groups[crop])
+        torch.testing.assert_close(alone.states[0], together.states[crop], atol=1e-6, rtol=0)
+
+
+def test_keeping_everything_changes_nothing() -> None:
+    view = tower_view((3, 3), crops=(2,))
+    for each in run_through(FiCoCoV(budget=18), view):
+        assert torch.equal(each.states, view.states)
+        assert torch.equal(each.members, view.members)
+
+
+def test_half_precision_states_are_summed_in_float32() -> None:
+    view = tower_view((4, 4), depth=1, feature_block=0)
+    half = dataclasses.replace(view, states=view.states.half())
+    full = dataclasses.replace(view, states=half.states.float())
+    found, exact = (FiCoCoV(budget=6).choose_in_tower(each) for each in (half, full))
+    assert torch.equal(found.states, exact.states.half())
+
+
+def test_what_is_not_a_number_is_refused() -> None:
+    def attention() -> Tensor:
+        rows = torch.full((2, 17, 17), 1 / 17)
+        rows[1, 4, 4] = torch.nan
+        return rows
+
+    view = tower_view((4, 4), crops=(1, 1), depth=1, feature_block=0, attention=attention)
+    with pytest.raises(InputError, match=r"tower block 0 the scores of crop 1 are not numbers"):
+        FiCoCoV(budget=8).choose_in_tower(view)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"quantile": 1.1}, {"quantile": True}, {"patch_weight": -1}, {"class_weight": math.inf}],
+)
+def test_bad_settings(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(InputError, match=f"{name} must be a number"):
+        FiCoCoV(budget=64, **wrong)
+
+
+def test_settings() -> None:
+    method = FiCoCoV(budget=64, quantile=0.99)
+    assert method.positions == "reindex"
+    assert method.inside_tower_blocks
+    assert not method.proportional_attention
+    assert not method.blocks(32)
+    registry = Registry([FiCoCoV])
+    assert registry.from_json(to_json(method)) == method
+    assert registry.get_method("ficoco_v", budget=64, quantile=0.99) == method

@@ -1,0 +1,229 @@
+"""ToMe, and budgets inside the vision tower, against slow loops and hand-made cases."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.methods.tower_views import crop_of, lists, run_through, tower_view
+from tokencover.errors import InputError
+from tokencover.methods.base import TowerView
+from tokencover.methods.bipartite import match
+from tokencover.methods.registry import Registry, to_json
+from tokencover.methods.tome import ToMe
+from tokencover.methods.tower_budget import at_most_half, even_counts, tokens_per_crop
+
+Row = list[float]
+
+
+def cosine(one: Row, other: Row) -> float:
+    product = sum(a * b for a, b in zip(one, other, strict=True))
+    lengths = sum(a * a for a in one) * sum(b * b for b in other)
+    return float(product / lengths**0.5)
+
+
+def slow_tome(view: TowerView, crop: int, remove: int) -> tuple[list[int], list[Row]]:
+    """One block of one crop, token by token: groups, and the new states."""
+    keys, states, sizes = (
+        lists(each[crop]) for each in (view.keys().mean(1), view.states, view.sizes)
+    )
+    count = len(states)
+    best: dict[int, tuple[float, int]] = {}
+    for source in range(0, count, 2):
+        if source >= view.classes:
+            found = [
+                (-cosine(keys[source], keys[target]), target)
+                for target in range(1, count, 2)
+                if target >= view.classes
+            ]
+            best[source] = min(found)
+    merged = sorted(best, key=lambda source: (best[source][0], source))[:remove]
+    stay = [token for token in range(count) if token not in merged]
+    order = [token for token in stay if token < view.classes]
+    order += [token for token in stay if token >= view.classes and token % 2 == 0]
+    order += [token for token in stay if token >= view.classes and token % 2 == 1]
+    owner = [best[token][1] if token in merged else token for token in range(count)]
+    new_states = []
+    for token in order:
+        members = [each for each in range(count) if owner[each] == token]
+        weight = sum(sizes[each] for each in members)
+        new_states.append(
+            [
+                sum(sizes[m] * states[m][axis] for m in members) / weight
+                for axis in range(len(states[0]))
+            ]
+        )
+    return [order.index(token) for token in owner], new_states
+
+
+def removed_per_block(method: ToMe, total: int, left: int, blocks: int) -> list[int]:
+    counts = [total, *method.counts(total, left, blocks)]
+    return [before - after for before, after in pairwise(counts)]
+
+
+@pytest.mark.parametrize("classes", [0, 1, 2])
+@pytest.mark.parametrize("grid", [(5, 5), (4, 6)])
+def test_every_block_equals_the_slow_loop(grid: tuple[int, int], classes: int) -> None:
+    view = tower_view(grid, crops=(3, 3), classes=classes)
+    views = run_through(ToMe(budget=3 * 7), view)
+    for before, after in pairwise(views):
+        remove = before.states.shape[1] - after.states.shape[1]
+        choice = ToMe(budget=3 * 7).choose_in_tower(before)
+        for crop in range(6):
+            groups, states = slow_tome(before, crop, remove)
+            assert choice.groups[crop].tolist() == groups
+            expected = torch.tensor(states)
+            torch.testing.assert_close(choice.states[crop], expected, atol=1e-5, rtol=1e-5)
+    assert views[-1].states.shape == (6, classes + 7, 6)
+
+
+def test_a_merged_token_is_the_mean_of_all_it_stands_for() -> None:
+    view = tower_view((4, 4), crops=(2,))
+    last = run_through(ToMe(budget=6), view)[-1]
+    for crop in range(2):
+        for token in range(last.states.shape[1]):
+            mean = view.states[crop, last.members[crop] == token].mean(0)
+            torch.testing.assert_close(last.states[crop, token], mean, atol=1e-5, rtol=1e-5)
+    assert int(last.sizes.sum()) == 2 * 17
+    assert last.members[:, 0].tolist() == [0, 0]
+    assert last.sizes[:, 0].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("keep", "more", "fewer"),
+    [(192, (16, 17), (7, 16)), (128, (11, 20), (12, 19)), (64, (6, 23), (17, 22))],
+)
+def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[int, int]) -> None:
+    method = ToMe(budget=keep)
+    blocks = list(method.tower_blocks(24, feature_block=22))
+    assert blocks == list(range(23))
+    expected = [more[1]] * more[0] + [fewer[1]] * fewer[0]
+    assert removed_per_block(method, 576, keep, len(blocks)) == expected
+
+
+@pytest.mark.parametrize("inflect", [-1.0, -0.3, 0.0, 0.55, 1.0])
+@pytest.mark.parametrize("left", [64, 101, 575, 576])
+def test_inflected_removals_follow_the_line_and_end_exactly(inflect: float, left: int) -> None:
+    removed = removed_per_block(ToMe(budget=left, inflect=inflect), 576, left, 23)
+    assert sum(removed) == 576 - left
+    if left > 64:  # nothing is so steep that halving interferes
+        mean = (576 - left) / 23
+        for block, each in enumerate(removed):
+            assert abs(each - mean * (1 - inflect + 2 * inflect * block / 22)) < 1
+
+
+def test_late_removals_move_forward_when_halving_forbids_them() -> None:
+    assert even_counts(64, 1, 8) == [56, 48, 40, 32, 24, 16, 8, 1]
+    assert at_most_half(even_counts(64, 1, 8), 64) == [56, 48, 32, 16, 8, 4, 2, 1]
+    assert at_most_half(even_counts(64, 1, 6), 64) == [32, 16, 8, 4, 2, 1]
+
+
+def test_what_halving_cannot_reach_names_the_smallest_budget() -> None:
+    method = ToMe(budget=12)
+    assert method.counts(100, 13, 3) == [52, 26, 13]
+    with pytest.raises(InputError, match=r"100 tokens down to 12: the smallest budget is 13"):
+        method.counts(100, 12, 3)
+    with pytest.raises(InputError, match="smallest budget is 4"):
+        ToMe(budget=3).choose_in_tower(tower_view((5, 5)))
+
+
+def test_exact_counts_for_pictures_of_several_crops() -> None:
+    for budget, crops, each in [(64, (1, 1), 64), (64, (5, 5), 12), (0.25, (1, 3), 25)]:
+        assert tokens_per_crop(budget, crops, 100) == each
+    assert tokens_per_crop(1000, (5,), 100) == 100
+    for budget, left in [(10, 5), (11, 5), (0.5, 8)]:
+        last = run_through(ToMe(budget=budget), tower_view((4, 4), crops=(2, 2)))[-1]
+        assert last.states.shape[1] == 1 + left
+
+
+def test_budgets_that_crops_cannot_share() -> None:
+    with pytest.raises(InputError, match=r"3, 5 crops: give a share"):
+        tokens_per_crop(64, (5, 3, 5), 100)
+    with pytest.raises(InputError, match=r"budget of 4 tokens .* 5 crops .* at least 5"):
+        tokens_per_crop(4, (5,), 100)
+
+
+def test_keeping_everything_changes_nothing() -> None:
+    view = tower_view((3, 3), crops=(2,))
+    for each in run_through(ToMe(budget=1.0), view):
+        assert torch.equal(each.states, view.states)
+        assert torch.equal(each.members, view.members)
+
+
+def test_ties_go_to_the_lowest_place() -> None:
+    def groups(keys: list[list[float]], remove: int, protected: int = 0) -> Any:
+        return match(torch.tensor([keys]), remove, protected).groups()[0].tolist()
+
+    alike = [[1.0, 0.0]] * 6
+    # New order of the first: places 2, 4, then 1, 3, 5; place 0 goes to place 1.
+    assert groups(alike, 1) == [2, 2, 0, 3, 1, 4]
+    assert groups(alike, 3) == [0, 0, 0, 1, 0, 2]
+    assert groups(alike, 2, protected=1) == [0, 1, 1, 2, 1, 3]
+
+
+def test_several_merge_into_one_and_sizes_weigh() -> None:
+    keys = torch.tensor(
+        [[[1.0, 0.0], [0.0, 1.0], [0.1, 1.0], [1.0, -1.0], [-0.1, 1.0], [1.0, 1.0]]]
+    )
+    matching = match(keys, 2)
+    assert matching.groups().tolist() == [[0, 1, 1, 2, 1, 3]]
+    values = torch.tensor([[[0.0], [6.0], [3.0], [5.0], [1.0], [7.0]]])
+    sizes = torch.tensor([[1, 1, 2, 1, 3, 1]])
+    assert matching.means(values, sizes).squeeze().tolist() == [0.0, 2.5, 5.0, 7.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_means_are_summed_in_float32(dtype: torch.dtype) -> None:
+    view = tower_view((4, 4), crops=(1,))
+    half = dataclasses.replace(view, states=view.states.to(dtype))
+    full = dataclasses.replace(view, states=half.states.float())
+    found, exact = (ToMe(budget=0.6).choose_in_tower(each) for each in (half, full))
+    assert found.states.dtype == dtype
+    assert torch.equal(found.states, exact.states.to(dtype))
+
+
+def test_a_batch_of_crops_equals_each_alone() -> None:
+    view = tower_view((4, 5), crops=(4,))
+    together = ToMe(budget=0.5).choose_in_tower(view)
+    for crop in range(4):
+        alone = ToMe(budget=0.5).choose_in_tower(crop_of(view, crop))
+        assert torch.equal(alone.groups[0], together.groups[crop])
+        torch.testing.assert_close(alone.states[0], together.states[crop], atol=1e-6, rtol=0)
+
+
+def test_gradients_reach_every_state() -> None:
+    view = tower_view((4, 4))
+    states = view.states.clone().requires_grad_()
+    ToMe(budget=0.5).choose_in_tower(
+        dataclasses.replace(view, states=states)
+    ).states.sum().backward()
+    assert states.grad is not None
+    assert bool((states.grad.abs().sum(-1) > 0).all())
+
+
+def test_what_is_not_a_number_is_refused() -> None:
+    def keys() -> Tensor:
+        return torch.full((1, 2, 17, 5), torch.nan)
+
+    with pytest.raises(InputError, match=r"tower block 0 the scores of crop 0 are not numbers"):
+        ToMe(budget=8).choose_in_tower(tower_view((4, 4), keys=keys))
+
+
+def test_settings() -> None:
+    method = ToMe(budget=64, inflect=-1)
+    assert method.positions == "reindex"
+    assert method.inside_tower_blocks
+    assert method.proportional_attention
+    assert not method.blocks(32)
+    assert method.schedule(64, 576, 32) == [64] * 32
+    registry = Registry([ToMe])
+    assert registry.from_json(to_json(method)) == method
+    assert registry.get_method("tome", budget=0.5) == ToMe(0.5)
+    for wrong in (1.5, -2, True, "much"):
+        with pytest.raises(InputError, match="inflect must"):
+            ToMe(budget=64, inflect=wrong)  # type: ignore[arg-type]
