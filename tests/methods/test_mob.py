@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -9,12 +10,17 @@ import torch
 from torch import Tensor, nn
 
 import tokencover as tc
+from tests.budget.coupling_streams import two_heaps
+from tests.methods.views import hand_made
 from tests.runtime.test_matrix import ALL, built, with_media
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import decoder_blocks
+from tokencover.budget.profile import Profile
+from tokencover.budget.rules import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
 from tokencover.covering import mob_batch
-from tokencover.methods import Choice, View
+from tokencover.covering.balance import balanced_prompt_budget
+from tokencover.methods import Choice, View, from_json, to_json
 
 
 def states_before(entry: ZooEntry, inputs: Inputs, block: int) -> Tensor:
@@ -153,6 +159,7 @@ def test_the_split_can_be_given() -> None:
         ({"budget": 1.5}, r"share in \(0, 1\]"),
         ({"budget": 8, "split": "both"}, "'both'"),
         ({"budget": 8, "split": tc.Split(2, 2, 1)}, "spends 4 tokens, the budget is 8"),
+        ({"budget": 8, "split": tc.Split(4, 4, 1), "budget_mode": "layer_mean"}, "'layer_mean'"),
         ({"budget": 8, "after": -1}, "got -1"),
         ({"budget": 8, "per": "video"}, "'video'"),
     ],
@@ -190,3 +197,139 @@ def test_a_view_tells_where_words_and_the_last_token_are(side: Side) -> None:
         assert found[found >= 0].tolist() == mask.nonzero().squeeze(-1).tolist()
         real = inputs["attention_mask"][row].nonzero().squeeze(-1)
         assert int(view.last[row]) == int(real[-1])
+
+
+def seen_by_rules(seed: int = 0, **changes: Any) -> View:
+    """Samples of 30, 24 and 36 tokens; the words of the second are far from its picture."""
+    generator = torch.Generator().manual_seed(seed)
+    states = [torch.randn(size, 8, generator=generator) for size in (30, 24, 36)]
+    words = [torch.randn(4, 8, generator=generator) for _ in states]
+    states[1] = states[1].abs()
+    words[1] = -words[1].abs()
+    return hand_made(states, words=words, behind=4, **changes)
+
+
+def etas(view: View) -> list[float]:
+    pairs = zip(view.states, view.mask, view.prompt, strict=True)
+    return [float(tc.coupling(states[mask], words)) for states, mask, words in pairs]
+
+
+def same(first: Choice, second: Choice) -> bool:
+    return all(map(torch.equal, first.kept, second.kept))
+
+
+def test_coupling_chooses_the_table_of_each_sample() -> None:
+    view = seen_by_rules()
+    found = etas(view)
+    tau = sorted(found)[1]
+    choice = tc.MoB(budget=9, split=CouplingSplit(tau)).choose(view)
+    for sample, (eta, details) in enumerate(zip(found, choice.details, strict=True)):
+        group = "strong" if eta <= tau else "weak"
+        alone = tc.MoB(budget=9, split=group).choose(view)
+        assert details["group"] == group
+        assert details["groups"] == [group]
+        assert details["rule"] == "coupling"
+        assert details["coupling"] == eta
+        assert details["split"] == [
+            tc.paper_split(9, int(view.mask[sample].sum()), coupling=group)  # type: ignore[arg-type]
+        ]
+        assert torch.equal(choice.kept[sample], alone.kept[sample])
+    assert {details["group"] for details in choice.details} == {"strong", "weak"}
+
+
+def test_words_tell_rule_and_group() -> None:
+    view = seen_by_rules()
+    for split, group in (("paper", None), ("strong", "strong"), ("weak", "weak"), ("auto", None)):
+        details = tc.MoB(budget=9, split=split).choose(view).details
+        assert [each["group"] for each in details] == [group] * 3
+        assert {each["rule"] for each in details} == {"paper"}
+
+
+def test_images_of_one_sample_may_be_of_different_groups() -> None:
+    view = seen_by_rules()
+    medium = torch.zeros_like(view.medium)
+    medium[:, 10:] = 1
+    view = seen_by_rules(medium=medium)
+    halves = [
+        float(tc.coupling(view.states[0, part], view.prompt[0]))
+        for part in (slice(0, 10), slice(10, 30))
+    ]
+    method = tc.MoB(budget=4, per="image", split=CouplingSplit(sum(halves) / 2))
+    details = method.choose(view).details[0]
+    expected = ["strong", "weak"] if halves[0] < halves[1] else ["weak", "strong"]
+    assert details["groups"] == expected
+    assert details["group"] is None
+    assert details["coupling"] == max(halves)
+
+
+def test_online_changes_nothing_during_warm_up() -> None:
+    method = tc.MoB(budget=9, split=OnlineSplit(warm_up=50, memory=50))
+    for seed in range(17):  # 3 samples each: the last sees samples 49 to 51
+        view = seen_by_rules(seed)
+        online, paper = method.choose(view), tc.MoB(budget=9).choose(view)
+        if seed < 16:
+            assert same(online, paper)
+            assert [each["group"] for each in online.details] == [None] * 3
+            assert [each["split"] for each in online.details] == [
+                each["split"] for each in paper.details
+            ]
+    assert isinstance(method.split, OnlineSplit)
+    assert method.split.threshold.seen == 51
+
+
+def test_online_learns_from_what_it_prunes() -> None:
+    rule = OnlineSplit(warm_up=50, memory=100)
+    generator = torch.Generator().manual_seed(0)
+    answers = []
+    for number in range(30):
+        near = torch.zeros(8)
+        near[0] = 1.0
+        far = near if number % 2 else -near
+        noise = torch.randn(2, 14, 8, generator=generator) * 0.05
+        states, words = near + noise[:, :12], far + noise[:, 12:]
+        view = hand_made(list(states), words=list(words), behind=2)
+        answers += [each["group"] for each in tc.MoB(budget=6, split=rule).choose(view).details]
+    assert answers[:50] == [None] * 50
+    # Words that point where the picture points are strongly coupled: those of odd numbers.
+    assert answers[50:] == ["strong", "strong", "weak", "weak"] * 2 + ["strong", "strong"]
+
+
+def test_balanced_divides_by_geometry() -> None:
+    view = seen_by_rules()
+    choice = tc.MoB(budget=9, split="balanced").choose(view)
+    for sample, details in enumerate(choice.details):
+        visual, words = view.states[sample, view.mask[sample]], view.prompt[sample]
+        share = balanced_prompt_budget(visual, words, 9)
+        (split,) = details["split"]
+        assert (split.prompt_budget, split.visual_budget) == (share, 9 - share)
+        assert len(choice.kept[sample].unique()) == 9
+        assert details["rule"] == "balanced"
+
+
+def test_a_profile_must_be_of_the_same_place() -> None:
+    profile = Profile.of("m", 2, {"a": two_heaps(100)})
+    tc.MoB(budget=8, split=CouplingSplit(profile), after=2)
+    with pytest.raises(tc.InputError, match="measured after 2 blocks"):
+        tc.MoB(budget=8, split=CouplingSplit(profile))
+
+
+def test_every_rule_survives_json(tmp_path: Path) -> None:
+    profile = Profile.of("m", 1, {"a": two_heaps(100)})
+    profile.save(tmp_path / "p.json")
+    for split in (
+        "paper",
+        "balanced",
+        "auto",
+        tc.Split(3, 5, 1),
+        PaperSplit("weak"),
+        CouplingSplit(1.3),
+        CouplingSplit(profile),
+        CouplingSplit(tmp_path / "p.json"),
+        OnlineSplit(70, 700),
+        BalancedSplit("per_word"),
+    ):
+        method = tc.MoB(budget=8, split=split)
+        assert from_json(to_json(method)) == method
+        assert hash(from_json(to_json(method))) == hash(method)
+    with pytest.raises(tc.InputError, match="no split rule 'magic'"):
+        from_json('{"method": "mob", "budget": 8, "split": {"rule": "magic"}}')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from typing import Any
 
@@ -169,3 +170,20 @@ def test_a_method_that_chooses_nonsense_is_refused(kept: list[torch.Tensor]) -> 
         pytest.raises(tc.InputError, match="the method"),
     ):
         built("llava")(**inputs)
+
+
+class Slow(KeepRandom):
+    """Takes its time at every place."""
+
+    def choose(self, view: View) -> Choice:
+        time.sleep(0.02)
+        return super().choose(view)
+
+
+def test_the_time_of_all_places_is_added_up() -> None:
+    entry = ZOO["llava"]
+    inputs = entry.inputs("single", "left")
+    method = Slow(BUDGET, (1, 2, 3))
+    with torch.no_grad(), tc.prune(built("llava"), method, prompt=entry.user_words(inputs)) as run:
+        built("llava")(**inputs)
+    assert run.trace[0].seconds >= 0.06

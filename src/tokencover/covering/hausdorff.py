@@ -83,7 +83,8 @@ def _both_directions(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return forth, back
 
 
-def _square_distance(first: Points, second: Points) -> Tensor:
+def square_distance(first: Points, second: Points) -> Tensor:
+    """Squared Euclidean distance of every pair of unit vectors, ``(..., n, m)`` float64."""
     sizes = (first.square > 0).double().unsqueeze(-1) + (second.square > 0).double().unsqueeze(-2)
     return sizes - 2.0 * cosine(first, second)
 
@@ -93,7 +94,7 @@ def _from_everything(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     check_finite("visual", first)
     check_finite("prompt", second)
     target = snap(second)
-    tables = [_square_distance(snap(rows), target) for rows in first.split(_ROWS_AT_ONCE)]
+    tables = [square_distance(snap(rows), target) for rows in first.split(_ROWS_AT_ONCE)]
     forth = torch.stack([table.amin(1).amax() for table in tables]).amax()
     back = torch.stack([table.amin(0) for table in tables]).amin(0).amax()
     return forth, back
@@ -115,4 +116,4 @@ def _worst_case(source: Cloud, target: Cloud, table: Tensor, margin: float) -> T
     rows = (nearest >= nearest.amax() - margin).nonzero().squeeze(-1)
     close = table[rows] <= nearest[rows].unsqueeze(1) + margin
     columns = close.any(0).nonzero().squeeze(-1)
-    return _square_distance(source.points(rows), target.points(columns)).amin(1).amax()
+    return square_distance(source.points(rows), target.points(columns)).amin(1).amax()

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
-from tokencover.budget import Budget, Split, paper_split, tokens_to_keep
-from tokencover.covering import Cover, coupling, mob_batch
+from tokencover.budget import Split, tokens_left
+from tokencover.budget.rules import Decision, FixedSplit, SplitRule, Tokens, rule_of
+from tokencover.covering import Cover, mob_batch
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, Method, View
-
-SplitRule = Literal["paper", "strong", "weak"] | Split
+from tokencover.methods.base import BudgetedMethod, Card, Choice, View, one_block
+from tokencover.methods.center_words import with_words
 
 
 @dataclass(frozen=True)
-class MoB(Method):
+class MoB(BudgetedMethod):
     """Keep the visual tokens that cover the prompt and the picture.
 
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep: a count, or a share of those there are.
-    split : "paper", "strong", "weak" or Split
+        K, how many visual tokens to keep: a count, or a share of those there are. For
+        `budget_mode` and `positions` see `BudgetedMethod`; the paper's are the defaults.
+    split : str, Split or SplitRule
         How K is divided. "paper" is the paper's table without a prior, "strong" and "weak" its
-        tables for known coupling; a `Split` is used as it is.
+        tables for known coupling, "balanced" divides each sample's budget by its own geometry,
+        "auto" is what we recommend; a `Split` is used as it is. `tc.CouplingSplit` and
+        `tc.OnlineSplit` choose between strong and weak sample by sample.
     after : int
         How many decoder blocks run before pruning. 1 is the paper's setting (its "layer 2"); 0 is
         before the decoder.
@@ -39,71 +42,106 @@ class MoB(Method):
         each one.
     """
 
-    budget: Budget
-    split: SplitRule = "paper"
+    name: ClassVar[str] = "mob"
+    card: ClassVar[Card] = Card(
+        title="MoB",
+        year=2025,
+        objective="both",
+        place="after 1 decoder block",
+        signal="cosine geometry of visual tokens and prompt words",
+        paper="NeurIPS 2025",
+    )
+
+    split: str | Split | SplitRule = "paper"
     after: int = 1
     per: Literal["prompt", "image"] = "prompt"
 
     def __post_init__(self) -> None:
-        tokens_to_keep(self.budget, total=1)
-        if isinstance(self.split, Split):
-            if self.split.budget != self.budget:
-                raise InputError(
-                    f"split {self.split} spends {self.split.budget} tokens, the budget is "
-                    f"{self.budget}: make them equal."
-                )
-        elif self.split not in ("paper", "strong", "weak"):
-            raise InputError(
-                f"split must be 'paper', 'strong', 'weak' or a tc.Split, got {self.split!r}."
-            )
+        super().__post_init__()
+        rule = rule_of(self.split)
+        if isinstance(rule, FixedSplit):
+            self._check_fixed(rule.split)
         if self.after < 0:
             raise InputError(f"after must be at least 0 blocks, got {self.after}.")
+        rule.check(self.after)
         if self.per not in ("prompt", "image"):
             raise InputError(f"per must be 'prompt' or 'image', got {self.per!r}.")
+        if self.per == "image" and self.budget_mode == "flops":
+            raise InputError(
+                "budget_mode='flops' is a budget for the whole prompt: it needs per='prompt'."
+            )
+
+    def _check_fixed(self, split: Split) -> None:
+        if split.budget != self.budget:
+            raise InputError(
+                f"split {split} spends {split.budget} tokens, the budget is {self.budget}: make "
+                "them equal."
+            )
+        if self.budget_mode != "exact":
+            raise InputError(
+                f"a fixed split cannot follow budget_mode={self.budget_mode!r}: use 'exact', or "
+                "a rule such as split='paper'."
+            )
 
     def blocks(self, depth: int) -> Sequence[int]:
         """Before the block that follows the first `after` ones."""
-        if self.after >= depth:
-            raise InputError(
-                f"after={self.after} leaves no block to prune for: this model has {depth} blocks."
-            )
-        return (self.after,)
+        return one_block(self.after, depth)
 
     def choose(self, view: View) -> Choice:
         """Algorithm 1 on every sample, or on every image of every sample."""
         groups = _groups(view, self.per)
         masks = torch.stack([mask for _, mask in groups])
         samples = torch.tensor([sample for sample, _ in groups], device=view.mask.device)
-        splits = [self._split(view, sample, mask) for sample, mask in groups]
-        visual, prompt = view.states[samples], view.prompt[samples]
-        prompt_mask = view.prompt_mask[samples]
+        tokens = [self._tokens(view, sample, mask) for sample, mask in groups]
+        rule = rule_of(self.split)
+        decisions = [
+            rule.decide(self._budget(view, sample, len(each.visual)), each)
+            for (sample, _), each in zip(groups, tokens, strict=True)
+        ]
+        splits = [decision.split for decision in decisions]
         covers = mob_batch(
-            visual,
-            prompt,
+            view.states[samples],
+            view.prompt[samples],
             budget=[split.budget for split in splits],
             prompt_budget=[split.prompt_budget for split in splits],
             fold=[split.fold for split in splits],
             visual_mask=masks,
-            prompt_mask=prompt_mask,
+            prompt_mask=view.prompt_mask[samples],
         )
-        etas = [
-            float(coupling(visual[i, masks[i]], prompt[i, prompt_mask[i]]))
-            if bool(prompt_mask[i].any())
-            else None
-            for i in range(len(groups))
+        parts = [
+            Part(*part)
+            for part in zip(
+                samples.tolist(), covers, decisions, [each.coupling for each in tokens], strict=True
+            )
         ]
-        return _joined(len(view.mask), samples.tolist(), covers, splits, etas)
+        return with_words(_joined(len(view.mask), parts, rule.name), view)
 
-    def _split(self, view: View, sample: int, mask: torch.Tensor) -> Split:
-        total = int(mask.sum())
-        if isinstance(self.split, Split):
-            return self.split
-        return paper_split(
-            self.budget,
-            total,
-            coupling=None if self.split == "paper" else self.split,
-            modality="video" if bool(view.video[sample, mask].all()) else "image",
+    def _tokens(self, view: View, sample: int, mask: torch.Tensor) -> Tokens:
+        return Tokens(
+            view.states[sample, mask],
+            view.prompt[sample, view.prompt_mask[sample]],
+            "video" if bool(view.video[sample, mask].all()) else "image",
         )
+
+    def _budget(self, view: View, sample: int, total: int) -> int:
+        return tokens_left(
+            self.budget,
+            self.budget_mode,
+            total=total,
+            others=int(view.others[sample]),
+            schedule=lambda left: self.schedule(left, total, view.depth),
+            cost=view.cost,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one budget was spent on: a sample, or one of its images."""
+
+    sample: int
+    cover: Cover
+    decision: Decision
+    coupling: float | None
 
 
 def _groups(view: View, per: str) -> list[tuple[int, torch.Tensor]]:
@@ -117,27 +155,25 @@ def _groups(view: View, per: str) -> list[tuple[int, torch.Tensor]]:
     ]
 
 
-def _joined(
-    count: int,
-    samples: list[int],
-    covers: list[Cover],
-    splits: list[Split],
-    etas: list[float | None],
-) -> Choice:
-    """Put the covers of one sample together again."""
+def _joined(count: int, parts: list[Part], rule: str) -> Choice:
+    """Put the parts of one sample together again."""
     kept, details = [], []
     for sample in range(count):
-        mine = [place for place, owner in enumerate(samples) if owner == sample]
-        prompt_centers = torch.cat([covers[place].prompt_centers for place in mine])
-        visual_centers = torch.cat([covers[place].visual_centers for place in mine])
+        mine = [part for part in parts if part.sample == sample]
+        prompt_centers = torch.cat([part.cover.prompt_centers for part in mine])
+        visual_centers = torch.cat([part.cover.visual_centers for part in mine])
         kept.append(torch.cat([prompt_centers, visual_centers]))
-        known = [eta for place in mine if (eta := etas[place]) is not None]
+        known = [part.coupling for part in mine if part.coupling is not None]
+        groups = [part.decision.group for part in mine]
         details.append(
             {
                 "prompt_centers": prompt_centers,
                 "visual_centers": visual_centers,
                 "coupling": max(known) if known else None,
-                "split": [splits[place] for place in mine],
+                "rule": rule,
+                "split": [part.decision.split for part in mine],
+                "groups": groups,
+                "group": groups[0] if len(set(groups)) == 1 else None,
             }
         )
     return Choice(kept, details=details)

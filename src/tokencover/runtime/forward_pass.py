@@ -50,6 +50,8 @@ class ForwardPass:
     sources : Tensor or None
         ``(b, s)`` int64, the place whose state each place holds, if a method moved states; -1 for
         a state that was none of them.
+    seconds : float
+        Time the method took so far.
     notes : dict
         What the method wrote down for its later places.
     """
@@ -66,6 +68,7 @@ class ForwardPass:
     recorded: dict[int, Recorded] = field(default_factory=dict)
     encodings: Encodings | None = None
     sources: Tensor | None = None
+    seconds: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property

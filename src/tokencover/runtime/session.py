@@ -238,8 +238,9 @@ class Session:
             tokens = VisualTokens.at(current, None, newlines=True)
             stages = (IN_TOWER, *self._stages)
             self.trace = traces_of(current, tokens, Choice([]), keep, stages, self._facts)
+            current.seconds += self._towers.seconds()
             for each in self.trace:
-                each.seconds = self._towers.seconds()
+                each.seconds = current.seconds
         kept = current.kept[IN_TOWER]
         return states if kept is None else kept.take(states)
 
@@ -266,7 +267,7 @@ class Session:
             choice: Choice = self.method.choose(view)
         finally:
             probe.close()
-        seconds = time.perf_counter() - begin
+        current.seconds += time.perf_counter() - begin
         keep, states = tokens.apply(choice, current, states, earlier)
         if number not in current.kept:
             tokens.move(choice, current)
@@ -277,7 +278,7 @@ class Session:
         stages = self._stages if self._towers is None else (IN_TOWER, *self._stages)
         self.trace = traces_of(current, tokens, choice, keep, stages, self._facts)
         for each in self.trace:
-            each.seconds = seconds
+            each.seconds = current.seconds
         return states
 
     def _encoded(

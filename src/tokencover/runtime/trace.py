@@ -34,7 +34,7 @@ class Trace:
     flops, flops_unpruned : int
         Operations of all decoder blocks on the sample's own tokens, as pruned and without pruning.
     seconds : float
-        Time the method took to choose, for the whole batch.
+        Time the method took to choose, at all its places, for the whole batch.
     details : Mapping
         What the method has to say; `prompt_centers`, `visual_centers`, `centers_words`, `coupling`
         and `split` read from here. Centres are indices among all visual tokens of the sample, like

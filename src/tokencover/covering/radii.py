@@ -1,0 +1,161 @@
+"""How well the first centres of a nested order cover a set of tokens.
+
+Both orders of Algorithm 1 are nested: its first j centres do not depend on how many follow. So one
+run gives the covering radius of every budget up to the one that was asked for. Distances are
+Euclidean between unit vectors, sqrt(2 - 2 cos); a zero token is at distance 1 from those.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tokencover.covering.checks import check_count, check_pair, check_tokens
+from tokencover.covering.exact import Points, snap
+from tokencover.covering.farthest import farthest_points
+from tokencover.covering.hausdorff import square_distance
+from tokencover.covering.nearest import nearest_points
+from tokencover.covering.precision import plain, undisturbed
+
+_CENTERS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOrder:
+    """Visual tokens ranked by their best cosine with any prompt token, lowest index among equals.
+
+    This is nearest-neighbour covering whose fold is no limit: k >= Kp for every Kp in question.
+
+    Attributes
+    ----------
+    order : Tensor
+        ``(m,)`` int64, best first.
+    radius : Tensor
+        ``(m + 1,)`` float64. ``radius[j]`` is how far the worst prompt token is from its nearest
+        among the first j; infinite for j = 0, and 0 everywhere without prompt tokens.
+    """
+
+    order: Tensor
+    radius: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class FarthestOrder:
+    """Tokens in farthest-point order, started from none.
+
+    Attributes
+    ----------
+    order : Tensor
+        ``(m,)`` int64, in order of choice.
+    radius : Tensor
+        ``(m + 1,)`` float64. ``radius[j]`` is how far the worst of *all* tokens is from its nearest
+        among the first j; infinite for j = 0.
+    separation : Tensor
+        ``(m + 1,)`` float64. ``separation[j]`` is the smallest distance between two of the first
+        j; infinite for j < 2.
+    """
+
+    order: Tensor
+    radius: Tensor
+    separation: Tensor
+
+
+def prompt_order(visual: Tensor, prompt: Tensor, *, most: int) -> PromptOrder:
+    """Rank the `most` visual tokens nearest to the prompt, with the radius of every prefix.
+
+    O(n l d) for the ranking and O(most l d) for the radii.
+
+    Parameters
+    ----------
+    visual, prompt : Tensor
+        V ``(n, d)`` and P ``(l, d)``; P may be empty.
+    most : int
+        Length of the order, cut to n.
+    """
+    check_pair(visual, prompt, ranks=(2,))
+    most = min(check_count("most", most, 0), len(visual))
+    if len(prompt) == 0:
+        nothing = torch.zeros(most + 1, dtype=torch.float64, device=visual.device)
+        return PromptOrder(torch.arange(most, device=visual.device), nothing)
+    # With fold = most, whoever is among the `most` best of all is proposed by its best word.
+    order = nearest_points(visual, prompt, budget=most, fold=max(most, 1))
+    with undisturbed(visual.device):
+        squares = square_distance(snap(plain(prompt)), snap(plain(visual[order])))
+        nearest = torch.cummin(_after_none(squares), dim=1).values
+        return PromptOrder(order, _distance(nearest.amax(0)).to(visual.device))
+
+
+def farthest_order(tokens: Tensor, *, most: int) -> FarthestOrder:
+    """Choose `most` tokens by farthest point sampling, with radius and separation of every prefix.
+
+    O(n most d) at worst for the order. The radii cost O(most**2 d) more: the token chosen next *is*
+    the one that is covered worst. (Only with zero tokens is that not so, because sampling goes by
+    cosine; then every token is looked at, O(n most d).)
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(n, d)``.
+    most : int
+        Length of the order, cut to n.
+    """
+    check_tokens("visual", tokens)
+    most = min(check_count("most", most, 1), len(tokens))
+    order = farthest_points(tokens, budget=most + 1)  # one more: it tells the last radius
+    with undisturbed(tokens.device):
+        rows = plain(tokens)
+        chosen = snap(rows[order])
+        gaps = _gaps(chosen)
+        separation = torch.cummin(gaps, dim=0).values
+        has_zero = not bool((rows != 0).any(-1).all())
+        radius = _radius_of_all(rows, chosen[:most]) if has_zero else _radius_of_next(gaps, most)
+        return FarthestOrder(
+            order[:most],
+            _distance(radius).to(tokens.device),
+            _distance(separation[: most + 1]).to(tokens.device),
+        )
+
+
+def _gaps(chosen: Points) -> Tensor:
+    """``gaps[j]``: squared distance of the j-th choice (from 1) to those before it; inf for two."""
+    count = len(chosen)
+    gaps = torch.full((count + 1,), math.inf, dtype=torch.float64, device=chosen.grid.device)
+    for begin in range(1, count, _CENTERS_AT_ONCE):
+        end = min(begin + _CENTERS_AT_ONCE, count)
+        squares = square_distance(chosen[begin:end], chosen[:end])
+        late = torch.ones_like(squares, dtype=torch.bool).triu(begin)
+        gaps[begin + 1 : end + 1] = squares.masked_fill(late, math.inf).amin(1)
+    return gaps
+
+
+def _radius_of_next(gaps: Tensor, most: int) -> Tensor:
+    """The radius of the first j is the gap of choice j + 1; nothing is uncovered after the last."""
+    radius = torch.zeros(most + 1, dtype=torch.float64, device=gaps.device)
+    known = gaps[1 : most + 2]
+    radius[: len(known)] = known
+    return radius
+
+
+def _radius_of_all(rows: Tensor, centers: Points) -> Tensor:
+    """Largest over all tokens of the smallest squared distance to the first j centres."""
+    points = snap(rows)
+    nearest = torch.full((len(rows), 1), math.inf, dtype=torch.float64, device=rows.device)
+    radii = [nearest.amax(0)]
+    for begin in range(0, len(centers), _CENTERS_AT_ONCE):
+        squares = square_distance(points, centers[begin : begin + _CENTERS_AT_ONCE])
+        running = torch.cummin(torch.cat([nearest, squares], dim=1), dim=1).values[:, 1:]
+        radii.append(running.amax(0))
+        nearest = running[:, -1:]
+    return torch.cat(radii)
+
+
+def _after_none(squares: Tensor) -> Tensor:
+    """A first column for "no centre yet": infinitely far."""
+    return torch.nn.functional.pad(squares, (1, 0), value=math.inf)
+
+
+def _distance(square: Tensor) -> Tensor:
+    return square.clamp(min=0.0).sqrt()

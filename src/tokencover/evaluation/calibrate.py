@@ -1,0 +1,206 @@
+"""Calibration: measure a model's coupling on tasks, and find the threshold between two groups.
+
+Every finished batch is one line of a record beside the profile, so that a run that was stopped goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from tokencover.budget.profile import Profile
+from tokencover.budget.rules import Tokens
+from tokencover.errors import InputError
+from tokencover.evaluation.identity import describe_run
+from tokencover.evaluation.loading import VisionLanguageModel
+from tokencover.evaluation.progress import Progress
+from tokencover.evaluation.task import Example, Task
+from tokencover.methods.base import Card, Choice, Method, View, one_block
+from tokencover.runtime import prune
+
+Measured = list[float | None]
+"""The coupling of each sample of a batch; None if it has no words or no picture."""
+
+
+@dataclass(frozen=True)
+class MeasureCoupling(Method):
+    """Keep everything, and measure eta where MoB would.
+
+    Parameters
+    ----------
+    after : int
+        How many decoder blocks run before.
+    """
+
+    name: ClassVar[str] = "measure_coupling"
+    card: ClassVar[Card] = Card(
+        title="Measure coupling",
+        year=None,
+        objective="none",
+        place="after decoder block 1",
+        signal="distances of visual tokens and prompt words; nothing is dropped",
+    )
+
+    after: int = 1
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the block that follows the first `after` ones."""
+        return one_block(self.after, depth)
+
+    def choose(self, view: View) -> Choice:
+        """Keep everything."""
+        tokens = [
+            Tokens(states[mask], words[word_mask])
+            for states, mask, words, word_mask in zip(
+                view.states, view.mask, view.prompt, view.prompt_mask, strict=True
+            )
+        ]
+        kept = [torch.arange(len(each.visual), device=view.mask.device) for each in tokens]
+        return Choice(kept, details=[{"coupling": each.coupling} for each in tokens])
+
+
+class Record:
+    """The batches that are finished, in a file with one JSON object a line.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it is not there.
+    run : Mapping
+        What all batches have in common; a file that was begun with another is refused.
+    """
+
+    def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
+        self._path = path
+        self._known: dict[tuple[str, str, tuple[str, ...]], Measured] = {}
+        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+        if lines and not lines[-1].endswith(b"\n"):
+            lines.pop()  # the run was stopped while it wrote this line
+        if not lines:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"run": run}) + "\n", encoding="utf-8")
+            return
+        begun = self._read(lines)
+        if begun != (wanted := json.loads(json.dumps(run))):
+            raise InputError(
+                f"{path} was begun with {_difference(begun, wanted)}: delete it to start anew, or "
+                "give another --out."
+            )
+        with path.open("r+b") as file:  # what follows must begin on a line of its own
+            file.truncate(sum(map(len, lines)))
+
+    def find(self, task: Task, batch: Sequence[Example]) -> Measured | None:
+        """What was measured for a batch; None if it was not."""
+        return self._known.get((task.name, task.version, _ids(batch)))
+
+    def add(self, task: Task, batch: Sequence[Example], coupling: Measured) -> None:
+        """Write a batch down."""
+        line = {"task": task.name, "version": task.version, "ids": _ids(batch)}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "coupling": coupling}) + "\n")
+        self._known[task.name, task.version, _ids(batch)] = coupling
+
+    def _read(self, lines: list[bytes]) -> Any:
+        """Take in all batches; returns what they have in common."""
+        try:
+            first, *rows = map(json.loads, lines)
+            for row in rows:
+                key = str(row["task"]), str(row["version"]), tuple(map(str, row["ids"]))
+                values = [None if value is None else float(value) for value in row["coupling"]]
+                if len(values) != len(key[2]):
+                    raise ValueError(f"{len(values)} values for {len(key[2])} samples")
+                self._known[key] = values
+            return first["run"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{self._path} is damaged, or no record of calibrate ({type(error).__name__}: "
+                f"{error}): delete it to start anew."
+            ) from error
+
+
+def calibrate(
+    model: VisionLanguageModel,
+    tasks: Sequence[Task],
+    record: Path,
+    progress: Progress,
+    *,
+    split: str = "validation",
+    after: int = 1,
+    batch_size: int = 8,
+) -> tuple[Profile, int]:
+    """Measure coupling on all examples of the tasks.
+
+    Parameters
+    ----------
+    model : VisionLanguageModel
+        Needs a prefill for each example.
+    tasks : sequence of Task
+        Together they should ask what the model will be asked.
+    record : Path
+        Where finished batches are written, and found if the file is there.
+    progress : Progress
+        With a unit for each task.
+    split : str
+        Of the tasks.
+    after : int
+        Decoder blocks that run before coupling is measured: the same as MoB's.
+    batch_size : int
+        Samples at once.
+
+    Returns
+    -------
+    profile : Profile
+        Of all samples that have coupling.
+    without : int
+        How many samples have none, because they have no words or no picture.
+    """
+    if batch_size < 1:
+        raise InputError(f"batch_size must be at least 1, got {batch_size}.")
+    method = MeasureCoupling(after)
+    known = Record(record, describe_run(model, split=split, after=after, batch_size=batch_size))
+    found: dict[str, list[float]] = {}
+    asked = 0
+    for task in tasks:
+        progress.begin(task.name)
+        examples, values = list(task.examples()), Measured()
+        for start in range(0, len(examples), batch_size):
+            batch = examples[start : start + batch_size]
+            measured = known.find(task, batch)
+            if measured is None:
+                measured = _measure(model, method, batch)
+                known.add(task, batch, measured)
+            values += measured
+            progress.advance(len(values), len(examples))
+        found[task.name] = [value for value in values if value is not None]
+        asked += len(values)
+        progress.finish()
+    counted = sum(map(len, found.values()))
+    if not counted:
+        raise InputError(f"none of {asked} samples has words and a picture: nothing to measure.")
+    return Profile.of(model.name, after, found), asked - counted
+
+
+def _measure(model: VisionLanguageModel, method: Method, batch: Sequence[Example]) -> Measured:
+    inputs = model.inputs(batch)
+    with torch.inference_mode(), prune(model.model, method, processor=model.processor) as run:
+        model.model(**inputs, logits_to_keep=1)
+    coupling = {trace.sample: trace.coupling for trace in run.trace}
+    return [coupling.get(row) for row in range(len(batch))]
+
+
+def _ids(batch: Sequence[Example]) -> tuple[str, ...]:
+    return tuple(example.id for example in batch)
+
+
+def _difference(begun: Any, wanted: Mapping[str, Any]) -> str:
+    """The parts that are not alike."""
+    if not isinstance(begun, Mapping):
+        return f"{begun!r} instead of a run"
+    keys = [key for key in wanted if begun.get(key) != wanted[key]] or sorted(begun)
+    return "; ".join(f"{key} {begun.get(key)} instead of {wanted.get(key)}" for key in keys)
