@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tokencover.cli import main
+from tokencover.viewing.panels import MARGIN
 
 
 def test_models_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,8 +24,10 @@ def test_ask_answers_with_and_without_pruning(
     assert main(["ask", "--out", str(tmp_path), "--budget", "64"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("64 of 576") == 6
+    assert printed.count("by word: ") == 6
     with Image.open(tmp_path / "kept-6.png") as drawn:
-        assert drawn.size == (768, 768)
+        assert drawn.width == 768 + 2 * MARGIN
+        assert drawn.height > 768
     assert (tmp_path / "picture.png").is_file()
 
 

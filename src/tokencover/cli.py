@@ -12,16 +12,24 @@ from typing import Any
 import torch
 from PIL import Image
 
+from tokencover.efficiency import bench_command as bench
 from tokencover.errors import InputError, TokenCoverError
-from tokencover.methods import MoB
+from tokencover.evaluation import ablate_command as ablate
+from tokencover.evaluation import calibrate_command as calibrate
+from tokencover.evaluation import evaluate_command as evaluate
+from tokencover.evaluation import report_command as report
+from tokencover.loading import load
+from tokencover.methods import METHODS, Method, get_method
+from tokencover.options import add_model_options, budget
 from tokencover.pebble import train as pebble_training
 from tokencover.pebble.benchmark import examples
-from tokencover.pebble.loader import load_pebble
 from tokencover.runtime import Trace, prune
+from tokencover.runtime.claims import claims
 from tokencover.runtime.families import FAMILIES
-from tokencover.viewing import overlay
+from tokencover.viewing import as_seen, count_words, panels, words_of_centers
 
 SHOWN = ("exist", "read", "color", "where", "common_color", "place")
+WORDS_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -49,19 +57,26 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     ask = commands.add_parser("ask", help="ask about a picture, with and without pruning")
-    ask.add_argument("--model", default="pebble", help="a folder or hub name (default: pebble)")
+    add_model_options(ask)
     ask.add_argument(
         "--image", type=Path, help="a picture (default: a scene of pebble's test split)"
     )
     ask.add_argument("--question", action="append", help="may be given several times")
     ask.add_argument("--budget", default="64", help="visual tokens to keep: 64, or a share: 0.111")
-    ask.add_argument("--after", type=int, default=1, help="decoder blocks before pruning")
+    ask.add_argument("--method", default="mob", help="see `tokencover methods` (default: mob)")
+    ask.add_argument("--after", type=int, help="decoder blocks before pruning, if the method asks")
     ask.add_argument("--scene", type=int, default=0, help="which scene of pebble's test split")
     ask.add_argument("--out", type=Path, default=Path("demo"), help="folder for the pictures")
     ask.set_defaults(run=_ask)
 
+    methods = commands.add_parser("methods", help="list the pruning methods")
+    methods.set_defaults(run=_methods)
+
     models = commands.add_parser("models", help="list the model families that can be pruned")
     models.set_defaults(run=_models)
+
+    for command in (evaluate, report, ablate, calibrate, bench):
+        command.add_parser(commands)
 
     pebble = commands.add_parser("pebble", help="the bundled model")
     train = pebble.add_subparsers(required=True, metavar="COMMAND").add_parser(
@@ -71,42 +86,62 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _methods(options: argparse.Namespace) -> None:
+    rows = [("name", "year", "objective", "place", "needs", "families")]
+    for method in METHODS:
+        card, found = method.card, claims(method)
+        names = [each.family.name + ("" if each.as_published else "*") for each in found]
+        if len(found) == len(FAMILIES):
+            names = ["all" if all(each.as_published for each in found) else "all*"]
+        year = "" if card.year is None else str(card.year)
+        needs = ", ".join(card.needs)
+        rows.append((method.name, year, card.objective, card.place, needs, ", ".join(names)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    print("\n* Qwen-VL and GLM-4V have positions of several axes: there give positions='original'")
+    print("needs: encoder - the tower's tokens become visual tokens one to one, its attention is")
+    print("       read; tower - tokens are merged inside it; tiles - a base view and tiles of it")
+
+
 def _models(options: argparse.Namespace) -> None:
     for family in FAMILIES:
         print(f"{family.name:<18} {', '.join(family.model_types)}")
 
 
 def _ask(options: argparse.Namespace) -> None:
-    model, processor = _load(options.model)
-    method = MoB(budget=_budget(options.budget), after=options.after)
+    model, processor = load(options.model, device=options.device, dtype=options.dtype)
+    settings = {} if options.after is None else {"after": options.after}
+    method = get_method(options.method, budget=budget(options.budget), **settings)
     options.out.mkdir(parents=True, exist_ok=True)
     print(f"{'question':<52} {'right':<10} {'all tokens':<12} {'pruned':<12} kept")
     for number, query in enumerate(_queries(options), start=1):
-        plain, _ = _answer(model, processor, query, None)
-        pruned, trace = _answer(model, processor, query, method)
+        plain, _, _ = _answer(model, processor, query, None)
+        pruned, trace, words = _answer(model, processor, query, method)
         if trace is None:
             raise InputError("the processor put no picture into the prompt: is it the model's own?")
         tokens = f"{len(trace.kept)} of {trace.visual_tokens}"
         print(f"{query.question:<52} {query.answer or '':<10} {plain:<12} {pruned:<12} {tokens}")
+        if words:
+            chosen = [f"{word} {count}" for word, count in count_words(words)[:WORDS_SHOWN]]
+            print(f"  tokens chosen for the question, by word: {', '.join(chosen)}")
         query.picture.save(options.out / "picture.png")
-        overlay(query.picture, trace).save(options.out / f"kept-{number}.png")
+        drawn = _drawn(as_seen(query.picture, processor), query.question, trace, words)
+        if drawn is not None:
+            drawn.save(options.out / f"kept-{number}.png")
     print(f"\npictures: {options.out / 'picture.png'}, {options.out / 'kept-1.png'} ...")
-    print("orange: chosen for the question; blue: chosen to cover the rest; faded: dropped")
 
 
-def _load(name: str) -> tuple[Any, Any]:
-    if name == "pebble":
-        return load_pebble()
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    return AutoModelForImageTextToText.from_pretrained(name), AutoProcessor.from_pretrained(name)
-
-
-def _budget(text: str) -> int | float:
-    try:
-        return float(text) if "." in text else int(text)
-    except ValueError:
-        raise InputError(f"--budget takes a count (64) or a share (0.111), got {text!r}.") from None
+def _drawn(
+    picture: Image.Image, question: str, trace: Trace, words: Sequence[str]
+) -> Image.Image | None:
+    """What was kept; None, and a note, if nobody knows which part of the picture a token shows."""
+    crops = len({medium for medium, _ in trace.grids})
+    if crops > 1:
+        print(f"  not drawn: the model was shown {crops} crops of the picture, and says not which")
+        return None
+    return panels([picture], trace, words, title=question)
 
 
 def _queries(options: argparse.Namespace) -> list[Query]:
@@ -125,8 +160,9 @@ def _queries(options: argparse.Namespace) -> list[Query]:
 
 
 def _answer(
-    model: Any, processor: Any, query: Query, method: MoB | None
-) -> tuple[str, Trace | None]:
+    model: Any, processor: Any, query: Query, method: Method | None
+) -> tuple[str, Trace | None, list[str]]:
+    """The answer; if a method prunes, what happened, and the words behind its prompt centres."""
     content = [{"type": "image"}, {"type": "text", "text": query.question}]
     text = processor.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True
@@ -141,7 +177,8 @@ def _answer(
             with prune(model, method, processor=processor) as run:
                 tokens = model.generate(**inputs, max_new_tokens=32, do_sample=False)
             trace = run.trace[0] if run.trace else None
-    return processor.decode(tokens[0, length:], skip_special_tokens=True).strip(), trace
+    words = words_of_centers(trace, inputs["input_ids"], processor) if trace is not None else []
+    return processor.decode(tokens[0, length:], skip_special_tokens=True).strip(), trace, words
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ from PIL import Image
 
 import tokencover as tc
 from tests.runtime.test_matrix import built
+from tests.viewing.traces import hand_made
 from tests.zoo import ZOO
 from tokencover.runtime import Trace
-from tokencover.viewing import overlay
-from tokencover.viewing.overlay import PROMPT_COLOR, VISUAL_COLOR
+from tokencover.viewing import describe, overlay, panels
+from tokencover.viewing.colors import PROMPT_COLOR, VISUAL_COLOR
 
 
 def traced(name: str, kind: str) -> Trace:
@@ -50,12 +51,42 @@ def test_a_small_picture_is_enlarged() -> None:
     assert drawn.size[0] >= 768
 
 
-@pytest.mark.parametrize(("name", "kind"), [("qwen2_vl", "video"), ("llava_next", "single")])
+def test_prompt_centres_bear_the_number_of_their_word() -> None:
+    trace = hand_made({(0, 0): (2, 4)}, [(0, 0, 0, 0), (0, 0, 0, 2), (0, 0, 1, 0)], [(0, 0, 1, 2)])
+    picture = Image.new("RGB", (800, 400), (40, 160, 40))
+    drawn = overlay(picture, trace, ["bus", "red", "red"])
+
+    def tag(row: int, column: int) -> Image.Image:
+        left, top = 200 * column, 200 * row
+        return drawn.crop((left + 3, top + 3, left + 40, top + 40))
+
+    assert tag(0, 2) == tag(1, 0)  # both were chosen by "red"
+    assert tag(0, 0) != tag(0, 2)
+    assert PROMPT_COLOR not in {color for _, color in tag(1, 2).getcolors() or []}
+    assert tag(1, 2) == overlay(picture, trace).crop((403, 203, 440, 240))
+
+
+MANY_VIEWS = [("qwen2_vl", "video"), ("llava_next", "single"), ("video_llava", "video")]
+
+
+@pytest.mark.parametrize(("name", "kind"), MANY_VIEWS)
 def test_every_frame_and_view_can_be_drawn(name: str, kind: str) -> None:
     trace = traced(name, kind)
     assert len(trace.grids) > 1
     for medium, frame in trace.grids:
         overlay(Image.new("RGB", (64, 64)), trace, medium=medium, frame=frame)
+
+
+@pytest.mark.parametrize(("name", "kind"), [*MANY_VIEWS, ("llava_next", "two_images")])
+def test_all_pictures_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> None:
+    trace, picture = traced(name, kind), Image.new("RGB", (64, 64), (40, 160, 40))
+    frames = sum(medium == 0 for medium, _ in trace.grids)
+    media = len({medium for medium, _ in trace.grids})
+    sheet = panels([[picture] * frames] if kind == "video" else [picture] * media, trace)
+    assert (40, 160, 40) in {color for _, color in sheet.getcolors(100_000) or []}
+    placeless = int((trace.row < 0).sum())
+    assert ("without a place" in describe(trace)) == (placeless > 0)
+    assert (name == "qwen2_vl") == (placeless == 0)
 
 
 def test_a_frame_that_is_not_there_is_refused() -> None:

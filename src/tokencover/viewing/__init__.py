@@ -1,5 +1,18 @@
 """Pictures of what was kept."""
 
+from tokencover.viewing.describing import describe
+from tokencover.viewing.hover import hover_html
 from tokencover.viewing.overlay import overlay
+from tokencover.viewing.panels import panels
+from tokencover.viewing.seen import as_seen
+from tokencover.viewing.words import count_words, words_of_centers
 
-__all__ = ["overlay"]
+__all__ = [
+    "as_seen",
+    "count_words",
+    "describe",
+    "hover_html",
+    "overlay",
+    "panels",
+    "words_of_centers",
+]

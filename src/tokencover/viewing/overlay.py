@@ -1,55 +1,49 @@
-"""The kept tokens drawn on the picture."""
+"""The kept tokens drawn on one picture."""
 
 from __future__ import annotations
 
-from PIL import Image, ImageDraw
+from collections.abc import Sequence
 
-from tokencover.errors import InputError
+from PIL import Image
+
 from tokencover.runtime.trace import Trace
+from tokencover.viewing.canvas import drawn
+from tokencover.viewing.marks import marks_of
+from tokencover.viewing.views import grid_of
+from tokencover.viewing.words import numbered
 
-PROMPT_COLOR, VISUAL_COLOR = (255, 140, 0), (0, 120, 255)
-"""Prompt centres are framed orange, visual centres (or all, if a method has no centres) blue."""
 _SMALLEST = 768
 
 
-def overlay(picture: Image.Image, trace: Trace, *, medium: int = 0, frame: int = 0) -> Image.Image:
+def overlay(
+    picture: Image.Image,
+    trace: Trace,
+    words: Sequence[str] | None = None,
+    *,
+    medium: int = 0,
+    frame: int = 0,
+) -> Image.Image:
     """Fade what was dropped, and frame what was kept.
+
+    Prompt centres are framed orange, visual centres blue, tokens of methods that have neither
+    pink. The picture has nothing else on it; for captions and a legend see `panels`.
 
     Parameters
     ----------
     picture : Image
-        What the model was shown, or the frame of a video.
+        What the model was shown, or the frame of a video. A small one is enlarged.
     trace : Trace
         What happened to the sample.
+    words : sequence of str, optional
+        The word of each prompt centre, from `words_of_centers`; each prompt centre then bears the
+        number of its word, 1 for the word that chose most.
     medium, frame : int
         Which image or video of the prompt, and which view or frame of it.
     """
-    rows, columns = _grid(trace, medium, frame)
+    grid = grid_of(trace, medium, frame)
     scale = max(1, -(-_SMALLEST // max(picture.size)))
     large = picture.convert("RGB").resize(
         (picture.width * scale, picture.height * scale), Image.Resampling.NEAREST
     )
-    faded = Image.blend(large, Image.new("RGB", large.size, "white"), 0.75)
-    draw = ImageDraw.Draw(faded)
-    asked = set(trace.prompt_centers.tolist())
-    here = (trace.medium == medium) & (trace.frame == frame) & (trace.row >= 0)
-    for place in here.nonzero().squeeze(-1).tolist():
-        row, column = int(trace.row[place]), int(trace.column[place])
-        box = (
-            column * large.width // columns,
-            row * large.height // rows,
-            (column + 1) * large.width // columns,
-            (row + 1) * large.height // rows,
-        )
-        faded.paste(large.crop(box), box[:2])
-        color = PROMPT_COLOR if int(trace.kept[place]) in asked else VISUAL_COLOR
-        draw.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), outline=color, width=scale)
-    return faded
-
-
-def _grid(trace: Trace, medium: int, frame: int) -> tuple[int, int]:
-    if (medium, frame) not in trace.grids:
-        raise InputError(
-            f"the prompt has no frame {frame} of picture {medium}; it has {sorted(trace.grids)}."
-        )
-    return trace.grids[medium, frame]
+    marks = marks_of(trace, words)
+    return drawn(large, grid, marks.of_view(medium, frame), numbered(words))

@@ -1,0 +1,1 @@
+"""What pruning saves: operations, time, memory."""

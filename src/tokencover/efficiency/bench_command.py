@@ -1,0 +1,74 @@
+"""``tokencover bench``: what pruning saves, measured; or the paper's table of costs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tokencover.efficiency.method_names import method_of
+from tokencover.errors import InputError
+from tokencover.options import add_model_options, budgets, parts
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to those of the command line."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "bench", help="measure what pruning saves: time, memory, operations"
+    )
+    parser.add_argument(
+        "--paper", action="store_true", help="print the paper's table of costs beside ours instead"
+    )
+    add_model_options(parser)
+    parser.add_argument(
+        "--methods",
+        default="mob,fastv",
+        help="names, with settings if need be: mob,fastv:after=3 (default: mob,fastv)",
+    )
+    parser.add_argument(
+        "--budgets", default="64,192", help="counts or shares, 64 or 0.111 (default: 64,192)"
+    )
+    parser.add_argument("--image", type=Path, help="a picture (default: scenes of pebble's test)")
+    parser.add_argument("--question", help="what to ask about it")
+    parser.add_argument("--tokens-out", type=int, default=16, help="length of an answer")
+    parser.add_argument("--repeats", type=int, default=5, help="turns that count (default: 5)")
+    parser.add_argument("--batch-size", type=int, default=1, help="samples in one pass")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Measure or compute, and print."""
+    text, data = _paper() if options.paper else _measure(options)
+    print(text)
+    if options.json is not None:
+        options.json.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def _paper() -> tuple[str, Any]:
+    from tokencover.efficiency.paper_costs import as_data, as_text, paper_costs
+
+    costs = paper_costs()
+    return as_text(costs), as_data(costs)
+
+
+def _measure(options: argparse.Namespace) -> tuple[str, Any]:
+    from tokencover.efficiency.bench import bench
+    from tokencover.efficiency.report import as_data, as_text
+    from tokencover.efficiency.subject import load_subject, own_picture, scenes
+
+    if options.batch_size < 1:
+        raise InputError(f"--batch-size must be at least 1, got {options.batch_size}.")
+    methods = [
+        method_of(name, budget)
+        for name in parts(options.methods)
+        for budget in budgets(options.budgets)
+    ]
+    if options.image is None:
+        queries = scenes(options.batch_size, options.question)
+    else:
+        queries = own_picture(options.image, options.question, options.batch_size)
+    subject = load_subject(options.model, queries, device=options.device, dtype=options.dtype)
+    found = bench(subject, methods, tokens_out=options.tokens_out, repeats=options.repeats)
+    return as_text(found), as_data(found)

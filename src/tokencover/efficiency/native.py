@@ -1,0 +1,81 @@
+"""The ideal: what no pruning method can beat.
+
+Every block runs natively on a sequence that has the length already, with nobody choosing or moving
+anything. The states are random: time depends on lengths alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokencover.errors import InputError
+
+
+class NativeDecoder:
+    """Runs a decoder's blocks on sequences of given lengths.
+
+    Parameters
+    ----------
+    decoder : PreTrainedModel
+        The text model of a vision-language model, with no pruning installed.
+    """
+
+    def __init__(self, decoder: Any) -> None:
+        self._decoder = decoder
+
+    def states(self, lengths: Sequence[int], batch: int) -> list[tuple[int, Tensor]]:
+        """Random input for each run of neighbouring blocks that work on the same length.
+
+        Returns
+        -------
+        list of (int, Tensor)
+            Number of blocks, and states ``(batch, length, d)``.
+        """
+        depth = len(self._decoder.layers)
+        if len(lengths) != depth:
+            raise InputError(
+                f"the decoder has {depth} blocks, got {len(lengths)} lengths: give one for each."
+            )
+        weight = next(self._decoder.parameters())
+        width = self._decoder.config.hidden_size
+        generator = torch.Generator(weight.device).manual_seed(0)
+        groups = [(len(list(group)), length) for length, group in itertools.groupby(lengths)]
+        return [
+            (
+                blocks,
+                torch.randn(
+                    batch, length, width,
+                    generator=generator, device=weight.device, dtype=weight.dtype,
+                ),
+            )
+            for blocks, length in groups
+        ]  # fmt: skip
+
+    @torch.inference_mode()
+    def run(self, states: Sequence[tuple[int, Tensor]]) -> None:
+        """Run all blocks, each group on its own states; keys and values are cached as always."""
+        from transformers import DynamicCache
+
+        first = 0
+        for blocks, inputs in states:
+            with self._only(first, first + blocks):
+                self._decoder(inputs_embeds=inputs, past_key_values=DynamicCache(), use_cache=True)
+            first += blocks
+
+    @contextmanager
+    def _only(self, first: int, end: int) -> Iterator[None]:
+        """A decoder of some of its blocks."""
+        decoder, layers = self._decoder, self._decoder.layers
+        depth = decoder.config.num_hidden_layers
+        decoder.layers = layers[first:end]
+        decoder.config.num_hidden_layers = end - first
+        try:
+            yield
+        finally:
+            decoder.layers, decoder.config.num_hidden_layers = layers, depth

@@ -1,0 +1,130 @@
+"""What is measured: a model, and inputs that its own processor made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from tokencover.errors import InputError
+from tokencover.loading import load
+from tokencover.pebble.benchmark import examples
+from tokencover.runtime.families import family_of
+from tokencover.runtime.family import Family
+from tokencover.runtime.words import UserWords
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question about a picture."""
+
+    picture: Image.Image
+    question: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with one batch of inputs.
+
+    Attributes
+    ----------
+    name : str
+        As the model was asked for: "pebble", a folder or a hub name.
+    model : Any
+        As ``from_pretrained`` returns it.
+    inputs : dict
+        What its processor made of the queries, on the model's device.
+    words : UserWords
+        Finds the prompt words; made once, as a program that serves many requests would.
+    """
+
+    name: str
+    model: Any
+    inputs: dict[str, Tensor]
+    words: UserWords
+
+    @property
+    def family(self) -> Family:
+        """Where the model keeps what matters."""
+        return family_of(self.model)
+
+    @property
+    def decoder(self) -> Any:
+        """The text model."""
+        return self.model.get_submodule(self.family.decoder)
+
+    @property
+    def visual(self) -> Tensor:
+        """``(b, s)`` bool, the visual tokens."""
+        ids = torch.tensor(self.family.visual_ids(self.model.config), device=self.model.device)
+        return torch.isin(self.inputs["input_ids"], ids)
+
+    @property
+    def visual_counts(self) -> list[int]:
+        """The visual tokens of each sample."""
+        counts: list[int] = self.visual.sum(-1).tolist()
+        return counts
+
+    @property
+    def other_counts(self) -> list[int]:
+        """All other tokens of each sample, padding apart."""
+        real: list[int] = self.inputs["attention_mask"].sum(-1).tolist()
+        return [all_ - mine for all_, mine in zip(real, self.visual_counts, strict=True)]
+
+    def prompt_mask(self) -> Tensor:
+        """``(b, s)`` bool, the user's own words."""
+        return self.words.mask(self.inputs["input_ids"], self.visual)
+
+
+def load_subject(
+    name: str, queries: Sequence[Query], *, device: str | None = None, dtype: str | None = None
+) -> Subject:
+    """Load a model and let its processor make a batch.
+
+    Parameters
+    ----------
+    name : str
+        "pebble" for the bundled model, else a folder or a hub name.
+    queries : sequence of Query
+        One for each sample of the batch.
+    device, dtype : str, optional
+        See `tokencover.loading.load`.
+    """
+    model, processor = load(name, device=device, dtype=dtype)
+    return make_subject(name, model, processor, queries)
+
+
+def make_subject(name: str, model: Any, processor: Any, queries: Sequence[Query]) -> Subject:
+    """Let a loaded model's processor make a batch of chats with one user turn each."""
+    texts = []
+    for query in queries:
+        content = [{"type": "image"}, {"type": "text", "text": query.question}]
+        turn = {"role": "user", "content": content}
+        texts.append(processor.apply_chat_template([turn], add_generation_prompt=True))
+    pictures = [[query.picture] for query in queries]
+    processor.tokenizer.padding_side = "left"
+    batch = processor(images=pictures, text=texts, padding=True, return_tensors="pt")
+    inputs = dict(batch.to(model.device, dtype=model.dtype))
+    subject = Subject(name, model, inputs, UserWords(processor))
+    if 0 in subject.visual_counts:
+        raise InputError("the processor put no picture into the prompt: is it the model's own?")
+    return subject
+
+
+def scenes(count: int, question: str | None = None) -> list[Query]:
+    """The first scenes of pebble's test split, each with its first question or with this one."""
+    firsts = {each.scene_id: each for each in reversed(list(examples("test", count)))}
+    return [Query(each.picture, question or each.question) for _, each in sorted(firsts.items())]
+
+
+def own_picture(path: Path, question: str | None, count: int) -> list[Query]:
+    """The same question about a picture of the user's, as often as a batch needs."""
+    if not question:
+        raise InputError("say what to ask about your picture: --question 'what is this ?'")
+    with Image.open(path) as picture:
+        return [Query(picture.convert("RGB"), question)] * count

@@ -1,0 +1,83 @@
+"""``tokencover bench``, as a person uses it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tokencover.efficiency.bench_command import add_parser
+from tokencover.efficiency.method_names import method_of, name_of
+from tokencover.errors import InputError
+from tokencover.methods import FastV, MoB
+from tokencover.pebble.loader import SHIPPED
+
+
+def run(*arguments: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers(required=True))
+    options = parser.parse_args(["bench", *arguments])
+    options.run(options)
+
+
+def test_the_paper_is_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("--paper", "--json", str(tmp_path / "costs.json"))
+    assert "LLaVA-Next-7B" in capsys.readouterr().out
+    costs = json.loads((tmp_path / "costs.json").read_text())
+    assert [each["budget"] for each in costs] == [576, 64, 128, 192, 2880, 320, 640, 960]
+
+
+def test_a_model_from_a_folder_and_a_picture_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture, numbers = tmp_path / "mine.png", tmp_path / "bench.json"
+    Image.new("RGB", (300, 200), "navy").save(picture)
+    run(
+        "--model", str(SHIPPED), "--image", str(picture), "--question", "which place is this ?",
+        "--batch-size", "2",
+        "--methods", "mob:after=2", "--budgets", "0.5", "--repeats", "1", "--tokens-out", "2",
+        "--json", str(numbers),
+    )  # fmt: skip
+    assert "mob:after=2" in capsys.readouterr().out
+    found = json.loads(numbers.read_text())
+    assert found["setting"]["visual_tokens"] == [576, 576]
+    facts = found["rows"][0]["measured"]["facts"]
+    assert facts["tokens_per_layer"][1] == [576, 576, 288, 288, 288, 288]
+    assert found["rows"][0]["gains"]["prefill"]["median"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "magic"], "no method 'magic'; there are"),
+        (["--methods", "mob:later=2"], "mob has no setting later"),
+        (["--methods", "mob:after"], "'after' is no setting"),
+        (["--methods", "mob:budget=3"], "option of their own"),
+        (["--methods", "mob:after=99"], "after=99"),
+        (["--model", "./no/such/folder"], "'./no/such/folder' cannot be loaded"),
+        (["--budgets", "64,many"], "a count .64. or a share .0.111."),
+        (["--budgets", "0"], "at least 1 token, got 0"),
+        (["--batch-size", "0"], "--batch-size must be at least 1"),
+        (["--dtype", "float3"], "torch has no dtype 'float3'"),
+        (["--device", "nowhere"], "cannot be moved to device 'nowhere'"),
+        (["--image", "mine.png"], "--question"),
+    ],
+)
+def test_mistakes_are_explained(arguments: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run("--repeats", "1", *arguments)
+
+
+def test_names_carry_settings_there_and_back() -> None:
+    method = method_of("fastv:after=3:budget_mode=flops", 64)
+    assert method == FastV(64, after=3, budget_mode="flops")
+    assert method_of(name_of(method), 64) == method
+    assert name_of(MoB(64)) == "mob"
+    assert method_of("mob:split=strong:positions=reindex", 0.5) == MoB(
+        0.5, split="strong", positions="reindex"
+    )

@@ -1,0 +1,75 @@
+"""The FLOPs model against PyTorch's own counter, on every family."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from tests.runtime.random_method import KeepRandom
+from tests.zoo import ZOO
+from tokencover.efficiency.counting import OperationCounter
+from tokencover.efficiency.flops import cost_of
+from tokencover.errors import InputError
+from tokencover.runtime.families import family_of
+from tokencover.runtime.prune import prune
+
+
+def counted(model: Any, inputs: dict[str, Any], **options: Any) -> Counter[str]:
+    """What the counter sees in the decoder's blocks, the head, and everything else."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(**inputs, use_cache=False, **options)
+    counts = {name: sum(values.values()) for name, values in counter.get_flop_counts().items()}
+    top = type(model).__name__
+    decoder = f"{top}.{family_of(model).decoder}"
+    prefix = f"{decoder}.layers."
+    found: Counter[str] = Counter(head=counts[f"{top}.lm_head"])
+    for name, value in counts.items():
+        if name.startswith(prefix) and "." not in name.removeprefix(prefix):
+            found["blocks"] += value
+    found["vision"] = counter.get_total_flops() - counts[decoder] - found["head"]
+    return found
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
+    entry = ZOO[name]
+    model: Any = entry.build("eager")
+    inputs = entry.inputs("single", "left")
+    cost, length = cost_of(model), inputs["input_ids"].shape[1]
+    plain = counted(model, inputs, logits_to_keep=1)
+    assert plain["blocks"] + plain["head"] == cost.of([length] * 5)
+
+    with prune(model, KeepRandom(7, (1, 3)), prompt=entry.user_words(inputs)) as run:
+        pruned = counted(model, inputs)
+    trace = run.trace[0]
+    lengths = [length - trace.visual_tokens + count for count in trace.tokens_per_layer]
+    assert lengths[0] == length
+    assert lengths[-1] < lengths[1] < length
+    assert pruned["blocks"] + pruned["head"] == cost.of(lengths, predicted=length)
+    assert trace.flops == cost.of(lengths, predicted=0)
+
+    model.set_attn_implementation("sdpa")
+    base = model.get_submodule(family_of(model).base)
+    counter = OperationCounter()
+    with counter.on(base), torch.no_grad():
+        model(**inputs)
+    assert "get_image_features" not in vars(base)
+    assert counter.vision == plain["vision"] > 0
+
+
+def test_a_length_is_wanted_for_every_block() -> None:
+    cost = cost_of(ZOO["llava"].build())
+    with pytest.raises(InputError, match="has 5 blocks, got 2 lengths"):
+        cost.of([10, 5])
+
+
+def test_a_head_that_is_not_linear_is_refused() -> None:
+    model: Any = ZOO["llava"].build()
+    model.lm_head = nn.Sequential(model.lm_head)
+    with pytest.raises(InputError, match="head is a Sequential"):
+        cost_of(model)
