@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tokencover.budget.profile import Profile
 from tokencover.errors import InputError
 from tokencover.evaluation.calibrate import calibrate
-from tokencover.evaluation.loading import VisionLanguageModel, load_model
+from tokencover.evaluation.loading import load_model
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.tasks import find_tasks
+from tokencover.options import add_model_options
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped by Ctrl-C, as shells have it."""
@@ -29,9 +28,7 @@ def add_parser(commands: Any) -> None:
         description=__doc__,
         allow_abbrev=False,
     )
-    parser.add_argument("--model", default="pebble", help="a folder or hub name (default: pebble)")
-    parser.add_argument("--dtype", help="of the weights, bfloat16 say (default: the checkpoint's)")
-    parser.add_argument("--device", help="cuda:1, cpu, or auto for all GPUs (default: one GPU)")
+    add_model_options(parser)
     parser.add_argument(
         "--data",
         nargs="+",
@@ -51,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     tasks = find_tasks(options.data, split=options.split, limit=options.limit)
     if options.out.is_dir():
         raise InputError(f"--out {options.out} is a folder: give a file, profile.json say.")
-    model = _load(options)
+    model = load_model(options.model, device=options.device, dtype=options.dtype)
     record = options.out.with_suffix(".batches.jsonl")
     progress = Progress(sys.stderr, len(tasks))
     try:
@@ -74,20 +71,6 @@ def run(options: argparse.Namespace) -> None:
     if without:
         print(f"{without} samples have no words or no picture; they were left out")
     print(f"saved to {options.out}: tc.MoB(budget, split=tc.CouplingSplit({str(options.out)!r}))")
-
-
-def _load(options: argparse.Namespace) -> VisionLanguageModel:
-    loading: dict[str, Any] = {} if options.dtype is None else {"dtype": options.dtype}
-    if options.device == "auto":
-        return load_model(options.model, device_map="auto", **loading)
-    model = load_model(options.model, **loading)
-    place = options.device or ("cuda" if torch.cuda.is_available() else None)
-    if place is not None:
-        try:
-            model.model.to(place)
-        except RuntimeError as error:
-            raise InputError(f"--device {place} cannot be used: {error}.") from error
-    return model
 
 
 def shown(profile: Profile) -> str:

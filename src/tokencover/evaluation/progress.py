@@ -1,0 +1,90 @@
+"""How far an evaluation is, and how long it will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+LINE_EVERY = 10.0
+"""Seconds between lines where nobody watches: in a log file."""
+REDRAW_EVERY = 0.2
+
+
+class Progress:
+    """Units of work done and time left, on one line of a terminal, or a line now and then.
+
+    Parameters
+    ----------
+    stream : TextIO
+        Where to write, standard error say.
+    units : int
+        How many there are to do.
+    clock : callable
+        Gives seconds.
+    """
+
+    def __init__(
+        self, stream: TextIO, units: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream, self._units, self._clock = stream, units, clock
+        self._terminal = stream.isatty()
+        self._begun = self._shown = clock()
+        self._finished, self._name = 0, ""
+        self._within, self._width = 0.0, 0
+
+    def begin(self, name: str) -> None:
+        """Start a unit."""
+        self._name = name
+        self._show(now=False)
+
+    def advance(self, answered: int, examples: int) -> None:
+        """So many of the unit's examples are done."""
+        self._within = answered / examples
+        self._show(now=False)
+
+    def finish(self) -> None:
+        """The unit is done."""
+        self._finished += 1
+        self._within = 0.0
+        self._show(now=self._finished == self._units)
+
+    def close(self) -> None:
+        """Leave the line on the terminal, so that what is printed next has its own."""
+        if self._width:
+            self._stream.write("\n")
+            self._width = 0
+
+    def note(self, text: str) -> None:
+        """Say something that stays."""
+        self.close()
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def _show(self, now: bool) -> None:
+        wait = REDRAW_EVERY if self._terminal else LINE_EVERY
+        if not now and self._clock() - self._shown < wait:
+            return
+        self._shown = self._clock()
+        line = f"{self._finished} of {self._units} done, {self._left()}: {self._name}"
+        if self._terminal:
+            line = line[:100]
+            self._stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _left(self) -> str:
+        done = self._finished + self._within
+        if done == 0:
+            return "time left not known yet"
+        elapsed = self._clock() - self._begun
+        return f"{duration(elapsed * (self._units - done) / done)} left"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as people write them: 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

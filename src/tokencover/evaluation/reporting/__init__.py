@@ -1,0 +1,1 @@
+"""A folder of results as a page: what is compared, drawn and written."""

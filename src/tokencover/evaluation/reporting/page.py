@@ -1,0 +1,187 @@
+"""The report as one HTML page that needs nothing else: no script, no font, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from tokencover.budget.profile import Profile
+from tokencover.evaluation.reporting.comparison import (
+    Comparison,
+    Line,
+    Mark,
+    compare,
+    compare_tasks,
+)
+from tokencover.evaluation.reporting.figures import RIVALS, couplings, radars, trade_offs
+from tokencover.evaluation.reporting.notes import how_to_read, paper_notes, run_facts, troubles
+from tokencover.evaluation.reporting.published import Beside, beside, paper_model
+from tokencover.evaluation.reporting.stored import Stored
+
+STYLE: Final = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif;
+  color: #1f2328; background: #fff; max-width: 72rem; margin: 2.5rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .4rem; }
+h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
+p, li { max-width: 46rem; }
+.facts, caption, .note { color: #59636e; font-size: .9rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .28rem .7rem; text-align: right; white-space: nowrap; }
+th { font-weight: 600; vertical-align: bottom; }
+thead th { border-bottom: 2px solid #1f2328; }
+th[scope=row], .words { text-align: left; }
+th[scope=row] { font-weight: 400; }
+.remark { color: #59636e; text-align: left; white-space: normal; }
+tbody th[scope=rowgroup] { text-align: left; padding-top: .9rem; border-bottom: 1px solid #d8dee4; }
+tr.reference { background: #fdf3f4; }
+.best { font-weight: 700; }
+.second { text-decoration: underline; text-underline-offset: 2px; }
+.paper { background: #f4f6f8; }
+.charts { display: flex; flex-wrap: wrap; gap: 1.2rem; }
+svg { max-width: 100%; height: auto; }
+summary { cursor: pointer; }
+"""
+
+
+def page(stored: Stored, *, reference: str = "mob", profile: Profile | None = None) -> str:
+    """The whole page.
+
+    Parameters
+    ----------
+    stored : Stored
+        Results.
+    reference : str
+        The method that the others are compared with.
+    profile : Profile, optional
+        How coupling is distributed.
+    """
+    main = compare(stored, reference)
+    parts = [
+        f"<h1>Pruning visual tokens of {escape(stored.model)}</h1>",
+        f'<p class="facts">{escape(run_facts(stored))}</p>',
+        "<h2>Comparison</h2>",
+        _table(main, reference),
+        *[f'<p class="note">{escape(note)}</p>' for note in how_to_read(reference)],
+        *[f'<p class="note">{escape(note)}</p>' for note in troubles(stored)],
+        "<details><summary>Accuracy task by task</summary>",
+        _table(compare_tasks(stored), reference),
+        "</details>",
+        *_figures("Accuracy against cost", trade_offs(stored, reference), ""),
+        *_figures("Task by task, relative to the unpruned model", radars(stored, reference), (
+            f"In percent of the unpruned model's accuracy; {reference} and the {RIVALS} others "
+            "with the best Avg. of each budget. The middle need not be 0."
+        )),
+        *_coupling(profile),
+        *_paper(stored),
+    ]  # fmt: skip
+    return document(f"Pruning visual tokens of {stored.model}", "\n".join(parts))
+
+
+def document(title: str, body: str) -> str:
+    """A page with the style that all have."""
+    head = (
+        '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, '
+        f'initial-scale=1">\n<title>{escape(title)}</title>\n<style>{STYLE}</style>'
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n'
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """A plain table; its first column names its rows, and some columns are words, not numbers."""
+    kinds = [' class="words"' if column < words else "" for column in range(len(header))]
+    pairs = zip(header, kinds, strict=True)
+    heads = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in pairs)
+    lines = [
+        f'<tr><th scope="row">{escape(row[0])}</th>'
+        + "".join(
+            f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row[1:], kinds[1:], strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    ]
+    parts = [f"<thead><tr>{heads}</tr></thead>", "<tbody>", *lines, "</tbody>"]
+    return '<div class="wide"><table>\n' + "\n".join(parts) + "\n</table></div>"
+
+
+def _table(comparison: Comparison, reference: str) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in comparison.columns)
+    parts = [f'<thead><tr><th scope="col"></th>{heads}</tr></thead>']
+    width = len(comparison.columns) + 1
+    for section in comparison.sections:
+        name = f"budget {section.budget}" if section.budget else "all tokens"
+        rows = [f'<tr><th scope="rowgroup" colspan="{width}">{escape(name)}</th></tr>']
+        rows += [_line(line, width, reference) for line in section.lines]
+        parts.append("<tbody>\n" + "\n".join(rows) + "\n</tbody>")
+    return '<div class="wide"><table>\n' + "\n".join(parts) + "\n</table></div>"
+
+
+def _line(line: Line, width: int, reference: str) -> str:
+    name = line.row.combination.label
+    cells = [
+        f'<td class="{cell.mark.value}">{escape(cell.text)}</td>'
+        if cell.mark is not Mark.NONE
+        else f"<td>{escape(cell.text)}</td>"
+        for cell in line.cells
+    ]
+    if line.remark:
+        cells = [f'<td class="remark" colspan="{width - 1}">{escape(line.remark)}</td>']
+    kind = ' class="reference"' if name == reference else ""
+    return f'<tr{kind}><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
+
+
+def _figures(title: str, charts: Sequence[str], note: str) -> list[str]:
+    if not charts:
+        return []
+    words = [f'<p class="note">{escape(note)}</p>'] if note else []
+    drawn = '<div class="charts">\n' + "\n".join(charts) + "\n</div>"
+    return [f"<h2>{escape(title)}</h2>", *words, drawn]
+
+
+def _coupling(profile: Profile | None) -> list[str]:
+    if profile is None:
+        return []
+    note = (
+        f"Hausdorff distance between prompt and picture of {profile.count} samples, measured in "
+        f"{profile.model} after {profile.after} decoder blocks; small is strong coupling. "
+    )
+    verdict = (
+        "Two groups, divided at τ."
+        if profile.separated
+        else f"Not two groups: {profile.objection}."
+    )
+    return _figures("Coupling of prompt and picture", couplings(profile), note + verdict)
+
+
+def _paper(stored: Stored) -> list[str]:
+    found = beside(stored)
+    if not found:
+        return []
+    benchmarks = list(found[0].scores)
+    doubled = [f"{name} ({who})" for name in ["Avg. %", *benchmarks] for who in ("paper", "here")]
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in doubled)
+    rows = [f'<thead><tr><th scope="col"></th>{heads}</tr></thead>']
+    for reduction in sorted({each.paper.reduction for each in found}):
+        name = f"{reduction:g} % of the tokens dropped" if reduction else "all tokens"
+        width = len(doubled) + 1
+        rows.append(f'<tbody>\n<tr><th scope="rowgroup" colspan="{width}">{name}</th></tr>')
+        rows += [_beside(each) for each in found if each.paper.reduction == reduction]
+        rows.append("</tbody>")
+    table = '<div class="wide"><table>\n' + "\n".join(rows) + "\n</table></div>"
+    notes = [f'<p class="note">{escape(note)}</p>' for note in paper_notes(stored)]
+    return [f"<h2>The paper's numbers for {escape(paper_model(stored.model) or '')}</h2>",
+            *notes, table]  # fmt: skip
+
+
+def _beside(each: Beside) -> str:
+    pairs = [(f"{each.paper.printed_average:g}", each.average), *each.scores.values()]
+    cells = "".join(
+        f'<td class="paper">{escape(printed)}</td><td>{escape(ours)}</td>'
+        for printed, ours in pairs
+    )
+    return f'<tr><th scope="row">{escape(each.name)}</th>{cells}</tr>'

@@ -1,0 +1,134 @@
+"""The paper's printed numbers beside one's own, where the model is one of the paper's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tokencover.evaluation.paper_tables import ROWS, VANILLA, PaperRow
+from tokencover.evaluation.report import Row
+from tokencover.evaluation.reporting.comparison import NOTHING, average, decimal, percent
+from tokencover.evaluation.reporting.stored import Stored
+from tokencover.methods import METHODS, MoB
+
+NAMES: Final = {
+    "LLaVA-1.5-7B": r"llava-v?1\.5-7b",
+    "LLaVA-Next-7B": r"llava-(next-7b|v1\.6-7b|(v1\.6|next)-vicuna-7b)",
+    "Qwen2-VL-7B": r"qwen2-vl-7b",
+    "Video-LLaVA-7B": r"video-llava-7b",
+}
+"""How checkpoints of the paper's models are called, as a name or the last part of a path."""
+SPLITS: Final = {"paper": "mob", "strong": "mob+prior", "weak": "mob+prior"}
+"""What the paper calls MoB with each of its splits; it has no numbers for others."""
+NEAR: Final = 1.0
+"""Points of reduction that may lie between a budget of ours and one of the paper's."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A row of the paper, and ours of the same method and reduction if there is one.
+
+    Attributes
+    ----------
+    paper : PaperRow
+        What is printed.
+    method : str
+        The method's title.
+    ours : Row, optional
+        Of this run.
+    average : str
+        Our "Avg.", over this run's tasks, as it is shown.
+    scores : dict
+        By the paper's name of a benchmark that this run has too: its number as printed, and ours in
+        percent; "-" where there is none.
+    """
+
+    paper: PaperRow
+    method: str
+    ours: Row | None
+    average: str
+    scores: dict[str, tuple[str, str]]
+
+    @property
+    def name(self) -> str:
+        """The method, and which of ours is meant."""
+        if self.ours is None or self.ours.combination.method is None:
+            return self.method
+        return f"{self.method}, here {self.ours.combination}"
+
+
+def paper_model(name: str) -> str | None:
+    """The paper's name of a model, None if the model is not one of the paper's."""
+    last = re.sub(r"[\s_]", "-", name.lower()).rstrip("/").rsplit("/", 1)[-1]
+    return next((model for model, form in NAMES.items() if re.match(form, last)), None)
+
+
+def beside(stored: Stored) -> list[Beside]:
+    """The paper's rows of this model, at the reductions that were evaluated here too."""
+    model = paper_model(stored.model)
+    reductions = [_reduction(row, stored) for row in stored.rows]
+    found: list[Beside] = []
+    for paper in ROWS:
+        near = [
+            row
+            for row, reduction in zip(stored.rows, reductions, strict=True)
+            if reduction is not None and abs(reduction - paper.reduction) <= NEAR
+        ]
+        if paper.model != model or not near:
+            continue
+        ours: Sequence[Row | None] = [row for row in near if _same(row, paper)] or [None]
+        found += [_beside(paper, row, stored) for row in ours]
+    return found
+
+
+def shared_benchmarks(stored: Stored) -> dict[str, str]:
+    """The paper's benchmarks that are tasks of this run, with the task's name."""
+    tasks = {_plain(name.rsplit("/", 1)[-1]): name for name in stored.groups}
+    names = dict.fromkeys(name for row in ROWS for name in row.scores)
+    return {name: tasks[_plain(name)] for name in names if _plain(name) in tasks}
+
+
+def _beside(paper: PaperRow, ours: Row | None, stored: Stored) -> Beside:
+    scores = {
+        benchmark: (
+            _printed(paper.scores.get(benchmark)),
+            percent(None if ours is None or ours.summary is None else ours.summary.accuracy[task]),
+        )
+        for benchmark, task in shared_benchmarks(stored).items()
+    }
+    mean = None if ours is None else average(ours, stored)
+    return Beside(paper, _title(paper.method), ours, decimal(mean), scores)
+
+
+def _reduction(row: Row, stored: Stored) -> float | None:
+    """Share of visual tokens that a row drops, in percent."""
+    unpruned = stored.unpruned
+    if unpruned is None or unpruned.summary is None or row.summary is None:
+        return None
+    all_tokens, left = unpruned.summary.tokens, row.summary.tokens
+    return None if not all_tokens or left is None else 100 * (1 - left / all_tokens)
+
+
+def _same(row: Row, paper: PaperRow) -> bool:
+    method = row.combination.method
+    if method is None or paper.method == VANILLA:
+        return method is None and paper.method == VANILLA
+    if isinstance(method, MoB):
+        return paper.method == SPLITS.get(str(method.split))
+    return method.name == paper.method
+
+
+def _title(name: str) -> str:
+    if name == VANILLA:
+        return "unpruned"
+    return "MoB with prior" if name == "mob+prior" else METHODS[name].card.title
+
+
+def _printed(score: float | None) -> str:
+    return NOTHING if score is None else f"{score:g}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,243 @@
+"""A folder of results: one file for each finished unit of work, written whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tokencover.errors import InputError, TokenCoverError
+from tokencover.evaluation.plan import Scoring, Timing, Work
+
+RUN = "run.json"
+FORMAT = 1
+
+
+class ResultsError(TokenCoverError):
+    """A result cannot be read or written."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One example's result.
+
+    Attributes
+    ----------
+    id, cluster : str
+        Of the example.
+    answer : str, optional
+        What the model said; None if the example failed.
+    score : float, optional
+        Between 0 and 1; None if the example failed, which is not the same as 0.
+    tokens : int, optional
+        Visual tokens left in the end.
+    mean_tokens : float, optional
+        Visual tokens that a decoder block worked on, on average.
+    flops : float, optional
+        Operations of the decoder in the prefill, as a share of those without pruning.
+    failed : str, optional
+        What went wrong.
+    """
+
+    id: str
+    cluster: str
+    answer: str | None = None
+    score: float | None = None
+    tokens: int | None = None
+    mean_tokens: float | None = None
+    flops: float | None = None
+    failed: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [each is not None for each in self._measured]
+        if not (all(given) if self.failed is None else not any(given)):
+            raise ValueError(f"example {self.id} is neither scored nor failed")
+
+    @property
+    def _measured(self) -> tuple[object, ...]:
+        return self.answer, self.score, self.tokens, self.mean_tokens, self.flops
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What came of a `Scoring`: records, or the reason why the method cannot run."""
+
+    records: tuple[Record, ...] = ()
+    cannot: str | None = None
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What came of a `Timing`: times to the first token, or the reason why there are none."""
+
+    unpruned: tuple[float, ...] = ()
+    pruned: tuple[float, ...] = ()
+    cannot: str | None = None
+
+
+class Results:
+    """The results of one run.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files lie.
+    run : mapping
+        What all of them have in common: model, versions, settings.
+    """
+
+    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
+        self.folder, self.run = folder, dict(run)
+
+    @classmethod
+    def open(cls, folder: Path, run: Mapping[str, Any]) -> Self:
+        """Begin a folder, or go on with one.
+
+        Raises
+        ------
+        InputError
+            If the folder holds something else, or a run that differs; it says in what.
+        """
+        description = {"format": FORMAT, **run}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            found = [each.name for each in folder.iterdir() if each.suffix != ".tmp"]
+        except OSError as error:
+            raise InputError(f"{folder} cannot be a folder of results: {error}.") from error
+        if found and RUN not in found and not (folder / RUN).exists():
+            raise InputError(
+                f"{folder} is not a folder of results: it has no {RUN}, but {sorted(found)[0]}. "
+                "Give another --out."
+            )
+        if (folder / RUN).exists():
+            _check_same(folder, _read(folder / RUN), description)
+        else:
+            # Several processes may begin at once, each with a temporary file of its own.
+            text = json.dumps(description, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+            _write(folder / RUN, text, f".{os.getpid()}")
+        return cls(folder, run)
+
+    def finished(self, work: Work) -> bool:
+        """Whether a unit of work is done."""
+        return (self.folder / work.file).exists()
+
+    def check(self, work: Work) -> None:
+        """Refuse a finished unit that cannot be read."""
+        if isinstance(work, Scoring):
+            self.scores(work)
+        else:
+            self.seconds(work)
+
+    def scores(self, work: Scoring) -> Scores:
+        """Read a finished unit."""
+        found = self._content(work)
+        if "cannot" in found:
+            return Scores(cannot=str(found["cannot"]))
+        try:
+            return Scores(tuple(Record(**each) for each in found["examples"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._strange(work, str(error)) from error
+
+    def seconds(self, work: Timing) -> Seconds:
+        """Read a finished unit."""
+        found = self._content(work)
+        if "cannot" in found:
+            return Seconds(cannot=str(found["cannot"]))
+        try:
+            return Seconds(tuple(map(float, found["unpruned"])), tuple(map(float, found["pruned"])))
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._strange(work, str(error)) from error
+
+    def write(self, work: Work, result: Scores | Seconds) -> None:
+        """Write a finished unit, whole or not at all."""
+        rows = None
+        content = {**work.identity, "run": self.run}
+        if result.cannot is not None:
+            content["cannot"] = result.cannot
+        elif isinstance(result, Scores):
+            rows = [_without_none(dataclasses.asdict(record)) for record in result.records]
+        else:
+            content.update(unpruned=result.unpruned, pruned=result.pruned)
+        _write(self.folder / work.file, _text(content, rows))
+
+    def _content(self, work: Work) -> dict[str, Any]:
+        found = _read(self.folder / work.file)
+        expected = json.loads(json.dumps({**work.identity, "run": self.run}))
+        wrong = [key for key, value in expected.items() if found.get(key) != value]
+        if wrong:
+            raise self._strange(work, f"it has another {wrong[0]}")
+        return found
+
+    def _strange(self, work: Work, why: str) -> ResultsError:
+        return _strange(self.folder / work.file, why)
+
+
+def _text(content: Mapping[str, Any], rows: list[dict[str, Any]] | None) -> str:
+    """JSON with a line for each example."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    if rows is None:
+        return text + "\n"
+    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
+    return text.removesuffix("\n}") + ',\n "examples": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
+
+
+def _without_none(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _strange(path, str(error)) from error
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise _strange(path, "it is no JSON object")
+    return found
+
+
+def _strange(path: Path, why: str) -> ResultsError:
+    return ResultsError(
+        f"{path} is damaged or not of this run ({why}). Delete it, and the same command makes it "
+        "again; or give another --out."
+    )
+
+
+def _write(path: Path, text: str, tag: str = "") -> None:
+    temporary = path.with_name(f"{path.name}{tag}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ResultsError(
+            f"{path} cannot be written: {error}. What was finished before is safe in "
+            f"{path.parent}; make room, and the same command goes on from there."
+        ) from error
+
+
+def _check_same(folder: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    old, new = _flat(there), _flat(json.loads(json.dumps(now)))
+    differing = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    if differing:
+        shown = "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in differing)
+        raise InputError(
+            f"{folder} holds another run, and results do not mix: {shown}. Give the same as there, "
+            "or another --out."
+        )
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        nested = isinstance(value, Mapping)
+        leaves.update(_flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
+    return leaves

@@ -1,0 +1,57 @@
+"""Runs evaluations as the command does."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokencover.evaluation import VisionLanguageModel
+from tokencover.evaluation.evaluate_command import add_parser
+from tokencover.evaluation.evaluating import evaluate, unfinished
+from tokencover.evaluation.plan import Plan
+from tokencover.evaluation.progress import Progress
+from tokencover.evaluation.results import Results
+from tokencover.evaluation.runner import Settings
+from tokencover.pebble.benchmark import examples as pebble_examples
+
+RUN = {"model": {"name": "pebble"}, "settings": {"limit": 2}}
+SMALL = ("--tasks", "pebble/color,pebble/place", "--limit", "2", "--threads", "1")
+
+
+def command(*arguments: str) -> None:
+    """``tokencover evaluate`` with these arguments."""
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers(required=True))
+    options = parser.parse_args(["evaluate", *arguments])
+    options.run(options)
+
+
+def do(
+    model: VisionLanguageModel, plan: Plan, folder: Path, settings: Settings | None = None
+) -> tuple[Results, str]:
+    """Do a plan; returns the results, and what was said meanwhile."""
+    results, said = Results.open(folder, RUN), io.StringIO()
+    work = unfinished(plan.work, results)
+    progress = Progress(said, len(work))
+    evaluate(model, work, results, settings or Settings(), progress, timing_batches=1)
+    return results, said.getvalue()
+
+
+def picture_task(path: Path, examples: int, **more: object) -> Path:
+    """A task file with pebble's questions; its pictures lie beside it as 0.png, 1.png, ..."""
+    rows = []
+    for number, each in enumerate(pebble_examples("test", examples, ["color"])):
+        each.picture.save(path.parent / f"{number}.png")
+        row = {"image": f"{number}.png", "question": each.question, "answers": [each.answer]}
+        rows.append({**row, "id": f"q{number}", **more})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def contents(folder: Path, kinds: Sequence[str] = ("run", "scores")) -> dict[str, bytes]:
+    """The files of a folder; timings differ from run to run."""
+    found = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {name: data for name, data in found.items() if name.startswith(tuple(kinds))}

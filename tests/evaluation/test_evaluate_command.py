@@ -1,0 +1,163 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.running import SMALL, command, contents
+from tokencover.errors import TokenCoverError
+from tokencover.evaluation import evaluate_command, load_model
+from tokencover.evaluation.evaluate_command import _shard
+
+ROOT = Path(__file__).parents[2]
+START = "import sys; from tests.evaluation.running import command; command(*sys.argv[1:])"
+ARGUMENTS = ("--methods", "mob,fastv", "--budgets", "64", *SMALL)
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-c", START, *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of one process."""
+    folder = tmp_path_factory.mktemp("whole")
+    command(*ARGUMENTS, "--out", str(folder), "--timing-batches", "1")
+    return folder
+
+
+def test_a_table_is_printed(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command(*ARGUMENTS, "--out", str(whole), "--timing-batches", "1")
+    printed = capsys.readouterr()
+    assert "| method | budget | fine | coarse | Avg. % |" in printed.out
+    assert printed.out.index("| unpruned |") < printed.out.index("| mob | 64 |")
+    assert "8 of 8 are done already" in printed.err
+
+
+def test_the_run_is_described(whole: Path) -> None:
+    found = json.loads((whole / "run.json").read_text())
+    assert found["model"]["name"] == "pebble"
+    assert set(found["versions"]) == {"tokencover", "torch", "transformers"}
+    assert found["settings"] == {
+        "split": "test",
+        "limit": 2,
+        "batch_size": 16,
+        "max_new_tokens": 16,
+    }
+
+
+def test_two_processes_give_what_one_gives(whole: Path, tmp_path: Path) -> None:
+    arguments = (*ARGUMENTS, "--out", str(tmp_path), "--timing-batches", "0", "--shard")
+    other = start(*arguments, "0/2")
+    command(*arguments, "1/2")
+    half = len(contents(whole, ["scores"])) // 2
+    assert len(contents(tmp_path, ["scores"])) >= half
+    printed = other.communicate(timeout=120)
+    assert other.returncode == 0, printed
+    assert contents(tmp_path) == contents(whole)
+    assert "| mob | 64 |" in printed[0]
+
+
+def test_a_killed_run_goes_on(whole: Path, tmp_path: Path) -> None:
+    run = start(*ARGUMENTS, "--out", str(tmp_path), "--timing-batches", "0")
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("scores-*.json")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    assert run.returncode == -signal.SIGKILL
+    assert 0 < len(contents(tmp_path, ["scores"])) < len(contents(whole, ["scores"]))
+    command(*ARGUMENTS, "--out", str(tmp_path), "--timing-batches", "0")
+    assert contents(tmp_path) == contents(whole)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_part_says_that_others_are_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command("--tasks", "pebble/color,pebble/place", "--limit", "1", "--shard", "1/2",
+            "--out", str(tmp_path), "--threads", "1")  # fmt: skip
+    assert "part 1 of 2 is done" in capsys.readouterr().out
+    assert [name.split("-")[2] for name in contents(tmp_path, ["scores"])] == ["pebble_place"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["--limit", "1"], "settings.limit was 2, now 1"),
+        (["--batch-size", "1"], "settings.batch_size was 16, now 1"),
+        (["--split", "validation"], "settings.split was 'test', now 'validation'"),
+    ],
+)
+def test_other_settings_do_not_go_on(whole: Path, changed: list[str], message: str) -> None:
+    before = contents(whole)
+    with pytest.raises(TokenCoverError, match=message):
+        command(*ARGUMENTS, *changed, "--out", str(whole))
+    assert contents(whole) == before
+
+
+def test_other_weights_do_not_go_on(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def retrained(name: str, **_: object) -> object:
+        loaded = load_model(name)
+        loaded.model.model.language_model.norm.weight.data[3] += 1
+        return loaded
+
+    monkeypatch.setattr(evaluate_command, "load_model", retrained)
+    with pytest.raises(TokenCoverError, match=r"model\.weights was"):
+        command(*ARGUMENTS, "--out", str(whole))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "mob", "--budgets", "many"], "--budgets takes a count"),
+        (["--methods", "mob"], "mob has no budget"),
+        (["--methods", "magic", "--budgets", "64"], "'magic'"),
+        (["--methods", "final_wipe", "--budgets", "64"], "--method-json"),
+        (["--method-json", "{"], "--method-json takes a JSON object"),
+        (["--method-json", "3"], '"method" name'),
+        (["--tasks", ""], "nothing to ask"),
+        (["--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--timing-batches", "-1"], "got -1"),
+        (["--batch-size", "0"], "got 0"),
+        (["--shard", "2"], "--shard takes"),
+        (["--shard", "2/2"], "no process 2 of 2"),
+        (["--model", "no/such/model"], "'no/such/model' cannot be loaded"),
+        (["--device", "toaster"], "toaster"),
+    ],
+)
+def test_mistakes_are_explained(tmp_path: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(TokenCoverError, match=message):
+        command(*arguments, "--limit", "1", "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_stopping_says_how_to_go_on(
+    whole: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluate_command, "evaluate", stopped)
+    with pytest.raises(SystemExit) as caught:
+        command(*ARGUMENTS, "--out", str(whole))
+    assert caught.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def test_launchers_tell_the_part_by_the_environment() -> None:
+    assert _shard(None, {}) == (0, 1)
+    assert _shard(None, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
+    assert _shard("1/2", {"RANK": "3", "WORLD_SIZE": "8"}) == (1, 2)

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tokencover.errors import InputError
+from tokencover.evaluation import Example, VisionLanguageModel, load_model
+from tokencover.evaluation.plan import Combination, Scoring
+from tokencover.evaluation.runner import Settings, score
+from tokencover.evaluation.scoring import exact
+from tokencover.evaluation.task import Task
+from tokencover.methods import MoB
+from tokencover.pebble.loader import SHIPPED
+
+PICTURE = Image.new("RGB", (192, 192), "navy")
+
+
+def example(number: int, pictures: int) -> Example:
+    return Example(f"q{number}", (PICTURE,) * pictures, "which place is this ?", ("pond",), "1")
+
+
+def test_options_reach_the_model() -> None:
+    assert load_model("pebble", dtype="float64").model.dtype == torch.float64
+
+
+def test_a_folder_is_a_model(pebble: VisionLanguageModel) -> None:
+    loaded = load_model(str(SHIPPED))
+    asked = [example(0, 1)]
+    assert loaded.answers(loaded.inputs(asked)) == pebble.answers(pebble.inputs(asked))
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_model(str(tmp_path))
+    with pytest.raises(InputError, match="no dtype 'float17'"):
+        load_model("pebble", dtype="float17")
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (0,), (1, 0), (0, 1, 0)])
+def test_any_number_of_pictures(pebble: VisionLanguageModel, counts: tuple[int, ...]) -> None:
+    asked = [example(number, pictures) for number, pictures in enumerate(counts)]
+    task = Task("mixed", "all", lambda: iter(asked), exact)
+    for method, left in ((None, 576), (MoB(64), 64)):
+        records = score(pebble, Scoring(Combination(method), task), Settings()).records
+        expected = [
+            pictures * 576 if method is None else left * min(pictures, 1) for pictures in counts
+        ]
+        assert [each.tokens for each in records] == expected
+        assert [each.flops == 1 for each in records] == [
+            method is None or pictures == 0 for pictures in counts
+        ]
+
+
+def test_a_prompt_without_pictures_behind_one_with(pebble: VisionLanguageModel) -> None:
+    asked = [example(0, 1), example(1, 0)]
+    task = Task("mixed", "all", lambda: iter(asked), exact)
+    records = score(pebble, Scoring(Combination(MoB(64)), task), Settings(batch_size=1)).records
+    assert [each.tokens for each in records] == [64, 0]

@@ -1,0 +1,86 @@
+import pytest
+
+from tokencover.errors import InputError
+from tokencover.evaluation import find_tasks
+from tokencover.evaluation.plan import Combination, Plan, Scoring, Spec, Timing, combinations
+from tokencover.methods import FastV, FinalWipe, MoB
+
+
+def test_the_unpruned_model_comes_first_then_budget_by_budget() -> None:
+    found = combinations([{"method": "mob"}, {"method": "fastv"}], [64, 0.5])
+    assert [each.method for each in found] == [None, MoB(64), FastV(64), MoB(0.5), FastV(0.5)]
+
+
+def test_budget_modes_are_set_unless_the_method_says_its_own() -> None:
+    specs: list[Spec] = [{"method": "mob"}, {"method": "fastv", "budget_mode": "flops"}]
+    _, mob, fastv = combinations(specs, [64], "layer_mean")
+    assert mob.method == MoB(64, budget_mode="layer_mean")
+    assert fastv.method == FastV(64, budget_mode="flops")
+    assert (mob.budget, fastv.budget) == ("64 layer_mean", "64 flops")
+
+
+def test_a_budget_goes_to_the_method_within() -> None:
+    _, wiped = combinations([{"method": "final_wipe", "inner": {"method": "mob"}}], [64])
+    assert wiped.method == FinalWipe(MoB(64))
+    assert (wiped.label, wiped.budget) == ("final_wipe(inner=mob)", "64")
+
+
+def test_a_method_with_a_budget_of_its_own_is_run_at_that_one() -> None:
+    specs: list[Spec] = [{"method": "fastv", "budget": 7, "after": 3}, {"method": "mob"}]
+    _, mob, fastv = combinations(specs, [64])
+    assert mob.method == MoB(64)
+    assert fastv.method == FastV(7, after=3)
+    assert str(fastv) == "fastv(after=3) 7"
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        ([{"method": "magic"}], "'magic'"),
+        ([{"method": "final_wipe"}], "--method-json"),
+        ([{"after": 2}], '"method" name'),
+        ([{"method": "fastv", "behind": 2}], "no setting behind"),
+        ([{"method": "mob"}, {"method": "mob", "budget": 64}], "mob 64 was asked for twice"),
+    ],
+)
+def test_methods_that_do_not_exist_are_refused(
+    specs: list[dict[str, object]], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        combinations(specs, [64])
+
+
+def test_methods_need_a_budget() -> None:
+    with pytest.raises(InputError, match="mob has no budget"):
+        combinations([{"method": "mob"}], [])
+    with pytest.raises(InputError, match="got 0"):
+        combinations([{"method": "mob"}], [0])
+    assert combinations([], []) == (Combination(None),)
+
+
+def plan() -> Plan:
+    tasks = find_tasks(["pebble/color", "pebble/place"], limit=2)
+    return Plan(combinations([{"method": "mob"}, {"method": "fastv"}], [64, 32]), tuple(tasks))
+
+
+def test_files_have_names_of_their_own() -> None:
+    files = [unit.file for unit in plan().work]
+    assert len(set(files)) == len(files) == 5 * 2 + 4
+    assert files[0].startswith("scores-unpruned-pebble_color-")
+    assert sum(name.startswith("timing-") for name in files) == 4
+    first, second = (Combination(FastV(64, after=after)) for after in (3, 4))
+    task = plan().tasks[0]
+    assert Scoring(first, task).file != Scoring(second, task).file
+    assert Scoring(first, task).file != Timing(first, task).file
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 20])
+def test_processes_share_the_work(processes: int) -> None:
+    whole = [unit.file for unit in plan().work]
+    parts = [plan().share(number, processes) for number in range(processes)]
+    assert sorted(unit.file for part in parts for unit in part) == sorted(whole)
+
+
+def test_there_is_no_third_of_two_processes() -> None:
+    with pytest.raises(InputError, match="no process 2 of 2"):
+        plan().share(2, 2)

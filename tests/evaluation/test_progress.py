@@ -1,0 +1,72 @@
+import io
+
+import pytest
+
+from tokencover.evaluation.progress import Progress, duration
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_log_gets_a_line_now_and_then() -> None:
+    log, clock = io.StringIO(), Clock()
+    progress = Progress(log, 4, clock)
+    progress.begin("mob 64, color")
+    for answered in range(1, 41):
+        clock.now += 1
+        progress.advance(answered, 40)
+    lines = log.getvalue().splitlines()
+    assert lines == [
+        "0 of 4 done, 2:30 left: mob 64, color",
+        "0 of 4 done, 2:20 left: mob 64, color",
+        "0 of 4 done, 2:10 left: mob 64, color",
+        "0 of 4 done, 2:00 left: mob 64, color",
+    ]
+
+
+def test_nothing_is_known_before_something_is_done() -> None:
+    log, clock = io.StringIO(), Clock()
+    progress = Progress(log, 2, clock)
+    clock.now += 11
+    progress.begin("first")
+    assert log.getvalue() == "0 of 2 done, time left not known yet: first\n"
+
+
+def test_the_end_is_always_told() -> None:
+    log = io.StringIO()
+    progress = Progress(log, 2, Clock())
+    progress.begin("first")
+    progress.finish()
+    assert log.getvalue() == ""
+    progress.begin("second")
+    progress.finish()
+    assert log.getvalue() == "2 of 2 done, 0:00 left: second\n"
+
+
+def test_a_terminal_keeps_one_line() -> None:
+    screen, clock = Terminal(), Clock()
+    progress = Progress(screen, 2, clock)
+    for name in ("a long name", "short"):
+        progress.begin(name)
+        clock.now += 1
+        progress.finish()
+    progress.note("by the way")
+    line, note, _ = screen.getvalue().split("\n")
+    _, first, second = line.split("\r")
+    assert len(second) == len(first)  # nothing of the longer line is left behind
+    assert second.strip() == "2 of 2 done, 0:00 left: short"
+    assert note == "by the way"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
