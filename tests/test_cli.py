@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tokencover.cli import main
+from tokencover.methods import METHODS
 from tokencover.viewing.panels import MARGIN
 
 
@@ -16,6 +17,25 @@ def test_models_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "qwen2_vl" in printed
     assert "llava_next" in printed
+
+
+def test_methods_lists_every_method_and_where_it_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["methods"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
+    for method in METHODS:
+        assert method.card.place in lines[method.name]
+    assert lines["mob"].endswith("all")
+    assert lines["pyramiddrop"].endswith("all*")
+    assert lines["globalcom2"].endswith("LLaVA-Next")
+
+
+def test_ask_takes_any_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["ask", "--method", "visionzip", "--question", "which place is this ?"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert "64 of 576" in capsys.readouterr().out
+    assert (tmp_path / "kept-1.png").is_file()
 
 
 def test_ask_answers_with_and_without_pruning(
