@@ -77,7 +77,7 @@ class BlockInputs:
         position_ids, rotation = kwargs.get("position_ids"), kwargs["position_embeddings"]
         if self._renumbering is not None and shortened:
             columns = self._columns(current, number, left, cache)
-            position_ids, rotation = self._renumbering.rotation(states, *columns)
+            position_ids, rotation = self._renumbering.rotation(states, columns)
             left = None
         elif left is not None:
             rotation = tuple(map(left.take, rotation))
@@ -99,19 +99,17 @@ class BlockInputs:
         memory: CacheMemory = self._memories[cache]
         return memory
 
-    def _columns(
-        self, current: ForwardPass, group: int, left: Kept | None, cache: Any
-    ) -> tuple[Tensor, int]:
+    def _columns(self, current: ForwardPass, group: int, left: Kept | None, cache: Any) -> Tensor:
         """What the blocks of a group see: see `ForwardPass.columns`."""
         columns = current.real if left is None else left.valid
         memory = self._memory_of(cache)
         if memory is None:
-            return columns, 0
+            return columns
         memory.forget_if_empty()
         past = memory.columns(group) if group in memory else current.past
-        if past is None:
-            return columns, memory.length(group)
-        return torch.cat([past.to(columns.device), columns], dim=1), 0
+        if past is None:  # the model was given no mask, so whatever is cached is real
+            past = columns.new_ones(len(columns), memory.length(group))
+        return torch.cat([past.to(columns.device), columns], dim=1)
 
     def _mask(
         self, current: ForwardPass, group: int, number: int, states: Tensor, cache: Any
@@ -128,8 +126,7 @@ class BlockInputs:
         from transformers.masking_utils import create_causal_mask
 
         kept, memory = current.left_at(number), self._memory_of(cache)
-        columns, unseen = self._columns(current, group, kept, cache)
-        current.columns[group] = columns, unseen
+        columns = current.columns[group] = self._columns(current, group, kept, cache)
         arguments = {
             "config": self._config,
             "inputs_embeds": states,
@@ -150,7 +147,7 @@ class BlockInputs:
         """Positions without gaps, computed once per pass and group."""
         if group not in current.rotations:
             assert self._renumbering is not None
-            current.rotations[group] = self._renumbering.rotation(states, *current.columns[group])
+            current.rotations[group] = self._renumbering.rotation(states, current.columns[group])
         numbers, rotation = current.rotations[group]
         return {
             "position_ids": self._position_ids(numbers, None),

@@ -39,8 +39,7 @@ class ForwardPass:
     masks : dict
         The attention mask of each group of blocks.
     columns : dict
-        Which earlier and new tokens are real in each group of blocks, and how many cached tokens
-        before them nothing is known of.
+        ``(b, cached + new)`` bool, which earlier and new tokens are real in each group of blocks.
     rotations : dict
         The rotation table of each group of blocks, where positions are numbered anew.
     recorded : dict
@@ -63,7 +62,7 @@ class ForwardPass:
     places: Places | None = None
     kept: dict[int, Kept | None] = field(default_factory=dict)
     masks: dict[int, Any] = field(default_factory=dict)
-    columns: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
+    columns: dict[int, Tensor] = field(default_factory=dict)
     rotations: dict[int, Any] = field(default_factory=dict)
     recorded: dict[int, Recorded] = field(default_factory=dict)
     encodings: Encodings | None = None

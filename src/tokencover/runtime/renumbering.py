@@ -42,9 +42,7 @@ class Renumbering:
             )
         return cls(decoder)
 
-    def rotation(
-        self, states: Tensor, columns: Tensor, unseen: int
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def rotation(self, states: Tensor, columns: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Positions ``(b, m)`` of the new tokens, and cosines and sines for them.
 
         Parameters
@@ -53,9 +51,7 @@ class Renumbering:
             ``(b, m, d)``, of the new tokens.
         columns : Tensor
             ``(b, p + m)`` bool, which of the earlier and the new tokens are real.
-        unseen : int
-            Cached tokens before those, of which nothing is known.
         """
-        numbers = (columns.cumsum(-1) - 1 + unseen).clamp(min=0)[:, -states.shape[1] :]
+        numbers = (columns.cumsum(-1) - 1).clamp(min=0)[:, -states.shape[1] :]
         numbers = numbers.to(states.device)
         return numbers, self._rotary(states, position_ids=numbers)
