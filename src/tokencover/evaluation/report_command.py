@@ -8,9 +8,14 @@ from typing import Any
 
 from tokencover.budget.profile import Profile
 from tokencover.errors import InputError
+from tokencover.evaluation.identity import describe_run
+from tokencover.evaluation.loading import load_model
 from tokencover.evaluation.reporting.markdown import markdown
 from tokencover.evaluation.reporting.page import page
-from tokencover.evaluation.reporting.stored import read_folder
+from tokencover.evaluation.reporting.pictures import kept_pictures, method_to_show
+from tokencover.evaluation.reporting.stored import Stored, read_folder
+from tokencover.evaluation.tasks import find_tasks
+from tokencover.options import parts
 
 
 def add_parser(commands: Any) -> None:
@@ -30,6 +35,17 @@ def add_parser(commands: Any) -> None:
         help="show the coupling `tokencover calibrate` found",
     )
     parser.add_argument("--reference", default="mob", help="who is compared with (default: mob)")
+    parser.add_argument(
+        "--pictures",
+        type=int,
+        default=0,
+        metavar="N",
+        help="let the model look at N examples again, and draw what was kept (default: 0)",
+    )
+    parser.add_argument(
+        "--tasks", help="where those examples are, as for `evaluate` (default: pebble's)"
+    )
+    parser.add_argument("--device", help="to look at them again: cuda:1, cpu, or auto")
     parser.set_defaults(run=run)
 
 
@@ -37,11 +53,31 @@ def run(options: argparse.Namespace) -> None:
     """Read everything first, so that nothing is written if something is wrong."""
     stored = read_folder(options.results)
     profile = None if options.profile is None else Profile.load(options.profile)
-    write_text(options.out, page(stored, reference=options.reference, profile=profile))
+    pictures = _pictures(options, stored) if options.pictures else []
+    text = page(stored, reference=options.reference, profile=profile, pictures=pictures)
+    write_text(options.out, text)
     print(f"wrote {options.out}")
     if options.markdown is not None:
         write_text(options.markdown, markdown(stored, options.reference))
         print(f"wrote {options.markdown}")
+
+
+def _pictures(options: argparse.Namespace, stored: Stored) -> list[str]:
+    if options.pictures < 0:
+        raise InputError(f"--pictures must be 0 or more, got {options.pictures}.")
+    names = parts(options.tasks) if options.tasks else list(stored.groups)
+    method = method_to_show(stored, options.reference)
+    settings = stored.run["settings"]
+    tasks = find_tasks(names, split=settings["split"], limit=settings["limit"])
+    measured = stored.run["model"]
+    model = load_model(stored.model, device=options.device, dtype=measured["dtype"])
+    weights = describe_run(model)["model"]["weights"]
+    if weights != measured["weights"]:
+        raise InputError(
+            f"the model {stored.model!r} has other weights now than when it was evaluated: leave "
+            "--pictures away, or evaluate again."
+        )
+    return kept_pictures(model, method, tasks, options.pictures)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -46,7 +46,13 @@ summary { cursor: pointer; }
 """
 
 
-def page(stored: Stored, *, reference: str = "mob", profile: Profile | None = None) -> str:
+def page(
+    stored: Stored,
+    *,
+    reference: str = "mob",
+    profile: Profile | None = None,
+    pictures: Sequence[str] = (),
+) -> str:
     """The whole page.
 
     Parameters
@@ -57,6 +63,8 @@ def page(stored: Stored, *, reference: str = "mob", profile: Profile | None = No
         The method that the others are compared with.
     profile : Profile, optional
         How coupling is distributed.
+    pictures : sequence of str
+        Pieces of a web page that show what was kept, see `kept_pictures`.
     """
     main = compare(stored, reference)
     parts = [
@@ -73,6 +81,10 @@ def page(stored: Stored, *, reference: str = "mob", profile: Profile | None = No
         *_figures("Task by task, relative to the unpruned model", radars(stored, reference), (
             f"In percent of the unpruned model's accuracy; {reference} and the {RIVALS} others "
             "with the best Avg. of each budget. The middle need not be 0."
+        )),
+        *_figures("What was kept", pictures, (
+            f"{reference} at its smallest budget, on the first example of some tasks. Point at a "
+            "token: its title says where it lies, when it was chosen, and the word that chose it."
         )),
         *_coupling(profile),
         *_paper(stored),

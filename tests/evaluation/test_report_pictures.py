@@ -1,0 +1,71 @@
+"""The report shows what was kept, on pictures that the model looks at again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.running import command
+from tokencover.cli import main
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluated") / "results"
+    command(
+        "--methods", "mob", "--budgets", "64,9", "--tasks", "pebble/color,pebble/place",
+        "--limit", "1", "--timing-batches", "0", "--threads", "1", "--out", str(folder),
+    )  # fmt: skip
+    return folder
+
+
+def test_the_smallest_budget_is_drawn_with_hover_text(results: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(results), "--pictures", "2", "--out", str(page)]) == 0
+    text = page.read_text()
+    assert "What was kept" in text
+    assert text.count("9 of 576 visual tokens kept") == 2
+    assert text.count("data:image/png;base64,") >= 2
+    assert "<script" not in text
+
+
+def test_without_pictures_no_model_is_needed(results: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(results), "--out", str(page)]) == 0
+    assert "What was kept" not in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--pictures", "-1"], "got -1"), (["--pictures", "1", "--reference", "fastv"], "fastv")],
+)
+def test_mistakes_are_explained(
+    results: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(results), *arguments, "--out", str(page)]) == 1
+    assert message in capsys.readouterr().err
+    assert not page.exists()
+
+
+def test_other_weights_are_not_shown(results: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "copied"
+    copied.mkdir()
+    for path in results.iterdir():
+        (copied / path.name).write_text(
+            path.read_text().replace(_weights(results), "0123456789abcdef")
+        )
+    page = tmp_path / "page.html"
+    assert main(["report", str(copied), "--pictures", "1", "--out", str(page)]) == 1
+    assert not page.exists()
+
+
+def _weights(folder: Path) -> str:
+    found: str = json.loads((folder / "run.json").read_text())["model"]["weights"]
+    return found
