@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokencover.covering.exact import square_root
 
-LENGTHS = st.integers(0, 2**49)
+LENGTHS = st.integers(1, 2**49)
 
 
 def nearest_root(value: float) -> float:

@@ -73,8 +73,8 @@ def cosine(first: Points, second: Points) -> Tensor:
     """Exact cosine of every pair, ``(..., n, m)`` float64; 0 where a token is zero."""
     dot = first.grid @ second.grid.mT
     # sqrt(x * x) == x in IEEE arithmetic, which makes the cosine of a token with itself exactly 1.
-    length = square_root(first.square.unsqueeze(-1) * second.square.unsqueeze(-2))
-    return dot.div_(length.clamp_(min=1.0))
+    squares = first.square.unsqueeze(-1) * second.square.unsqueeze(-2)
+    return dot.div_(square_root(squares.clamp_(min=1.0)))
 
 
 def square_root(values: Tensor) -> Tensor:
@@ -82,15 +82,16 @@ def square_root(values: Tensor) -> Tensor:
 
     Vector libraries may be off by one in the last digit, differently on different machines. One
     Newton step with the exact remainder mends that: it needs only sums, products and quotients,
-    which are the same everywhere. Values are zero, or of magnitude 1 to 2**980.
+    which are the same everywhere. Values are from 1 to 2**980.
     """
     root = values.sqrt()
     # Halves of 26 bits each (Veltkamp), so that the parts of the square below are exact (Dekker).
     scaled = root * (2.0**27 + 1)
-    high = scaled - (scaled - root)
+    high = scaled.sub_(scaled - root)
     low = root - high
-    remainder = values - high * high - 2 * high * low - low * low
-    return root + torch.where(root > 0, remainder / (2 * root), 0.0)
+    remainder = torch.addcmul(values, high, high, value=-1)
+    remainder.addcmul_(high, low, value=-2).addcmul_(low, low, value=-1)
+    return root.addcdiv_(remainder, root, value=0.5)
 
 
 def distance_to_nearest(tokens: Points, centers: Points) -> Tensor:
