@@ -62,7 +62,7 @@ def render(rows: Sequence[Row], reference: str = "mob") -> str:
     header = ["method", "budget", *groups, "Avg. %", "tokens left", "mean per layer"]
     header += ["FLOPs %", "TTFT ratio", f"minus {reference} [95 %]"]
     lines = [header, ["---"] * len(header)]
-    lines += [_cells(row, unpruned, _reference(row, rows, reference), groups) for row in rows]
+    lines += [_cells(row, unpruned, reference_of(row, rows, reference), groups) for row in rows]
     table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
     return "\n\n".join([table, *_remarks(rows, reference)])
 
@@ -82,20 +82,21 @@ def _row(combination: Combination, plan: Plan, results: Results) -> Row:
     return Row(combination, records, summary, timed, None)
 
 
-def _reference(row: Row, rows: Sequence[Row], name: str) -> Row | None:
-    """The row to compare with, None if there is none, or if it is this one."""
-    method = row.combination.method
+def reference_of(row: Row, rows: Sequence[Row], name: str) -> Row | None:
+    """The row that this one is compared with, None if it is that itself or there is none."""
+    if row.combination.method is None:
+        return None
     same = [
         each
         for each in rows
         if each.summary is not None
         and each.combination.method is not None
-        and (method is None or each.combination.budget == row.combination.budget)
+        and each.combination.budget == row.combination.budget
         and name in (each.combination.label, each.combination.method.name)
     ]
     exact = [each for each in same if each.combination.label == name]
     found = next(iter(exact or same), None)
-    return None if found is row or method is None else found
+    return None if found is row else found
 
 
 def _cells(row: Row, unpruned: Row, reference: Row | None, groups: Sequence[str]) -> list[str]:
@@ -106,27 +107,27 @@ def _cells(row: Row, unpruned: Row, reference: Row | None, groups: Sequence[str]
     average = None if unpruned.summary is None else average_against(summary, unpruned.summary)
     return [
         *head,
-        *[_percent(summary.groups[group]) for group in groups],
-        _number(average, 1),
-        _number(summary.tokens, 1),
-        _number(summary.mean_tokens, 1),
-        _percent(summary.flops),
-        _number(row.first_token, 2),
-        NOTHING if reference is None else _difference(row.records, reference.records),
+        *[percent(summary.groups[group]) for group in groups],
+        decimal(average),
+        decimal(summary.tokens),
+        decimal(summary.mean_tokens),
+        percent(summary.flops),
+        decimal(row.first_token, 2),
+        difference(row, reference),
     ]
 
 
-def _difference(records: Records, reference: Records) -> str:
-    if not all(_paired(records[task], reference[task]) for task in records):
+def difference(row: Row, reference: Row | None) -> str:
+    """How much better than another row, in points, with its interval."""
+    if reference is None:
         return NOTHING
-    found = paired_difference(records, reference)
+    for task, records in row.records.items():
+        pairs = zip(records, reference.records[task], strict=False)
+        if not any(one.failed is None and two.failed is None for one, two in pairs):
+            return NOTHING
+    found = paired_difference(row.records, reference.records)
     mean, low, high = (f"{100 * each:+.1f}" for each in (found.mean, found.low, found.high))
     return f"{mean} [{low}, {high}]"
-
-
-def _paired(first: Sequence[Record], second: Sequence[Record]) -> bool:
-    pairs = zip(first, second, strict=True)
-    return any(one.failed is None and two.failed is None for one, two in pairs)
 
 
 def _remarks(rows: Sequence[Row], reference: str) -> list[str]:
@@ -154,9 +155,11 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _percent(share: float | None) -> str:
-    return _number(None if share is None else 100 * share, 1)
-
-
-def _number(value: float | None, digits: int) -> str:
+def decimal(value: float | None, digits: int = 1) -> str:
+    """A number with so many digits behind the point."""
     return NOTHING if value is None else f"{value:.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share in percent, without the sign."""
+    return decimal(None if share is None else 100 * share)

@@ -16,9 +16,8 @@ from tokencover.evaluation.ablation import (
     measure,
 )
 from tokencover.evaluation.plan import Combination
-from tokencover.evaluation.report import Row
+from tokencover.evaluation.report import NOTHING, Row, decimal, percent
 from tokencover.evaluation.reporting.charts import Labels, Point, Series, line_chart, scatter
-from tokencover.evaluation.reporting.comparison import NOTHING, decimal, percent
 from tokencover.evaluation.reporting.markdown import plain, table
 from tokencover.evaluation.reporting.page import document, html_table
 from tokencover.evaluation.statistics import Interval

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tokencover.evaluation.metrics import Summary, average_against
-from tokencover.evaluation.report import Row
+from tokencover.evaluation.report import (
+    NOTHING,
+    Row,
+    decimal,
+    difference,
+    percent,
+    reference_of,
+)
 from tokencover.evaluation.reporting.stored import Stored
-from tokencover.evaluation.statistics import paired_difference
-
-NOTHING = "-"
 
 
 class Mark(Enum):
@@ -96,7 +100,7 @@ def compare(stored: Stored, reference: str = "mob") -> Comparison:
             decimal(summary.mean_tokens),
             percent(summary.flops),
             decimal(row.first_token, 2),
-            _difference(row, reference_of(row, stored.rows, reference)),
+            difference(row, reference_of(row, stored.rows, reference)),
         ]
 
     return Comparison(tuple(columns), _sections(stored, cells, quality))
@@ -117,33 +121,6 @@ def average(row: Row, stored: Stored) -> float | None:
     if unpruned is None or unpruned.summary is None or row.summary is None:
         return None
     return average_against(row.summary, unpruned.summary)
-
-
-def reference_of(row: Row, rows: Sequence[Row], name: str) -> Row | None:
-    """The row that this one is compared with, None if it is that itself or there is none."""
-    if row.combination.method is None:
-        return None
-    same = [
-        each
-        for each in rows
-        if each.summary is not None
-        and each.combination.method is not None
-        and each.combination.budget == row.combination.budget
-        and name in (each.combination.label, each.combination.method.name)
-    ]
-    exact = [each for each in same if each.combination.label == name]
-    found = next(iter(exact or same), None)
-    return None if found is row else found
-
-
-def decimal(value: float | None, digits: int = 1) -> str:
-    """A number with so many digits behind the point."""
-    return NOTHING if value is None else f"{value:.{digits}f}"
-
-
-def percent(share: float | None) -> str:
-    """A share in percent, without the sign."""
-    return decimal(None if share is None else 100 * share)
 
 
 def _sections(
@@ -201,15 +178,3 @@ def _remark(row: Row, tasks: int) -> str:
     if row.cannot is not None:
         return f"cannot: {' '.join(row.cannot.split())}"
     return f"not finished: {len(row.records)} of {tasks} tasks"
-
-
-def _difference(row: Row, reference: Row | None) -> str:
-    if reference is None:
-        return NOTHING
-    for task, records in row.records.items():
-        pairs = zip(records, reference.records[task], strict=False)
-        if not any(one.failed is None and two.failed is None for one, two in pairs):
-            return NOTHING
-    found = paired_difference(row.records, reference.records)
-    mean, low, high = (f"{100 * each:+.1f}" for each in (found.mean, found.low, found.high))
-    return f"{mean} [{low}, {high}]"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tokencover.evaluation.report import NOTHING
 from tokencover.evaluation.reporting.comparison import (
-    NOTHING,
     Cell,
     Comparison,
     Mark,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tokencover.evaluation.paper_tables import ROWS, VANILLA, PaperRow
-from tokencover.evaluation.report import Row
-from tokencover.evaluation.reporting.comparison import NOTHING, average, decimal, percent
+from tokencover.evaluation.report import NOTHING, Row, decimal, percent
+from tokencover.evaluation.reporting.comparison import average
 from tokencover.evaluation.reporting.stored import Stored
 from tokencover.methods import METHODS, MoB
 
