@@ -47,7 +47,7 @@ from tokencover.methods import (
     get_method,
     to_json,
 )
-from tokencover.pebble import load_pebble
+from tokencover.pebble import load_pebble, load_pebble_clips
 from tokencover.runtime import prune
 
 __version__ = "0.1.0"
@@ -97,6 +97,7 @@ __all__ = [
     "from_json",
     "get_method",
     "load_pebble",
+    "load_pebble_clips",
     "mob",
     "nearest_points",
     "paper_split",

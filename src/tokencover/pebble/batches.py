@@ -8,6 +8,8 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from tokencover.errors import InputError
@@ -17,7 +19,7 @@ from tokencover.pebble.model import VISUAL_TOKENS
 from tokencover.pebble.packing import Pack
 from tokencover.pebble.questions import Question, ask
 from tokencover.pebble.scene import Scene, make_scene
-from tokencover.pebble.vocabulary import ASSISTANT, END, PAD, WORD_IDS
+from tokencover.pebble.vocabulary import ASSISTANT, CLIP_WORD_IDS, END, PAD
 
 LENGTH: Final = 15
 IGNORED: Final = -100
@@ -66,31 +68,49 @@ def make_batch(seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -
     scenes = [make_scene(seed) for seed in seeds]
     labels = np.stack([describe(scene) for scene in scenes])
     questions = [ask(scene, kinds) for scene in scenes]
-    tokens, targets = _tokens(questions, len(kinds))
+    is_thing = labels[..., GROUP_INDEX["stuff"]] == NONE
     return Batch(
         pixels=pixels_of(scenes),
         labels=torch.from_numpy(labels),
         weights=torch.from_numpy(mixing_weights(labels)),
         questions=questions,
-        pack=Pack(tokens, targets, _positions(labels, seeds, visual_tokens)),
+        pack=make_pack(questions, len(kinds), shown(is_thing, seeds, visual_tokens), VISUAL_TOKENS),
     )
 
 
 def pixels_of(scenes: Sequence[Scene]) -> Tensor:
     """Draw scenes and normalise them as the processor does, shape (scenes, 3, 192, 192)."""
-    pictures = np.stack([np.asarray(draw(scene)) for scene in scenes])
-    scaled = torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255
+    return normalised([draw(scene) for scene in scenes])
+
+
+def normalised(pictures: Sequence[Image.Image]) -> Tensor:
+    """Pictures of one size as the model wants them, shape (pictures, 3, height, width)."""
+    pixels = np.stack([np.asarray(picture) for picture in pictures])
+    scaled = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
     return ((scaled - PIXEL_MEAN) / PIXEL_STD).contiguous()
 
 
 def question_tokens(question: Question) -> list[int]:
     """Tokens of a question, the mark of the answer's turn, the answer and the end."""
     words = [*question.text.split(), ASSISTANT, question.answer, END]
-    return [WORD_IDS[word] for word in words]
+    return [CLIP_WORD_IDS[word] for word in words]
 
 
-def _tokens(questions: list[list[Question]], slots: int) -> tuple[Tensor, Tensor]:
-    tokens = torch.full((len(questions), slots, LENGTH), WORD_IDS[PAD])
+def make_pack(
+    questions: Sequence[Sequence[Question]], slots: int, positions: Tensor, places: int
+) -> Pack:
+    """Questions of several pictures as tokens, with the visual tokens they are asked behind.
+
+    Parameters
+    ----------
+    questions
+        Per picture.
+    slots
+        How many there can be about one.
+    positions, places
+        As `Pack` has them.
+    """
+    tokens = torch.full((len(questions), slots, LENGTH), CLIP_WORD_IDS[PAD])
     targets = torch.full_like(tokens, IGNORED)
     for picture, asked in enumerate(questions):
         for slot, question in enumerate(asked):
@@ -100,15 +120,31 @@ def _tokens(questions: list[list[Question]], slots: int) -> tuple[Tensor, Tensor
                 raise InputError(f"{question.text!r} has {size} tokens; raise LENGTH={LENGTH}")
             tokens[picture, slot, :size] = torch.tensor(ids[:-1])
             targets[picture, slot, size - 2 : size] = torch.tensor(ids[-2:])
-    return tokens, targets
+    return Pack(tokens, targets, positions, places)
 
 
-def _positions(labels: np.ndarray, seeds: Sequence[int], visual_tokens: int) -> Tensor:
-    if visual_tokens >= VISUAL_TOKENS:
-        return torch.arange(VISUAL_TOKENS).expand(len(seeds), -1)
-    is_thing = labels[..., GROUP_INDEX["stuff"]] == NONE
+def shown(is_thing: NDArray[np.bool_], seeds: Sequence[int], visual_tokens: int) -> Tensor:
+    """Tokens the decoder is shown: all that are no ground, and some ground drawn by seed.
+
+    Parameters
+    ----------
+    is_thing
+        Tokens that are no ground, shape (pictures, tokens).
+    seeds
+        One for each picture.
+    visual_tokens
+        How many to show; all, when there are not more.
+
+    Returns
+    -------
+    Tensor
+        Their indices in ascending order, shape (pictures, shown).
+    """
+    places = is_thing.shape[1]
+    if visual_tokens >= places:
+        return torch.arange(places).expand(len(seeds), -1)
     rows = []
     for things, seed in zip(is_thing, seeds, strict=True):
-        order = np.random.default_rng([seed, 0x5E7]).random(VISUAL_TOKENS) - things
+        order = np.random.default_rng([seed, 0x5E7]).random(places) - things
         rows.append(np.sort(np.argsort(order)[:visual_tokens]))
     return torch.from_numpy(np.stack(rows))

@@ -8,15 +8,17 @@ are; otherwise its tokens would collapse into one vector and pruning would be to
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokencover.pebble.scene import CELL_PATCHES, GRID, Scene, covered
+from tokencover.pebble.scene import CELL_PATCHES, GRID, Animal, Scene, Thing, covered
 from tokencover.pebble.vocabulary import (
     ANIMALS,
+    CLIP_WORD_IDS,
     COLORS,
     COLUMNS,
     DIGITS,
@@ -26,7 +28,6 @@ from tokencover.pebble.vocabulary import (
     SHAPES,
     STUFF,
     TINTS,
-    WORD_IDS,
     WORDS,
 )
 
@@ -54,7 +55,7 @@ class Group:
     @property
     def ids(self) -> list[int]:
         """Token ids of the words."""
-        return [WORD_IDS[word] for word in self.words]
+        return [CLIP_WORD_IDS[word] for word in self.words]
 
 
 GROUPS: Final = (
@@ -99,36 +100,62 @@ def describe(scene: Scene) -> NDArray[np.int64]:
     labels[..., index["column"]] = steps // CELL_PATCHES
     third = steps // (GRID // 3)
     labels[..., index["region"]] = third[:, None] * 3 + third
-    for thing in scene.things:
+    describe_objects(labels, index, scene.things, scene.animals)
+    return labels.reshape(GRID * GRID, len(GROUPS))
+
+
+def describe_objects(
+    labels: NDArray[np.int64],
+    index: Mapping[str, int],
+    things: Iterable[Thing],
+    animals: Iterable[Animal],
+) -> None:
+    """Write what objects and animals are over the ground's labels, in place.
+
+    Parameters
+    ----------
+    labels
+        Of one picture, shape (rows, columns, groups).
+    index
+        Place of each group among them.
+    things, animals
+        What is seen in front of the ground.
+    """
+    for thing in things:
         patch = labels[thing.row, thing.column]
         patch[[index["stuff"], index["tint"], index["place"]]] = NONE
         patch[index["color"]] = COLORS.index(thing.color)
         patch[index["shape"]] = SHAPES.index(thing.shape)
         patch[index["digit"]] = DIGITS.index(thing.digit)
-    for animal in scene.animals:
+    for animal in animals:
         patch = labels[animal.row, animal.column]
         patch[[index["stuff"], index["tint"], index["place"]]] = NONE
         patch[index["animal"]] = ANIMALS.index(animal.kind)
         patch[index["color"]] = COLORS.index(animal.color)
-    return labels.reshape(GRID * GRID, len(GROUPS))
 
 
-def mixing_weights(labels: NDArray[np.int64]) -> NDArray[np.float32]:
+def mixing_weights(
+    labels: NDArray[np.int64], groups: tuple[Group, ...] = GROUPS, words: int = len(WORDS)
+) -> NDArray[np.float32]:
     """Weight of every word of the vocabulary in every patch.
 
     Parameters
     ----------
     labels
-        What `describe` returns, shape (..., len(GROUPS)).
+        What `describe` returns, shape (..., len(groups)).
+    groups
+        What the labels stand for.
+    words
+        Size of the vocabulary.
 
     Returns
     -------
-    array of shape (..., len(WORDS))
+    array of shape (..., words)
         Multiply with the word vectors to get the patches' descriptions.
     """
-    weights = np.zeros((*labels.shape[:-1], len(WORDS)), dtype=np.float32)
-    flat = weights.reshape(-1, len(WORDS))
-    for index, group in enumerate(GROUPS):
+    weights = np.zeros((*labels.shape[:-1], words), dtype=np.float32)
+    flat = weights.reshape(-1, words)
+    for index, group in enumerate(groups):
         chosen = labels[..., index].reshape(-1)
         rows = np.flatnonzero(chosen != NONE)
         flat[rows, np.array(group.ids)[chosen[rows]]] = group.weight

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from tokencover.pebble.scene import GRID, PATCH, Scene, Thing
+from tokencover.pebble.ground import Ground
+from tokencover.pebble.scene import GRID, PATCH, Animal, Scene, Thing
 from tokencover.pebble.sprites import (
     ANIMAL_SPRITES,
     DECORATION_SPRITES,
@@ -63,31 +64,37 @@ def draw(scene: Scene) -> Image.Image:
     PIL.Image.Image
         RGB, 192 x 192.
     """
-    canvas = _paint_ground(scene)
+    canvas = paint_ground(scene.ground, scene.seed)
     for thing in scene.things:
-        _paint_thing(canvas, thing)
+        paint_thing(canvas, thing)
     for animal in scene.animals:
-        stamp(
-            canvas,
-            ANIMAL_SPRITES[animal.kind],
-            PAINT[animal.color],
-            animal.row * PATCH,
-            animal.column * PATCH,
-        )
+        paint_animal(canvas, animal)
+    return finished(canvas)
+
+
+def finished(canvas: Pixels) -> Image.Image:
+    """The canvas as a picture."""
     return Image.fromarray(np.clip(canvas, 0, 255).astype(np.uint8))
 
 
-def _paint_ground(scene: Scene) -> Pixels:
-    ground = scene.ground
+def paint_animal(canvas: Pixels, animal: Animal) -> None:
+    """Paint an animal into its patch."""
+    top, left = animal.row * PATCH, animal.column * PATCH
+    stamp(canvas, ANIMAL_SPRITES[animal.kind], PAINT[animal.color], top, left)
+
+
+def paint_ground(ground: Ground, seed: int) -> Pixels:
+    """A canvas with nothing but ground, shape (height, width, 3), values around 0 to 255."""
+    size = len(ground.area) * PATCH
     colors = np.zeros((len(STUFF), 3), dtype=np.float32)
     for kind, color in GROUND_PAINT.items():
         colors[STUFF.index(kind)] = color
     patches = colors[ground.area] * (1 + 0.2 * ground.light[..., None])
     small = Image.fromarray(np.clip(patches, 0, 255).astype(np.uint8))
-    canvas = np.asarray(small.resize((SIZE, SIZE), Image.Resampling.BICUBIC)).astype(np.float32)
-    rng = np.random.default_rng([scene.seed, 0x6A1])
-    grain = rng.standard_normal((SIZE, SIZE, 1), dtype=np.float32) * 5
-    streaks = rng.standard_normal((SIZE // 2, SIZE // 8), dtype=np.float32) * 5
+    canvas = np.asarray(small.resize((size, size), Image.Resampling.BICUBIC)).astype(np.float32)
+    rng = np.random.default_rng([seed, 0x6A1])
+    grain = rng.standard_normal((size, size, 1), dtype=np.float32) * 5
+    streaks = rng.standard_normal((size // 2, size // 8), dtype=np.float32) * 5
     canvas += grain + streaks.repeat(2, axis=0).repeat(8, axis=1)[..., None]
     for row, column in np.argwhere(ground.stuff != ground.area):
         kind = STUFF[ground.stuff[row, column]]
@@ -101,14 +108,15 @@ def _paint_ground(scene: Scene) -> Pixels:
     return canvas
 
 
-def _paint_thing(canvas: Pixels, thing: Thing) -> None:
+def paint_thing(canvas: Pixels, thing: Thing) -> None:
+    """Paint an object around its patch, with shadow and number."""
     down, right = thing.jitter
     top = thing.row * PATCH + PATCH // 2 - TILE // 2 + down
     left = thing.column * PATCH + PATCH // 2 - TILE // 2 + right
     tile, alpha = _tile(thing.shape, thing.color)
     # A tile is wider than what it shows, so near the border part of it lies outside the canvas.
     y0, x0 = max(0, -top), max(0, -left)
-    y1, x1 = min(TILE, SIZE - top), min(TILE, SIZE - left)
+    y1, x1 = min(TILE, len(canvas) - top), min(TILE, len(canvas) - left)
     view = canvas[top + y0 : top + y1, left + x0 : left + x1]
     cover = alpha[y0:y1, x0:x1]
     view *= 1 - cover

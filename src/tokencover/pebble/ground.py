@@ -75,7 +75,7 @@ class Ground:
         return hash((self.area.tobytes(), self.stuff.tobytes(), self.color.tobytes()))
 
 
-def smooth_noise(rng: Generator, coarse: int, size: int = GRID) -> NDArray[np.float64]:
+def smooth_noise(rng: Generator, coarse: int, size: int) -> NDArray[np.float64]:
     """Smooth random field with values ranked evenly between 0 and 1, shape (size, size)."""
     knots = rng.standard_normal((coarse + 1, coarse + 1))
     position = np.linspace(0, coarse, size, endpoint=False)
@@ -89,7 +89,7 @@ def smooth_noise(rng: Generator, coarse: int, size: int = GRID) -> NDArray[np.fl
     return ranks.reshape(size, size)
 
 
-def make_ground(rng: Generator, place: str) -> Ground:
+def make_ground(rng: Generator, place: str, size: int = GRID) -> Ground:
     """Lay out the ground of a place.
 
     Parameters
@@ -98,18 +98,20 @@ def make_ground(rng: Generator, place: str) -> Ground:
         Source of randomness.
     place
         One of ``PLACES``.
+    size
+        Patches a side.
     """
     recipe = RECIPES[place]
-    field = smooth_noise(rng, 4)
-    area = np.zeros((GRID, GRID), dtype=np.int64)
+    field = smooth_noise(rng, 4, size)
+    area = np.zeros((size, size), dtype=np.int64)
     start = 0.0
     for kind, share in recipe.areas:
         area[(field >= start) & (field < start + share)] = STUFF.index(kind)
         start += share
     kinds = np.array([STUFF.index(kind) for kind in recipe.decorations])
-    decorated = rng.random((GRID, GRID)) < DECORATED_SHARE
-    stuff = np.where(decorated, rng.choice(kinds, size=(GRID, GRID)), area)
-    color = np.where(decorated, rng.integers(len(COLORS), size=(GRID, GRID)), -1)
-    light = 2 * smooth_noise(rng, 6) - 1
+    decorated = rng.random((size, size)) < DECORATED_SHARE
+    stuff = np.where(decorated, rng.choice(kinds, size=(size, size)), area)
+    color = np.where(decorated, rng.integers(len(COLORS), size=(size, size)), -1)
+    light = 2 * smooth_noise(rng, 6, size) - 1
     tint = np.minimum((light + 1) * len(TINTS) / 2, len(TINTS) - 1).astype(np.int64)
     return Ground(area=area, stuff=stuff, color=color, tint=tint, light=light)

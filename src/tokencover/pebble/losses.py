@@ -9,30 +9,41 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
 from tokencover.pebble.batches import IGNORED
-from tokencover.pebble.describing import GROUP_INDEX, GROUPS, NONE
+from tokencover.pebble.describing import GROUP_INDEX, GROUPS, NONE, Group
 from tokencover.pebble.packing import Pack
 
 SHARPNESS: Final = 8.0
 THING_WEIGHT: Final = {"color": 3.0, "shape": 6.0, "digit": 5.0, "animal": 5.0}
-PLACE_WEIGHT: Final = {"region": 0.5, "row": 0.5, "column": 0.5, "tint": 0.3, "place": 0.3}
+PLACE_WEIGHT: Final = {
+    "region": 0.5,
+    "row": 0.5,
+    "column": 0.5,
+    "tint": 0.3,
+    "place": 0.3,
+    "frame": 1.0,
+}
 SUMMARY_WEIGHT: Final = 0.1
 
 
 def description_loss(
-    patches: Tensor, summary: Tensor, words: Tensor, labels: Tensor, weights: Tensor
+    patches: Tensor,
+    words: Tensor,
+    labels: Tensor,
+    weights: Tensor,
+    groups: tuple[Group, ...] = GROUPS,
 ) -> tuple[Tensor, dict[str, float]]:
-    """How badly patches tell their words, and the summary token the picture's.
+    """How badly visual tokens tell their words.
 
     Parameters
     ----------
     patches
-        Visual tokens, shape (pictures, 576, width).
-    summary
-        Shape (pictures, width).
+        Visual tokens, shape (pictures, tokens, width).
     words
         Word vectors, shape (words, width).
     labels, weights
         Of a batch.
+    groups
+        What the labels stand for.
 
     Returns
     -------
@@ -45,7 +56,7 @@ def description_loss(
     told = patches @ words.T / scale
     loss = 0.5 * ((patches - weights @ words).square().sum(2) / scale).mean()
     accuracy = {}
-    for index, group in enumerate(GROUPS):
+    for index, group in enumerate(groups):
         truth = labels[..., index]
         own = told[..., group.ids] * (SHARPNESS / group.weight)
         silent = torch.full_like(own[..., :1], SHARPNESS / 2)
@@ -56,14 +67,24 @@ def description_loss(
         loss = loss + (each * emphasis).mean() * PLACE_WEIGHT.get(group.name, 1.0)
         right = logits.flatten(0, 1).argmax(1) == truth.flatten() + 1
         accuracy[group.name] = float(right[has_one].float().mean())
-    return loss + SUMMARY_WEIGHT * _summary_loss(summary, words / scale, labels), accuracy
+    return loss, accuracy
 
 
-def _summary_loss(summary: Tensor, words: Tensor, labels: Tensor) -> Tensor:
+def summary_loss(summary: Tensor, words: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy with how often the picture's things have each colour and shape, and its place.
 
-    It is what gives the summary token's attention, which some pruning methods read, a meaning.
+    It is meant to give the summary token's attention, which some pruning methods read, a meaning.
+
+    Parameters
+    ----------
+    summary
+        Shape (pictures, width).
+    words
+        Word vectors, shape (words, width).
+    labels
+        Of a batch.
     """
+    words = words / words.square().sum(1).mean()
     total = summary.new_zeros(())
     is_thing = labels[..., GROUP_INDEX["shape"]] != NONE
     for name in ("color", "shape", "place"):
@@ -75,7 +96,7 @@ def _summary_loss(summary: Tensor, words: Tensor, labels: Tensor) -> Tensor:
         target = target / target.sum(1, keepdim=True)
         logits = summary @ words[group.ids].T * SHARPNESS
         total = total - (target * log_softmax(logits, dim=1)).sum(1).mean()
-    return total
+    return SUMMARY_WEIGHT * total
 
 
 def answer_loss(logits: Tensor, pack: Pack) -> tuple[Tensor, Tensor]:

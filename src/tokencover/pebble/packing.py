@@ -1,8 +1,8 @@
 """Many questions about one picture in one pass, while training.
 
-A picture's 576 tokens cost far more than a question's dozen, so a picture is run once and all
-its questions stand behind it, each blind to the others. Every question gets exactly the states it
-would get alone from the stock forward (a test holds this).
+A picture's hundreds of tokens cost far more than a question's dozen, so a picture is run once and
+all its questions stand behind it, each blind to the others. Every question gets exactly the states
+it would get alone from the stock forward (a test holds this).
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ class Pack:
     targets
         Word to predict at each place or -100, same shape.
     positions
-        Places of the visual tokens among the 576, shape (pictures, visual).
+        Places of the visual tokens among all of the picture's, shape (pictures, visual).
+    places
+        How many that are.
     """
 
     tokens: Tensor
     targets: Tensor
     positions: Tensor
+    places: int
 
 
 def visual_features(model: LlavaForConditionalGeneration, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,23 +62,26 @@ def visual_features(model: LlavaForConditionalGeneration, pixels: Tensor) -> tup
     summary
         Shape (pictures, width).
     """
-    tower: Any = model.model.vision_tower
-    states = tower.pre_layrnorm(tower.embeddings(pixels))
-    for layer in tower.encoder.layers[: VISION_FEATURE_LAYER + 1]:
-        states = layer(states, None)
-    projected = model.model.multi_modal_projector(states)
+    projected = tower_features(model.model.vision_tower, model.model.multi_modal_projector, pixels)
     return projected[:, 1:], projected[:, 0]
 
 
-def answer_logits(
-    model: LlavaForConditionalGeneration, visual: Tensor, pack: Pack, early_sight: bool
-) -> Tensor:
+def tower_features(tower: Any, projector: nn.Module, pixels: Tensor) -> Tensor:
+    """What decoders are fed, class token first, shape (pictures, 1 + patches, width)."""
+    states = tower.pre_layrnorm(tower.embeddings(pixels))
+    for layer in tower.encoder.layers[: VISION_FEATURE_LAYER + 1]:
+        states = layer(states, None)
+    projected: Tensor = projector(states)
+    return projected
+
+
+def answer_logits(model: Any, visual: Tensor, pack: Pack, early_sight: bool) -> Tensor:
     """Run the decoder over pictures with all their questions.
 
     Parameters
     ----------
     model
-        Pebble.
+        Pebble, for pictures or for clips.
     visual
         Visual tokens, shape (pictures, visual, width).
     pack
@@ -107,7 +113,7 @@ def answer_logits(
 def _position_ids(pack: Pack) -> Tensor:
     pictures, questions, length = pack.tokens.shape
     lead = torch.arange(len(LEAD)).expand(pictures, -1)
-    after = len(LEAD) + 576 + torch.arange(length).repeat(questions).expand(pictures, -1)
+    after = len(LEAD) + pack.places + torch.arange(length).repeat(questions).expand(pictures, -1)
     return torch.cat([lead, len(LEAD) + pack.positions, after], dim=1)
 
 

@@ -2,21 +2,22 @@
 
 *Fine* questions hang on a patch or two; *coarse* ones on the whole picture. Whoever answers
 without looking can only guess: answers are drawn evenly first, and what is asked is chosen to
-fit. Each kind has several phrasings and a one-word answer.
+fit. Each kind has several phrasings (`phrasings`) and a one-word answer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.random import Generator
 
 from tokencover.errors import InputError
-from tokencover.pebble.scene import GRID, Scene, Thing
+from tokencover.pebble.phrasings import PHRASINGS
+from tokencover.pebble.scene import GRID, Animal, Scene, Thing
 from tokencover.pebble.vocabulary import COLORS, PLURALS, SHAPES
 
 FINE: Final = "fine"
@@ -32,7 +33,7 @@ class Question:
     Attributes
     ----------
     kind
-        Key of ``KINDS``.
+        Key of the askers.
     text
         Words of the question, separated by spaces.
     answer
@@ -43,288 +44,176 @@ class Question:
     text: str
     answer: str
 
+
+class Content(Protocol):
+    """What most questions need to know of a scene, or of a clip."""
+
     @property
-    def family(self) -> str:
-        """``"fine"`` or ``"coarse"``."""
-        return FAMILIES[self.kind]
+    def place(self) -> str:
+        """Kind of background."""
+
+    @property
+    def things(self) -> Sequence[Thing]:
+        """Its objects."""
+
+    @property
+    def animals(self) -> Sequence[Animal]:
+        """Its animals."""
 
 
 T = TypeVar("T", bound=Hashable)
+Drawn = tuple[str, dict[str, str]] | None
+"""An answer, with what to fill into the phrasings; None where a question cannot be asked."""
 
 
-def _pick(rng: Generator, options: list[T]) -> T:
+def pick(rng: Generator, options: list[T]) -> T:
+    """Draw one of several."""
     return options[int(rng.integers(len(options)))]
 
 
-def _even(rng: Generator, pairs: Iterable[tuple[str, T]]) -> tuple[str, T] | None:
+def evenly(rng: Generator, pairs: Iterable[tuple[str, T]]) -> tuple[str, T] | None:
     """Draw an answer evenly among those possible, then something to ask that has this answer."""
     groups: dict[str, list[T]] = {}
     for answer, subject in pairs:
         groups.setdefault(answer, []).append(subject)
     if not groups:
         return None
-    answer = _pick(rng, sorted(groups))
-    return answer, _pick(rng, groups[answer])
+    answer = pick(rng, sorted(groups))
+    return answer, pick(rng, groups[answer])
 
 
-def _sole(things: tuple[Thing, ...], *names: str) -> list[Thing]:
+def _named(rng: Generator, pairs: Iterable[tuple[str, str]], slot: str = "name") -> Drawn:
+    drawn = evenly(rng, pairs)
+    return None if drawn is None else (drawn[0], {slot: drawn[1]})
+
+
+def _sole(things: Sequence[Thing], *names: str) -> list[Thing]:
     """Things that no other thing equals in all the named attributes."""
     keys = [tuple(getattr(thing, name) for name in names) for thing in things]
     counts = Counter(keys)
     return [thing for thing, key in zip(things, keys, strict=True) if counts[key] == 1]
 
 
-def _ask(rng: Generator, kind: str, answer: str, phrasings: tuple[str, ...]) -> Question:
-    return Question(kind, _pick(rng, list(phrasings)), answer)
-
-
-def _exist(scene: Scene, rng: Generator) -> Question | None:
+def exist(scene: Content, rng: Generator) -> Drawn:
+    """Whether there is a thing of some colour and shape, both of which are there."""
     present = {(thing.color, thing.shape) for thing in scene.things}
     colors, shapes = {c for c, _ in present}, {s for _, s in present}
     pairs = [(c, s) for c in COLORS for s in SHAPES if c in colors and s in shapes]
-    drawn = _even(rng, [("yes" if pair in present else "no", pair) for pair in pairs])
-    if drawn is None:
-        return None
-    answer, (color, shape) = drawn
-    name = f"{color} {shape}"
-    return _ask(
-        rng,
-        "exist",
-        answer,
-        (f"is there a {name} ?", f"do you see a {name} ?", f"does the picture have a {name} ?"),
-    )
+    return _named(rng, [("yes" if pair in present else "no", " ".join(pair)) for pair in pairs])
 
 
-def _color(scene: Scene, rng: Generator) -> Question | None:
-    drawn = _even(rng, [(t.color, t) for t in _sole(scene.things, "shape", "digit")])
-    if drawn is None:
-        return None
-    answer, thing = drawn
-    name = f"{thing.shape} marked {thing.digit}"
-    return _ask(
-        rng,
-        "color",
-        answer,
-        (
-            f"what color is the {name} ?",
-            f"which color has the {name} ?",
-            f"the {name} is of what color ?",
-        ),
-    )
+def color(scene: Content, rng: Generator) -> Drawn:
+    """Colour of a thing named by shape and number."""
+    sole = _sole(scene.things, "shape", "digit")
+    return _named(rng, [(t.color, f"{t.shape} marked {t.digit}") for t in sole])
 
 
-def _shape(scene: Scene, rng: Generator) -> Question | None:
-    drawn = _even(rng, [(t.shape, t) for t in _sole(scene.things, "color", "digit")])
-    if drawn is None:
-        return None
-    answer, thing = drawn
-    name = f"{thing.color} thing marked {thing.digit}"
-    return _ask(
-        rng,
-        "shape",
-        answer,
-        (
-            f"what shape is the {name} ?",
-            f"which shape has the {name} ?",
-            f"the {name} is of what shape ?",
-        ),
-    )
+def shape(scene: Content, rng: Generator) -> Drawn:
+    """Shape of a thing named by colour and number."""
+    sole = _sole(scene.things, "color", "digit")
+    return _named(rng, [(t.shape, f"{t.color} thing marked {t.digit}") for t in sole])
 
 
-def _read(scene: Scene, rng: Generator) -> Question | None:
-    drawn = _even(rng, [(t.digit, t) for t in _sole(scene.things, "color", "shape")])
-    if drawn is None:
-        return None
-    answer, thing = drawn
-    name = f"{thing.color} {thing.shape}"
-    return _ask(
-        rng,
-        "read",
-        answer,
-        (
-            f"what number is on the {name} ?",
-            f"which number is printed on the {name} ?",
-            f"what is the number of the {name} ?",
-        ),
-    )
+def read(scene: Content, rng: Generator) -> Drawn:
+    """Number printed on a thing named by colour and shape."""
+    sole = _sole(scene.things, "color", "shape")
+    return _named(rng, [(t.digit, f"{t.color} {t.shape}") for t in sole])
 
 
-def _where(scene: Scene, rng: Generator) -> Question | None:
-    drawn = _even(rng, [(t.region, t) for t in _sole(scene.things, "color", "shape")])
-    if drawn is None:
-        return None
-    answer, thing = drawn
-    name = f"{thing.color} {thing.shape}"
-    return _ask(
-        rng,
-        "where",
-        answer,
-        (
-            f"where is the {name} ?",
-            f"where do you see the {name} ?",
-            f"in which part of the picture is the {name} ?",
-        ),
-    )
+def where(scene: Content, rng: Generator) -> Drawn:
+    """Region of a thing named by colour and shape."""
+    sole = _sole(scene.things, "color", "shape")
+    return _named(rng, [(t.region, f"{t.color} {t.shape}") for t in sole])
 
 
-def _animal_color(scene: Scene, rng: Generator) -> Question | None:
-    drawn = _even(rng, [(animal.color, animal.kind) for animal in scene.animals])
-    if drawn is None:
-        return None
-    answer, kind = drawn
-    return _ask(
-        rng,
-        "animal_color",
-        answer,
-        (
-            f"what color is the {kind} ?",
-            f"which color has the {kind} ?",
-            f"the {kind} is of what color ?",
-        ),
-    )
+def animal_color(scene: Content, rng: Generator) -> Drawn:
+    """Colour of an animal."""
+    return _named(rng, [(animal.color, animal.kind) for animal in scene.animals])
 
 
-def _animal_name(scene: Scene, rng: Generator) -> Question | None:
-    drawn = _even(rng, [(animal.kind, animal.region) for animal in scene.animals])
-    if drawn is None:
-        return None
-    answer, region = drawn
-    return _ask(
-        rng,
-        "animal_name",
-        answer,
-        (
-            f"which animal is at the {region} ?",
-            f"what animal do you see at the {region} ?",
-            f"which small animal lives at the {region} ?",
-        ),
-    )
+def _animal_name(scene: Scene, rng: Generator) -> Drawn:
+    return _named(rng, [(animal.kind, animal.region) for animal in scene.animals], "place")
 
 
-def _most(scene: Scene, rng: Generator, kind: str, attribute: str) -> Question | None:
-    counts = Counter(getattr(thing, attribute) for thing in scene.things).most_common(2)
-    if counts[0][1] - counts[1][1] < CLEARLY_MORE:
-        return None
-    return _ask(
-        rng,
-        kind,
-        counts[0][0],
-        (
-            f"which {attribute} is most common ?",
-            f"what {attribute} is seen most often ?",
-            f"what {attribute} have most of the things ?",
-        ),
-    )
+def most_common(things: Iterable[Thing], attribute: str, margin: int) -> Drawn:
+    """Value of an attribute that more things have than any other, by a margin."""
+    counts = Counter(getattr(thing, attribute) for thing in things).most_common(2)
+    return (counts[0][0], {}) if counts[0][1] - counts[1][1] >= margin else None
 
 
-def _common_color(scene: Scene, rng: Generator) -> Question | None:
-    return _most(scene, rng, "common_color", "color")
+def _common_color(scene: Scene, _: Generator) -> Drawn:
+    return most_common(scene.things, "color", CLEARLY_MORE)
 
 
-def _common_shape(scene: Scene, rng: Generator) -> Question | None:
-    return _most(scene, rng, "common_shape", "shape")
+def _common_shape(scene: Scene, _: Generator) -> Drawn:
+    return most_common(scene.things, "shape", CLEARLY_MORE)
 
 
-def _classes(scene: Scene) -> dict[str, list[Thing]]:
+def classes(things: Iterable[T]) -> dict[str, list[T]]:
     """Things of each colour ("red things") and of each shape ("stars")."""
-    groups: dict[str, list[Thing]] = {}
-    for thing in scene.things:
-        groups.setdefault(f"{thing.color} things", []).append(thing)
-        groups.setdefault(PLURALS[thing.shape], []).append(thing)
+    groups: dict[str, list[T]] = {}
+    for thing in things:
+        attributes: Any = thing
+        groups.setdefault(f"{attributes.color} things", []).append(thing)
+        groups.setdefault(PLURALS[attributes.shape], []).append(thing)
     return groups
 
 
-def _more(scene: Scene, rng: Generator) -> Question | None:
-    sizes = {name: len(things) for name, things in _classes(scene).items()}
-    pairs: list[tuple[str, tuple[str, str]]] = []
+def more_of(rng: Generator, sizes: Mapping[str, int], margin: int) -> Drawn:
+    """Which of two classes is larger, by a margin."""
+    pairs: list[tuple[str, str]] = []
     for first, count in sizes.items():
         for second, other in sizes.items():
             alike = first.endswith("things") == second.endswith("things")
-            if alike and abs(count - other) >= CLEARLY_MORE:
+            if alike and abs(count - other) >= margin:
                 winner = first if count > other else second
-                pairs.append((winner.removesuffix(" things"), (first, second)))
-    drawn = _even(rng, pairs)
-    if drawn is None:
-        return None
-    answer, (first, second) = drawn
-    either = f"{first.removesuffix(' things')} or {second}"
-    return _ask(
-        rng,
-        "more",
-        answer,
-        (
-            f"are there more {either} ?",
-            f"do you see more {either} ?",
-            f"does the picture have more {either} ?",
-        ),
-    )
+                either = f"{first.removesuffix(' things')} or {second}"
+                pairs.append((winner.removesuffix(" things"), either))
+    return _named(rng, pairs, "either")
 
 
-def _leaning(
-    scene: Scene, rng: Generator, kind: str, attribute: str, ends: tuple[str, str]
-) -> Question | None:
+def _more(scene: Scene, rng: Generator) -> Drawn:
+    sizes = {name: len(things) for name, things in classes(scene.things).items()}
+    return more_of(rng, sizes, CLEARLY_MORE)
+
+
+def _leaning(scene: Scene, rng: Generator, attribute: str, ends: tuple[str, str]) -> Drawn:
     near, far = ends
     pairs = []
-    for name, things in _classes(scene).items():
+    for name, things in classes(scene.things).items():
         beyond = sum(getattr(thing, attribute) >= GRID // 2 for thing in things)
         excess = 2 * beyond - len(things)
         if abs(excess) >= CLEARLY_ASIDE:
             pairs.append((far if excess > 0 else near, name))
-    drawn = _even(rng, pairs)
-    if drawn is None:
-        return None
-    answer, name = drawn
-    return _ask(
-        rng,
-        kind,
-        answer,
-        (
-            f"are the {name} mostly at the {near} or the {far} ?",
-            f"are most of the {name} at the {near} or the {far} ?",
-            f"{near} or {far} : where are most of the {name} ?",
-        ),
-    )
+    return _named(rng, pairs)
 
 
-def _side(scene: Scene, rng: Generator) -> Question | None:
-    return _leaning(scene, rng, "side", "column", ("left", "right"))
+def _side(scene: Scene, rng: Generator) -> Drawn:
+    return _leaning(scene, rng, "column", ("left", "right"))
 
 
-def _level(scene: Scene, rng: Generator) -> Question | None:
-    return _leaning(scene, rng, "level", "row", ("top", "bottom"))
+def _level(scene: Scene, rng: Generator) -> Drawn:
+    return _leaning(scene, rng, "row", ("top", "bottom"))
 
 
-def _empty(scene: Scene, rng: Generator) -> Question | None:
-    return _ask(
-        rng,
-        "empty",
-        scene.empty_region,
-        (
-            "which part of the picture is empty ?",
-            "where is the picture free of objects ?",
-            "which part of the picture holds nothing ?",
-        ),
-    )
+def _empty(scene: Scene, _: Generator) -> Drawn:
+    return scene.empty_region, {}
 
 
-def _place(scene: Scene, rng: Generator) -> Question | None:
-    return _ask(
-        rng,
-        "place",
-        scene.place,
-        ("which place is this ?", "what kind of place is shown ?", "what place do you see ?"),
-    )
+def place(scene: Content, _: Generator) -> Drawn:
+    """The kind of background."""
+    return scene.place, {}
 
 
-Asker = Callable[[Scene, Generator], Question | None]
+Asker = Callable[[Any, Generator], Drawn]
 
 _FINE_KINDS: Final[dict[str, Asker]] = {
-    "exist": _exist,
-    "color": _color,
-    "shape": _shape,
-    "read": _read,
-    "where": _where,
-    "animal_color": _animal_color,
+    "exist": exist,
+    "color": color,
+    "shape": shape,
+    "read": read,
+    "where": where,
+    "animal_color": animal_color,
     "animal_name": _animal_name,
 }
 _COARSE_KINDS: Final[dict[str, Asker]] = {
@@ -334,7 +223,7 @@ _COARSE_KINDS: Final[dict[str, Asker]] = {
     "side": _side,
     "level": _level,
     "empty": _empty,
-    "place": _place,
+    "place": place,
 }
 _ASKERS: Final[dict[str, Asker]] = {**_FINE_KINDS, **_COARSE_KINDS}
 KINDS: Final = tuple(_ASKERS)
@@ -359,11 +248,24 @@ def ask(scene: Scene, kinds: Iterable[str] = KINDS, turn: int = 0) -> list[Quest
         The same ones for the same scene, kinds and turn.
     """
     rng = np.random.default_rng([scene.seed, turn, 0xA5C])
+    return ask_with(_ASKERS, PHRASINGS, scene, kinds, rng)
+
+
+def ask_with(
+    askers: Mapping[str, Asker],
+    phrasings: Mapping[str, tuple[str, ...]],
+    scene: Any,
+    kinds: Iterable[str],
+    rng: Generator,
+) -> list[Question]:
+    """Draw what each kind asks, then its wording."""
     questions = []
     for kind in kinds:
-        if kind not in _ASKERS:
-            raise InputError(f"no kind of question is called {kind!r}; choose from {KINDS}")
-        question = _ASKERS[kind](scene, rng)
-        if question is not None:
-            questions.append(question)
+        if kind not in askers:
+            raise InputError(f"no kind of question is called {kind!r}; choose from {tuple(askers)}")
+        drawn = askers[kind](scene, rng)
+        if drawn is not None:
+            answer, subject = drawn
+            text = pick(rng, list(phrasings[kind])).format(**subject)
+            questions.append(Question(kind, text, answer))
     return questions

@@ -9,6 +9,7 @@ for a method that looks for variety to step over the background.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -155,8 +156,10 @@ def _things(rng: Generator, cells: NDArray[np.int64]) -> tuple[Thing, ...]:
     # Colours lean to one side along one axis and shapes along the other, so that every scene can
     # be asked about both.
     axis = int(rng.integers(2))
-    colors = _leaning_labels(rng, cells, COLORS, axis)
-    shapes = _leaning_labels(rng, cells, SHAPES, 1 - axis)
+    sides = cells >= CELLS // 2
+    majority = round(MAJORITY_SHARE * len(cells))
+    colors = leaning_labels(rng, sides[:, axis], COLORS, LEANING, majority)
+    shapes = leaning_labels(rng, sides[:, 1 - axis], SHAPES, LEANING, majority)
     digits = rng.choice(DIGITS, size=len(cells))
     corners = rng.integers(1, 3, size=(len(cells), 2))
     jitters = rng.integers(-1, 2, size=(len(cells), 2))
@@ -173,20 +176,31 @@ def _things(rng: Generator, cells: NDArray[np.int64]) -> tuple[Thing, ...]:
     )
 
 
-def _leaning_labels(
-    rng: Generator, cells: NDArray[np.int64], labels: tuple[str, ...], axis: int
+def leaning_labels(
+    rng: Generator, far: NDArray[np.bool_], labels: tuple[str, ...], leaning: int, majority: int
 ) -> list[str]:
-    """One label per cell: a clear majority, one label that leans to a side, the rest spread."""
+    """One label for each of some objects: a majority, one that leans to a side, the rest spread.
+
+    Parameters
+    ----------
+    rng
+        Source of randomness.
+    far
+        Which objects lie on the far side, shape (n,).
+    labels
+        To choose from.
+    leaning, majority
+        How many objects get the leaning label, and the most common one.
+    """
     order = rng.permutation(len(labels))
-    majority, leaning, rest = labels[order[0]], labels[order[1]], [labels[i] for i in order[2:]]
-    result = [""] * len(cells)
-    far = cells[:, axis] >= CELLS // 2
+    most, aside, rest = labels[order[0]], labels[order[1]], [labels[i] for i in order[2:]]
+    result = [""] * len(far)
     side = far if rng.integers(2) else ~far
     astray = int(rng.integers(2))
-    _fill(rng, result, np.flatnonzero(side), leaning, LEANING - astray)
-    _fill(rng, result, np.flatnonzero(~side), leaning, astray)
+    _fill(rng, result, np.flatnonzero(side), aside, leaning - astray)
+    _fill(rng, result, np.flatnonzero(~side), aside, astray)
     free = np.array([i for i, label in enumerate(result) if not label])
-    _fill(rng, result, free, majority, round(MAJORITY_SHARE * len(cells)))
+    _fill(rng, result, free, most, majority)
     free = rng.permutation([i for i, label in enumerate(result) if not label])
     for turn, index in enumerate(free):
         result[index] = rest[turn % len(rest)]
@@ -200,9 +214,9 @@ def _fill(
         result[index] = label
 
 
-def covered(things: tuple[Thing, ...]) -> NDArray[np.bool_]:
-    """Patches that an object reaches, shape (24, 24)."""
-    mask = np.zeros((GRID, GRID), dtype=np.bool_)
+def covered(things: Iterable[Thing], size: int = GRID) -> NDArray[np.bool_]:
+    """Patches that an object reaches, shape (size, size)."""
+    mask = np.zeros((size, size), dtype=np.bool_)
     for thing in things:
         mask[thing.row - 1 : thing.row + 2, thing.column - 1 : thing.column + 2] = True
     return mask

@@ -44,8 +44,6 @@ class Stage:
         Weight of the description loss in joint training.
     choices
         Numbers of patches of which each step draws one instead of `visual_tokens`.
-    extra
-        Kinds asked once more, on top of the plan's.
     cost
         Rough seconds a step, for the estimate of the time left.
     """
@@ -60,7 +58,6 @@ class Stage:
     visual_tokens: int = 576
     description: float = 1.0
     choices: tuple[int, ...] = ()
-    extra: tuple[str, ...] = EXTRA_KINDS
     cost: float = 1.0
 
 
@@ -74,14 +71,20 @@ class Plan:
         In their order.
     kinds
         Kinds of questions asked about every picture.
+    extra
+        Kinds asked once more.
     """
 
     stages: tuple[Stage, ...]
     kinds: tuple[str, ...] = KINDS
+    extra: tuple[str, ...] = EXTRA_KINDS
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain values."""
-        return {"stages": [asdict(stage) for stage in self.stages], "kinds": list(self.kinds)}
+        return {
+            "stages": [asdict(stage) for stage in self.stages],
+            "kinds": [*self.kinds, *self.extra],
+        }
 
 
 FULL_PLAN = Plan(

@@ -1,4 +1,4 @@
-"""What a training run leaves on disk: its state, so that it can go on, and the finished model."""
+"""What a training run leaves on disk so that it can go on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlavaForConditionalGeneration
+from torch import nn
 
 from tokencover.errors import InputError
-from tokencover.pebble.model import make_processor
 
 
 @dataclass
@@ -25,7 +24,7 @@ class Position:
 
 def save_state(
     path: Path,
-    model: LlavaForConditionalGeneration,
+    model: nn.Module,
     optimizer: dict[str, Any] | None,
     position: Position,
 ) -> None:
@@ -40,9 +39,7 @@ def save_state(
     draft.replace(path)
 
 
-def load_state(
-    path: Path, model: LlavaForConditionalGeneration
-) -> tuple[Position, dict[str, Any] | None]:
+def load_state(path: Path, model: nn.Module) -> tuple[Position, dict[str, Any] | None]:
     """Read a run's state into a model; the inverse of `save_state`."""
     try:
         state = torch.load(path, weights_only=True)
@@ -52,9 +49,3 @@ def load_state(
         raise InputError(
             f"{path} is not a readable training state ({error}); delete it to start afresh"
         ) from error
-
-
-def save_checkpoint(model: LlavaForConditionalGeneration, folder: Path) -> None:
-    """Write model and processor as transformers expects them."""
-    model.save_pretrained(folder)
-    make_processor().save_pretrained(folder)

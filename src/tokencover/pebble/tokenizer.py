@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.normalizers import Lowercase
@@ -21,32 +24,53 @@ from tokencover.pebble.vocabulary import (
     WORD_IDS,
 )
 
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ message['role'].upper() }}: "
-    "{% if message['content'] is string %}{{ message['content'] }} "
-    "{% else %}"
-    "{% for part in message['content'] if part['type'] == 'image' %}<image> {% endfor %}"
-    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] }} {% endfor %}"
-    "{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
-)
+LONGEST: Final = 1024
 
 
-def prompt(question: str) -> str:
-    """What the model is given for a question about one picture.
+def make_chat_template(media: str) -> str:
+    """Chats with pictures (``"image"``) or clips (``"video"``) before the words of a turn."""
+    part = f"{{% for part in message['content'] if part['type'] == '{media}' %}}<{media}> "
+    return (
+        "{% for message in messages %}"
+        "{{ message['role'].upper() }}: "
+        "{% if message['content'] is string %}{{ message['content'] }} "
+        "{% else %}" + part + "{% endfor %}"
+        "{% for part in message['content'] if part['type'] == 'text' %}"
+        "{{ part['text'] }} {% endfor %}"
+        "{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+    )
+
+
+CHAT_TEMPLATE = make_chat_template("image")
+
+
+def prompt(question: str, media: str = IMAGE) -> str:
+    """What the model is given for a question about one picture, or one clip.
 
     Parameters
     ----------
     question
         Words of the question; case does not matter.
+    media
+        What stands for the picture.
     """
-    return f"{USER} {IMAGE} {question} {ASSISTANT}"
+    return f"{USER} {media} {question} {ASSISTANT}"
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Make the tokenizer of ``WORDS``, one token a word, padding on the left."""
-    core = Tokenizer(WordLevel(vocab=dict(WORD_IDS), unk_token=UNKNOWN))
+def make_tokenizer(
+    word_ids: Mapping[str, int] = WORD_IDS, media: tuple[str, ...] = (IMAGE,)
+) -> PreTrainedTokenizerFast:
+    """Make a tokenizer, one token a word, padding on the left.
+
+    Parameters
+    ----------
+    word_ids
+        Every word with its token id.
+    media
+        Words that stand for pictures and clips.
+    """
+    core = Tokenizer(WordLevel(vocab=dict(word_ids), unk_token=UNKNOWN))
     core.normalizer = Lowercase()
     core.pre_tokenizer = Sequence([WhitespaceSplit(), Split(Regex("[?:,.!]"), "isolated")])
     core.post_processor = TemplateProcessing(
@@ -56,7 +80,10 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
     # Added tokens are found before the text is lowered, so the turn markers keep their capitals.
     core.add_special_tokens(
-        [AddedToken(word, special=True, normalized=False) for word in (*SPECIAL, USER, ASSISTANT)]
+        [
+            AddedToken(word, special=True, normalized=False)
+            for word in dict.fromkeys((*SPECIAL, *media, USER, ASSISTANT))
+        ]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -65,6 +92,6 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         bos_token=BEGIN,
         eos_token=END,
         padding_side="left",
-        extra_special_tokens=[IMAGE, USER, ASSISTANT],
-        model_max_length=1024,
+        extra_special_tokens=[*media, USER, ASSISTANT],
+        model_max_length=LONGEST,
     )

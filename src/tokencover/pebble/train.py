@@ -1,11 +1,14 @@
-"""Train Pebble: ``python -m tokencover.pebble.train --out DIR [--seed S] [--resume]``."""
+"""Train Pebble: ``python -m tokencover.pebble.train --out DIR [--clips] [--seed S] [--resume]``."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from tokencover.pebble.clips.stages import CLIP_PLAN
+from tokencover.pebble.clips.subject import Clips
 from tokencover.pebble.training import Settings, train
 
 
@@ -15,6 +18,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder for state, log and model")
     parser.add_argument("--seed", type=int, default=0, help="of weights and scenes (default 0)")
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    parser.add_argument("--clips", action="store_true", help="train the model for clips instead")
     parser.add_argument("--resume", action="store_true", help="go on from the state in --out")
     return parser
 
@@ -22,6 +26,8 @@ def make_parser() -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> None:
     """Train with the options of the command."""
     settings = Settings(out=options.out, seed=options.seed, workers=options.workers)
+    if options.clips:
+        settings = replace(settings, plan=CLIP_PLAN, subject=Clips())
     train(settings, resume=options.resume)
 
 

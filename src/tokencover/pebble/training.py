@@ -12,21 +12,20 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn import Parameter
-from transformers import LlavaForConditionalGeneration
 
 from tokencover.errors import InputError
-from tokencover.pebble.batches import Batch, make_batch
-from tokencover.pebble.losses import answer_loss, description_loss
-from tokencover.pebble.model import make_model
-from tokencover.pebble.packing import answer_logits, visual_features
+from tokencover.pebble.batches import Batch
+from tokencover.pebble.losses import answer_loss
+from tokencover.pebble.packing import answer_logits
+from tokencover.pebble.pictures import Pictures
 from tokencover.pebble.reporting import Clock, Tally, report
 from tokencover.pebble.splits import training_seed
 from tokencover.pebble.stages import FULL_PLAN, Plan, Stage
-from tokencover.pebble.starting import prepare
-from tokencover.pebble.state import Position, load_state, save_checkpoint, save_state
+from tokencover.pebble.state import Position, load_state, save_state
+from tokencover.pebble.subject import Subject
 
 NOISE: Final = 0.1
 WARMUP: Final = 0.06
@@ -34,6 +33,7 @@ FLOOR: Final = 0.04
 WORD_RATE: Final = 0.3
 SAVE_EVERY: Final = 50
 REPORT_EVERY: Final = 10
+PICTURES: Final = Pictures()
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Settings:
         Processes; each uses one thread.
     plan
         Stages.
+    subject
+        What is trained.
     stop_after
         Stop after so many steps in all, as an interruption would; None runs to the end.
     """
@@ -58,6 +60,7 @@ class Settings:
     seed: int = 0
     workers: int = 2
     plan: Plan = FULL_PLAN
+    subject: Subject = PICTURES
     stop_after: int | None = None
 
     @property
@@ -126,8 +129,7 @@ class _Run:
     def __init__(self, rank: int, settings: Settings) -> None:
         self.rank = rank
         self.settings = settings
-        self.model = make_model()
-        prepare(self.model, settings.seed)
+        self.model = settings.subject.start(settings.seed)
         self.position, self.moments = Position(), None
         if settings.state.exists():
             self.position, self.moments = load_state(settings.state, self.model)
@@ -142,11 +144,11 @@ class _Run:
             if not self._run_stage(stage, clock):
                 return
         if self.rank == 0:
-            save_checkpoint(self.model, self.settings.out / "checkpoint")
+            self.settings.subject.save(self.model, self.settings.out / "checkpoint")
 
     def _run_stage(self, stage: Stage, clock: Clock) -> bool:
         """Run a stage from where it stands; False when told to stop before its end."""
-        optimizer = make_optimizer(self.model, stage)
+        optimizer = make_optimizer(self.model, self.settings.subject.vision(self.model), stage)
         peaks = [group["lr"] for group in optimizer.param_groups]
         if self.moments is not None:
             optimizer.load_state_dict(self.moments)
@@ -192,7 +194,8 @@ class _Run:
         early_sight = bool(torch.rand((), generator=coin) >= stage.blind)
         choices = stage.choices or (stage.visual_tokens,)
         visual_tokens = choices[int(torch.randint(len(choices), (), generator=coin))]
-        batch = make_batch(seeds, (*self.settings.plan.kinds, *stage.extra), visual_tokens)
+        kinds = (*self.settings.plan.kinds, *self.settings.plan.extra)
+        batch = self.settings.subject.batch(seeds, kinds, visual_tokens)
         noise = torch.Generator().manual_seed(seeds[0])
         visual, loss = self._see(stage, batch, noise)
         if stage.mode != "vision":
@@ -211,8 +214,7 @@ class _Run:
             described = batch.weights @ words
             noise = torch.randn(described.shape, generator=rng)
             return described + NOISE * noise, words.new_zeros(())
-        visual, summary = visual_features(self.model, batch.pixels)
-        loss, told = description_loss(visual, summary, words, batch.labels, batch.weights)
+        visual, loss, told = self.settings.subject.see(self.model, batch, words)
         for name, value in told.items():
             self.tally.told[name] += value
         return visual, loss * (1.0 if stage.mode == "vision" else stage.description)
@@ -243,12 +245,9 @@ def average_gradients(parameters: list[Parameter], workers: int) -> None:
         start += parameter.numel()
 
 
-def make_optimizer(model: LlavaForConditionalGeneration, stage: Stage) -> torch.optim.AdamW:
+def make_optimizer(model: Any, seeing: list[nn.Module], stage: Stage) -> torch.optim.AdamW:
     """Optimiser over the parts a stage trains."""
-    vision = [
-        *model.model.vision_tower.parameters(),
-        *model.model.multi_modal_projector.parameters(),
-    ]
+    vision = [parameter for part in seeing for parameter in part.parameters()]
     words = model.get_input_embeddings().weight
     decoder = [p for p in model.model.language_model.parameters() if p is not words]
     groups: list[dict[str, Any]] = []

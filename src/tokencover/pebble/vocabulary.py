@@ -108,3 +108,12 @@ def all_words() -> tuple[str, ...]:
 
 WORDS: Final = all_words()
 WORD_IDS: Final = {word: index for index, word in enumerate(WORDS)}
+
+VIDEO: Final = "<video>"
+FRAMES: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+_CLIP_GLUE: Final = (
+    *("clip", "frame", "when", "comes", "early", "late", "earlier", "before", "film", "during"),
+)
+CLIP_WORDS: Final = (*WORDS, VIDEO, *FRAMES, *_CLIP_GLUE)
+"""What the model for clips knows: all of ``WORDS`` with the same ids, and some more."""
+CLIP_WORD_IDS: Final = {word: index for index, word in enumerate(CLIP_WORDS)}

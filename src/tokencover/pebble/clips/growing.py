@@ -1,0 +1,122 @@
+"""Weights to start from: the picture model's, fitted to frames.
+
+Frames are a quarter of a picture, so positions are those of its upper left quarter. The words for
+frames take over the vectors of rows and columns, which clips do not need: these are orthogonal to
+everything else that is described. Which frame it is stands in one corner, where no patch of the
+picture model would look; one head of the tower starts by looking there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import LlavaForConditionalGeneration, VideoLlavaForConditionalGeneration
+
+from tokencover.pebble.clips.clip import COUNTER, GRID, make_clip
+from tokencover.pebble.clips.drawing import draw_clip
+from tokencover.pebble.clips.model import make_clip_model
+from tokencover.pebble.clips.processor import clip_pixels
+from tokencover.pebble.loader import load_pebble
+from tokencover.pebble.scene import GRID as PICTURE_GRID
+from tokencover.pebble.splits import scene_seeds
+from tokencover.pebble.starting import HEAD
+from tokencover.pebble.vocabulary import (
+    CLIP_WORD_IDS,
+    CLIP_WORDS,
+    COLUMNS,
+    FRAMES,
+    ROWS,
+    WORD_IDS,
+    WORDS,
+)
+
+WATCHING_LAYER: Final = 2
+ATTENTION: Final = 2.0
+SAMPLE: Final = 2
+POSITIONS: Final = "embeddings.position_embedding.weight"
+# Words that describe nothing; new ones are made of them.
+_GLUE: Final = [WORD_IDS[word] for word in ("on", "of", "in", "it", "has", "with", "have", "find")]
+
+
+def grow(
+    seed: int, picture_folder: str | os.PathLike[str] | None = None
+) -> VideoLlavaForConditionalGeneration:
+    """Make a model for clips out of a model for pictures.
+
+    Parameters
+    ----------
+    seed
+        Of the vectors of new words.
+    picture_folder
+        Checkpoint to start from; by default the shipped one.
+    """
+    picture, _ = load_pebble(picture_folder)
+    model = make_clip_model()
+    with torch.no_grad():
+        _fit_words(model, picture, seed)
+        _fit_tower(model, picture)
+    for part in ("layers", "norm"):
+        target: Any = getattr(model.model.language_model, part)
+        target.load_state_dict(getattr(picture.model.language_model, part).state_dict())
+    projector: Any = model.model.multi_modal_projector
+    projector.load_state_dict(picture.model.multi_modal_projector.state_dict())
+    with torch.no_grad():
+        _watch_counter(model.model.video_tower)
+    share_tower(model)
+    model.train()
+    return model
+
+
+def share_tower(model: VideoLlavaForConditionalGeneration) -> None:
+    """Give the tower for single images what the tower for clips has learned."""
+    towers: Any = model.model
+    towers.image_tower.load_state_dict(towers.video_tower.state_dict())
+
+
+def _fit_words(
+    model: VideoLlavaForConditionalGeneration, picture: LlavaForConditionalGeneration, seed: int
+) -> None:
+    sources: tuple[Any, Any] = picture.get_input_embeddings(), model.get_input_embeddings()
+    known: Tensor = sources[0].weight
+    words: Tensor = sources[1].weight
+    rng = torch.Generator().manual_seed(seed)
+    mixed = torch.randn(len(CLIP_WORDS), len(_GLUE), generator=rng) @ known[_GLUE]
+    length = known.norm(dim=1).median()
+    words.copy_(length * torch.nn.functional.normalize(mixed, dim=1))
+    words[: len(WORDS)] = known
+    for frame, place in zip(FRAMES, (*ROWS, *COLUMNS), strict=False):
+        words[CLIP_WORD_IDS[frame]] = known[WORD_IDS[place]]
+
+
+def _fit_tower(
+    model: VideoLlavaForConditionalGeneration, picture: LlavaForConditionalGeneration
+) -> None:
+    towers: Any = model.model
+    source: Any = picture.model.vision_tower
+    weights = source.state_dict()
+    whole = weights[POSITIONS]
+    corner = whole[1:].view(PICTURE_GRID, PICTURE_GRID, -1)[:GRID, :GRID].flatten(0, 1)
+    weights[POSITIONS] = torch.cat([whole[:1], corner])
+    towers.video_tower.load_state_dict(weights)
+
+
+def _watch_counter(tower: Any) -> None:
+    """Let all tokens look at the frame's number with one head, whatever they are themselves."""
+    clips = [make_clip(seed) for seed in scene_seeds("train", SAMPLE)]
+    pixels = torch.cat([clip_pixels(draw_clip(clip)) for clip in clips])
+    states = tower.pre_layrnorm(tower.embeddings(pixels))
+    for layer in tower.encoder.layers[:WATCHING_LAYER]:
+        states = layer(states, None)
+    layer = tower.encoder.layers[WATCHING_LAYER]
+    patches = layer.layer_norm1(states)[:, 1:]
+    counter = COUNTER[0] * GRID + COUNTER[1]
+    difference = patches[:, counter].mean(0) - patches.mean((0, 1))
+    query, key = layer.self_attn.q_proj, layer.self_attn.k_proj
+    for projection in (query, key):
+        projection.weight[:HEAD] = 0
+        projection.bias[:HEAD] = 0
+    query.bias[0] = HEAD**0.5
+    key.weight[0] = ATTENTION * difference / difference.norm()
