@@ -1,6 +1,10 @@
 """How well Pebble answers, type by type, and how well it guesses from a blank picture.
 
-python benchmarks/pebble_accuracy.py --split test
+    python benchmarks/pebble_accuracy.py --split test
+    python benchmarks/pebble_accuracy.py --split test --clips
+
+All questions about a picture are run in one pass, which gives each the answer it would get alone
+(a test holds this).
 """
 
 from __future__ import annotations
@@ -8,53 +12,102 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from PIL import Image
+from torch import Tensor
 
-from tokencover.pebble.benchmark import Example, examples
+from tokencover.pebble.batches import IGNORED, PIXEL_MEAN, PIXEL_STD, Batch
+from tokencover.pebble.clips import questions as clip_questions
+from tokencover.pebble.clips.describing import VISUAL_TOKENS as CLIP_TOKENS
+from tokencover.pebble.clips.loader import load_pebble_clips
+from tokencover.pebble.clips.subject import Clips
 from tokencover.pebble.loader import load_pebble
-from tokencover.pebble.probing import accuracy, answers
+from tokencover.pebble.losses import answer_loss
+from tokencover.pebble.model import VISUAL_TOKENS
+from tokencover.pebble.packing import answer_logits
+from tokencover.pebble.pictures import Pictures
 from tokencover.pebble.questions import FAMILIES, KINDS
+from tokencover.pebble.splits import scene_seeds
+from tokencover.pebble.subject import Subject
+
+GREY = 127 / 255
+Marks = dict[str, list[bool]]
+"""Right or wrong, per type of question."""
 
 
 def main() -> None:
     """Print one line a type and write the numbers when asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    options = _options()
+    torch.set_num_threads(1)
+    clips = options.clips
+    subject: Subject = Clips() if clips else Pictures()
+    model: Any = (load_pebble_clips if clips else load_pebble)(options.checkpoint)[0]
+    families = clip_questions.FAMILIES if clips else FAMILIES
+    seen: Marks = defaultdict(list)
+    blind: Marks = defaultdict(list)
+    given: dict[str, Counter[str]] = defaultdict(Counter)
+    for seed in scene_seeds(options.split, options.scenes):
+        kinds = clip_questions.KINDS if clips else KINDS
+        batch = subject.batch([seed], kinds, CLIP_TOKENS if clips else VISUAL_TOKENS)
+        grey = torch.full_like(batch.pixels, (GREY - PIXEL_MEAN) / PIXEL_STD)
+        for kind, right in _marks(model, subject, batch):
+            seen[kind].append(right)
+        for kind, right in _marks(model, subject, replace(batch, pixels=grey)):
+            blind[kind].append(right)
+        for question in batch.questions[0]:
+            given[question.kind][question.answer] += 1
+    _print(families, seen, blind, given)
+    if options.json:
+        shares = {"right": _shares(seen), "blank": _shares(blind)}
+        asked = {kind: len(marks) for kind, marks in seen.items()}
+        options.json.write_text(json.dumps({"asked": asked, **shares}, indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--clips", action="store_true", help="the model for clips")
     parser.add_argument("--checkpoint", type=Path, help="folder; by default the shipped model")
     parser.add_argument("--split", default="test", choices=("test", "validation"))
     parser.add_argument("--scenes", type=int, help="by default the whole split")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    model, processor = load_pebble(options.checkpoint)
-    asked = list(examples(options.split, options.scenes))
-    seen = accuracy(answers(model, processor, asked))
-    blank = Image.new("RGB", asked[0].picture.size, (127, 127, 127))
-    blind = accuracy(answers(model, processor, [replace(e, picture=blank) for e in asked]))
-    frequent = _most_frequent(asked)
-    counts = Counter(example.kind for example in asked)
+    return parser.parse_args()
+
+
+def _marks(model: Any, subject: Subject, batch: Batch) -> Iterator[tuple[str, bool]]:
+    """Answer all questions about one picture, or clip."""
+    words: Tensor = model.get_input_embeddings().weight
+    with torch.inference_mode():
+        visual, _, _ = subject.see(model, batch, words)
+        _, right = answer_loss(answer_logits(model, visual, batch.pack, True), batch.pack)
+    asked = (batch.pack.targets[0] != IGNORED).any(1).tolist()
+    marks = [mark for mark, was_asked in zip(right[0].tolist(), asked, strict=True) if was_asked]
+    for question, mark in zip(batch.questions[0], marks, strict=True):
+        yield question.kind, bool(mark)
+
+
+def _shares(marks: Marks) -> dict[str, float]:
+    return {kind: sum(each) / len(each) for kind, each in marks.items()}
+
+
+def _print(
+    families: dict[str, str], seen: Marks, blind: Marks, given: dict[str, Counter[str]]
+) -> None:
+    """One line a type; the best guess is the share of a type's most frequent answer."""
+    best = {kind: max(tally.values()) / tally.total() for kind, tally in given.items()}
+    columns = (_shares(seen), _shares(blind), best)
     print(f"{'type':14} {'family':7} {'asked':>6} {'right':>7} {'blank':>7} {'best guess':>11}")
-    for kind in KINDS:
-        shares = (seen[kind], blind[kind], frequent[kind])
-        right, guessed, best = (f"{100 * share:.1f}" for share in shares)
-        print(f"{kind:14} {FAMILIES[kind]:7} {counts[kind]:6} {right:>7} {guessed:>7} {best:>11}")
-    means = [sum(values.values()) / len(values) for values in (seen, blind, frequent)]
-    right, guessed, best = (f"{100 * mean:.1f}" for mean in means)
-    print(f"{'average':14} {'':7} {len(asked):6} {right:>7} {guessed:>7} {best:>11}")
-    if options.json:
-        numbers = {"asked": counts, "right": seen, "blank": blind, "best_guess": frequent}
-        options.json.write_text(json.dumps(numbers, indent=1) + "\n")
-
-
-def _most_frequent(asked: list[Example]) -> dict[str, float]:
-    """Share of the most frequent answer of each type: what a constant guess would reach."""
-    tallies: dict[str, Counter[str]] = defaultdict(Counter)
-    for example in asked:
-        tallies[example.kind][example.answer] += 1
-    return {kind: max(tally.values()) / tally.total() for kind, tally in tallies.items()}
+    for kind, family in families.items():
+        right, guessed, most = (f"{100 * column[kind]:.1f}" for column in columns)
+        count = len(seen[kind])
+        print(f"{kind:14} {family:7} {count:6} {right:>7} {guessed:>7} {most:>11}")
+    means = [sum(column.values()) / len(column) for column in columns]
+    right, guessed, most = (f"{100 * mean:.1f}" for mean in means)
+    total = sum(map(len, seen.values()))
+    print(f"{'average':14} {'':7} {total:6} {right:>7} {guessed:>7} {most:>11}")
 
 
 if __name__ == "__main__":

@@ -24,8 +24,7 @@ Departures from the released code:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -35,12 +34,13 @@ from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, cosine, snap
 from tokencover.covering.precision import plain, undisturbed
 from tokencover.errors import InputError
-from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
+from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.greedy import greedy_volume
 
 
 @dataclass(frozen=True)
-class CDPruner(BudgetedMethod):
+class CDPruner(BeforeDecoder):
     """Keep visual tokens that differ from each other and matter to the prompt.
 
     Parameters
@@ -63,16 +63,11 @@ class CDPruner(BudgetedMethod):
     )
 
     sign: Literal[1, -1] = 1
-    positions: Positions = field(default="reindex", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sign not in (1, -1):
             raise InputError(f"sign must be 1 or -1, got {self.sign!r}.")
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return (0,)
 
     def choose(self, view: View) -> Choice:
         """The greedy set of the conditional determinantal point process, of every sample."""

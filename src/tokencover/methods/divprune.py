@@ -13,8 +13,7 @@ pictures of a prompt form one pool; newline tokens are not counted and stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -24,13 +23,14 @@ from tokencover.covering import farthest_points
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import cosine, snap
 from tokencover.covering.precision import plain, undisturbed
-from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
+from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.before_decoder import BeforeDecoder
 
 _ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
-class DivPrune(BudgetedMethod):
+class DivPrune(BeforeDecoder):
     """Keep the visual tokens that differ most from each other.
 
     Parameters
@@ -50,12 +50,6 @@ class DivPrune(BudgetedMethod):
         paper="2503.02175",
     )
     reads_prompt = False
-
-    positions: Positions = field(default="reindex", kw_only=True)
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return (0,)
 
     def choose(self, view: View) -> Choice:
         """Farthest point sampling from the most isolated token."""

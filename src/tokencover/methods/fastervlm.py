@@ -7,16 +7,17 @@ visual tokens; the question is not looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View, one_block
+from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.encoder_rows import Crops, attention_rows
 from tokencover.methods.ranking import best
 
 
 @dataclass(frozen=True)
-class FasterVLM(BudgetedMethod):
+class FasterVLM(BeforeDecoder):
     """Keep the patches that the tower's class token attends to most, arXiv 2412.01818.
 
     The score is the mean over heads. Every crop (image, tile, frame) gets the same number of
@@ -47,12 +48,7 @@ class FasterVLM(BudgetedMethod):
     )
     reads_prompt = False
 
-    positions: Positions = field(default="reindex", kw_only=True)
     drops_newlines = True
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return one_block(0, depth)
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         """The block that makes the visual tokens."""

@@ -7,7 +7,7 @@ in the last tower block; the question is not looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
@@ -15,22 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import (
-    BudgetedMethod,
-    Card,
-    Choice,
-    Encoded,
-    Positions,
-    View,
-    one_block,
-)
+from tokencover.methods.base import Card, Choice, Encoded, View
+from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.encoder_rows import Crops, class_logits, shares
 from tokencover.methods.pictures import Picture, pictures
 from tokencover.methods.ranking import best
 
 
 @dataclass(frozen=True)
-class GlobalCom2(BudgetedMethod):
+class GlobalCom2(BeforeDecoder):
     """Let the base view say how much of each tile to keep, and help to say what.
 
     arXiv 2501.05179; for pictures with tiles only. Scores are products of the class token's query
@@ -68,7 +61,6 @@ class GlobalCom2(BudgetedMethod):
     reads_prompt = False
 
     temperature: float = 10.0
-    positions: Positions = field(default="reindex", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,10 +68,6 @@ class GlobalCom2(BudgetedMethod):
             raise InputError(
                 f"temperature must be above 0, got {self.temperature}; the paper's is 10."
             )
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return one_block(0, depth)
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         """The tower's last block, though visual tokens may come from an earlier one."""

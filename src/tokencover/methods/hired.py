@@ -7,14 +7,15 @@ the budget among tiles, in the one that makes the visual tokens to rank them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View, one_block
+from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.encoder_rows import Crops, attention_rows, shares
 from tokencover.methods.pictures import Picture, pictures
 from tokencover.methods.ranking import best
@@ -23,7 +24,7 @@ Partition = Literal["spatial", "bands"]
 
 
 @dataclass(frozen=True)
-class HiRED(BudgetedMethod):
+class HiRED(BeforeDecoder):
     """Divide the budget between base view and tiles, then rank each by the class token's attention.
 
     arXiv 2408.10945. The base view gets the share `alpha`. Its ``1 - alpha`` best tokens by the
@@ -62,7 +63,6 @@ class HiRED(BudgetedMethod):
 
     alpha: float = 0.5
     partition: Partition = "spatial"
-    positions: Positions = field(default="reindex", kw_only=True)
     drops_newlines = True
 
     def __post_init__(self) -> None:
@@ -71,10 +71,6 @@ class HiRED(BudgetedMethod):
             raise InputError(f"alpha is a share in [0, 1], got {self.alpha!r}; the paper's is 0.5.")
         if self.partition not in get_args(Partition):
             raise InputError(f"partition must be 'spatial' or 'bands', got {self.partition!r}.")
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return one_block(0, depth)
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         """The first block, and the one that makes the visual tokens."""

@@ -7,22 +7,15 @@ tower block; the question is not looked at.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import (
-    BudgetedMethod,
-    Card,
-    Choice,
-    Encoded,
-    Positions,
-    View,
-    one_block,
-)
+from tokencover.methods.base import Card, Choice, Encoded, View
+from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.encoder_rows import Crops, rows_between
 from tokencover.methods.encoder_slots import NO_TOKEN, CropTokens, Made, written
 from tokencover.methods.ranking import best
@@ -32,7 +25,7 @@ WHISKER = 1.5
 
 
 @dataclass(frozen=True)
-class PruMerge(BudgetedMethod):
+class PruMerge(BeforeDecoder):
     """Keep the patches that the class token attends to most, enriched, and one pooled token.
 
     arXiv 2403.15388. Scores a are the attention of the class token in the last tower block, taken
@@ -74,7 +67,6 @@ class PruMerge(BudgetedMethod):
 
     adaptive: bool = False
     neighbours: int = 32
-    positions: Positions = field(default="reindex", kw_only=True)
     drops_newlines = True
     merges = True
 
@@ -82,10 +74,6 @@ class PruMerge(BudgetedMethod):
         super().__post_init__()
         if self.neighbours < 0:
             raise InputError(f"neighbours must be at least 0 tokens, got {self.neighbours}.")
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return one_block(0, depth)
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         """The tower's last block, though visual tokens may come from an earlier one."""

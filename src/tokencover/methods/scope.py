@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -29,13 +29,14 @@ from torch import Tensor
 from tokencover.covering.checks import check_finite
 from tokencover.covering.precision import plain, undisturbed
 from tokencover.errors import InputError
-from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View, one_block
+from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.coverage import greedy_cover, similarity_steps
 from tokencover.methods.encoder_rows import Crops, attention_rows
 
 
 @dataclass(frozen=True)
-class SCOPE(BudgetedMethod):
+class SCOPE(BeforeDecoder):
     """Keep salient visual tokens that cover the others.
 
     Parameters
@@ -60,7 +61,6 @@ class SCOPE(BudgetedMethod):
     reads_prompt = False
 
     alpha: float = 1.0
-    positions: Positions = field(default="reindex", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,10 +70,6 @@ class SCOPE(BudgetedMethod):
                 f"alpha must be a number of at least 0, got {self.alpha!r}: 1 multiplies coverage "
                 "by saliency, 0 leaves saliency out."
             )
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return one_block(0, depth)
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         """The block that makes the visual tokens."""

@@ -7,7 +7,7 @@ visual tokens, and the cosine of that block's keys; the question is not looked a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
@@ -15,15 +15,8 @@ import torch
 from torch import Tensor
 
 from tokencover.budget.amount import nearest
-from tokencover.methods.base import (
-    BudgetedMethod,
-    Card,
-    Choice,
-    Encoded,
-    Positions,
-    View,
-    one_block,
-)
+from tokencover.methods.base import Card, Choice, Encoded, View
+from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.encoder_rows import Crops, attention_rows
 from tokencover.methods.encoder_slots import CropTokens, Made, written
 from tokencover.methods.ranking import best
@@ -33,7 +26,7 @@ CONTEXTUAL_SHARE = Fraction(5, 32)
 
 
 @dataclass(frozen=True)
-class VisionZip(BudgetedMethod):
+class VisionZip(BeforeDecoder):
     """Keep the dominant tokens of each crop, and merge the others into a few contextual ones.
 
     arXiv 2412.04467. Of a crop's share, 5 in 32 tokens are contextual; the dominant ones are the
@@ -67,13 +60,8 @@ class VisionZip(BudgetedMethod):
     )
     reads_prompt = False
 
-    positions: Positions = field(default="reindex", kw_only=True)
     drops_newlines = True
     merges = True
-
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the decoder."""
-        return one_block(0, depth)
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         """The block that makes the visual tokens."""
