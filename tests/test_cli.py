@@ -9,6 +9,7 @@ from PIL import Image
 
 from tokencover.cli import main
 from tokencover.methods import METHODS
+from tokencover.pebble.clips.benchmark import clip_examples
 from tokencover.viewing.panels import MARGIN
 
 
@@ -62,6 +63,24 @@ def test_ask_takes_a_picture_and_a_question(
     assert "288 of 576" in capsys.readouterr().out
 
 
+def test_ask_shows_a_clip_to_the_model_for_clips(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["ask", "--model", "pebble-clips", "--question", "when is the cat seen ?"]
+    assert main([*arguments, "--scene", "1", "--budget", "136", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "136 of 1160" in printed
+    assert str(tmp_path / "clip.png") in printed
+    frames = list(clip_examples("test", 2, ["place"]))[1].frames
+    with Image.open(tmp_path / "clip.png") as strip:
+        first = strip.crop((0, 0, *frames[0].size))
+        last = strip.crop((strip.width - 96, 0, strip.width, 96))
+        assert first.tobytes() == frames[0].tobytes()
+        assert last.tobytes() == frames[7].tobytes()
+    with Image.open(tmp_path / "kept-1.png") as drawn:
+        assert drawn.width > 4 * 300
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -84,3 +103,13 @@ def test_a_picture_needs_a_question(tmp_path: Path, capsys: pytest.CaptureFixtur
     Image.new("RGB", (30, 20)).save(picture)
     assert main(["ask", "--image", str(picture), "--out", str(tmp_path)]) == 1
     assert "--question" in capsys.readouterr().err
+
+
+def test_the_model_for_clips_takes_no_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "mine.png"
+    Image.new("RGB", (30, 20)).save(picture)
+    arguments = ["ask", "--model", "pebble-clips", "--image", str(picture), "--question", "what ?"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    assert "takes no pictures" in capsys.readouterr().err

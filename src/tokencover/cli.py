@@ -23,20 +23,25 @@ from tokencover.methods import METHODS, Method, get_method
 from tokencover.options import add_model_options, budget
 from tokencover.pebble import train as pebble_training
 from tokencover.pebble.benchmark import examples
+from tokencover.pebble.clips.benchmark import clip_examples
+from tokencover.prompting import Medium, kind_of, kinds_taken, make_inputs
 from tokencover.runtime import Trace, prune
 from tokencover.runtime.claims import claims
 from tokencover.runtime.families import FAMILIES
-from tokencover.viewing import as_seen, count_words, panels, words_of_centers
+from tokencover.viewing import count_words, medium_as_seen, panels, words_of_centers
+from tokencover.viewing.arranging import flow
+from tokencover.viewing.panels import GAP, WIDEST
 
 SHOWN = ("exist", "read", "color", "where", "common_color", "place")
+SHOWN_OF_CLIPS = ("read", "when", "animal_then", "common_color", "half", "place")
 WORDS_SHOWN = 6
 
 
 @dataclass(frozen=True)
 class Query:
-    """A question about a picture, and the right answer if it is known."""
+    """A question about a picture or a clip, and the right answer if it is known."""
 
-    picture: Image.Image
+    picture: Medium
     question: str
     answer: str | None = None
 
@@ -56,16 +61,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tokencover", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    ask = commands.add_parser("ask", help="ask about a picture, with and without pruning")
+    ask = commands.add_parser("ask", help="ask about a picture or clip, with and without pruning")
     add_model_options(ask)
     ask.add_argument(
-        "--image", type=Path, help="a picture (default: a scene of pebble's test split)"
+        "--image", type=Path, help="a picture (default: a scene or clip of pebble's test split)"
     )
     ask.add_argument("--question", action="append", help="may be given several times")
     ask.add_argument("--budget", default="64", help="visual tokens to keep: 64, or a share: 0.111")
     ask.add_argument("--method", default="mob", help="see `tokencover methods` (default: mob)")
     ask.add_argument("--after", type=int, help="decoder blocks before pruning, if the method asks")
-    ask.add_argument("--scene", type=int, default=0, help="which scene of pebble's test split")
+    ask.add_argument(
+        "--scene", type=int, default=0, help="which scene or clip of pebble's test split"
+    )
     ask.add_argument("--out", type=Path, default=Path("demo"), help="folder for the pictures")
     ask.set_defaults(run=_ask)
 
@@ -116,7 +123,11 @@ def _ask(options: argparse.Namespace) -> None:
     method = get_method(options.method, budget=budget(options.budget), **settings)
     options.out.mkdir(parents=True, exist_ok=True)
     print(f"{'question':<52} {'right':<10} {'all tokens':<12} {'pruned':<12} kept")
-    for number, query in enumerate(_queries(options), start=1):
+    queries = _queries(options, processor)
+    picture = options.out / (
+        "picture.png" if kind_of(queries[0].picture) == "image" else "clip.png"
+    )
+    for number, query in enumerate(queries, start=1):
         plain, _, _ = _answer(model, processor, query, None)
         pruned, trace, words = _answer(model, processor, query, method)
         if trace is None:
@@ -126,15 +137,20 @@ def _ask(options: argparse.Namespace) -> None:
         if words:
             chosen = [f"{word} {count}" for word, count in count_words(words)[:WORDS_SHOWN]]
             print(f"  tokens chosen for the question, by word: {', '.join(chosen)}")
-        query.picture.save(options.out / "picture.png")
-        drawn = _drawn(as_seen(query.picture, processor), query.question, trace, words)
+        _in_one(query.picture).save(picture)
+        drawn = _drawn(medium_as_seen(query.picture, processor), query.question, trace, words)
         if drawn is not None:
             drawn.save(options.out / f"kept-{number}.png")
-    print(f"\npictures: {options.out / 'picture.png'}, {options.out / 'kept-1.png'} ...")
+    print(f"\npictures: {picture}, {options.out / 'kept-1.png'} ...")
+
+
+def _in_one(medium: Medium) -> Image.Image:
+    """A picture, or the frames of a clip side by side."""
+    return medium if isinstance(medium, Image.Image) else flow(medium, WIDEST, GAP)
 
 
 def _drawn(
-    picture: Image.Image, question: str, trace: Trace, words: Sequence[str]
+    picture: Medium, question: str, trace: Trace, words: Sequence[str]
 ) -> Image.Image | None:
     """What was kept; None, and a note, if nobody knows which part of the picture a token shows."""
     crops = len({medium for medium, _ in trace.grids})
@@ -144,7 +160,7 @@ def _drawn(
     return panels([picture], trace, words, title=question)
 
 
-def _queries(options: argparse.Namespace) -> list[Query]:
+def _queries(options: argparse.Namespace, processor: Any) -> list[Query]:
     if options.image is not None:
         if not options.question:
             raise InputError("say what to ask about your picture: --question 'what is this ?'")
@@ -153,21 +169,29 @@ def _queries(options: argparse.Namespace) -> list[Query]:
         return [Query(shown, question) for question in options.question]
     if options.scene < 0:
         raise InputError(f"--scene counts from 0, got {options.scene}.")
-    scene = list(examples("test", options.scene + 1, SHOWN))[-len(SHOWN) :]
+    scene = _scene(options.scene) if "image" in kinds_taken(processor) else _clip(options.scene)
     if options.question:
         return [Query(scene[0].picture, question) for question in options.question]
-    return [Query(each.picture, each.question, each.answer) for each in scene]
+    return scene
+
+
+def _scene(number: int) -> list[Query]:
+    found = list(examples("test", number + 1, SHOWN))
+    mine = (each for each in found if each.scene_id == found[-1].scene_id)
+    return [Query(each.picture, each.question, each.answer) for each in mine]
+
+
+def _clip(number: int) -> list[Query]:
+    found = list(clip_examples("test", number + 1, SHOWN_OF_CLIPS))
+    mine = (each for each in found if each.scene_id == found[-1].scene_id)
+    return [Query(each.frames, each.question, each.answer) for each in mine]
 
 
 def _answer(
     model: Any, processor: Any, query: Query, method: Method | None
 ) -> tuple[str, Trace | None, list[str]]:
     """The answer; if a method prunes, what happened, and the words behind its prompt centres."""
-    content = [{"type": "image"}, {"type": "text", "text": query.question}]
-    text = processor.apply_chat_template(
-        [{"role": "user", "content": content}], add_generation_prompt=True
-    )
-    inputs = processor(images=query.picture, text=text, return_tensors="pt")
+    inputs = make_inputs(processor, [([query.picture], query.question)]).to(model.device)
     length = inputs["input_ids"].shape[1]
     with torch.no_grad():
         if method is None:

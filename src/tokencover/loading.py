@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 
 from tokencover.errors import InputError
+from tokencover.pebble.clips.loader import SHIPPED as SHIPPED_CLIPS
+from tokencover.pebble.clips.loader import load_pebble_clips
+from tokencover.pebble.clips.processor import ClipProcessor
 from tokencover.pebble.loader import SHIPPED, load_pebble
+
+BUNDLED: Final = {"pebble": SHIPPED, "pebble-clips": SHIPPED_CLIPS}
+"""Models that come with tokencover, and where they lie."""
 
 
 def load(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
@@ -17,7 +24,7 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
     Parameters
     ----------
     name : str
-        "pebble" for the bundled model, else a folder or a hub name.
+        "pebble" or "pebble-clips" for the bundled models, else a folder or a hub name.
     device : str, optional
         Where to run, "auto" for all GPUs; by default this process's GPU, or else the CPU.
     dtype : str, optional
@@ -47,15 +54,27 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
 
 
 def _from_pretrained(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    if name == "pebble" and not options:
-        return load_pebble()
-    from transformers import AutoModelForImageTextToText, AutoProcessor
+    if name in BUNDLED and not options:
+        return load_pebble() if name == "pebble" else load_pebble_clips()
+    from transformers import AutoModelForImageTextToText
 
-    source = SHIPPED if name == "pebble" else name
+    source = BUNDLED.get(name, name)
     try:
         model = AutoModelForImageTextToText.from_pretrained(source, **options)
-        return model, AutoProcessor.from_pretrained(source)
+        return model, _processor(source, model.config.model_type)
     except (OSError, ValueError) as error:
+        bundled = ", ".join(map(repr, BUNDLED))
         raise InputError(
-            f"the model {name!r} cannot be loaded: {error} Give 'pebble', a folder or a hub name."
+            f"the model {name!r} cannot be loaded: {error} Give {bundled}, a folder or a hub name."
         ) from error
+
+
+def _processor(source: str | Path, model_type: str) -> Any:
+    """The model's own; a model for clips that we trained has a tokenizer and nothing else."""
+    from transformers import AutoProcessor, PreTrainedTokenizerFast
+
+    folder = Path(source)
+    ours = model_type == "video_llava" and folder.is_dir()
+    if ours and not any(folder.glob("*processor_config.json")):
+        return ClipProcessor(PreTrainedTokenizerFast.from_pretrained(source))
+    return AutoProcessor.from_pretrained(source)

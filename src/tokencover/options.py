@@ -10,7 +10,9 @@ from tokencover.errors import InputError
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Which model, and how it is loaded."""
-    parser.add_argument("--model", default="pebble", help="a folder or hub name (default: pebble)")
+    parser.add_argument(
+        "--model", default="pebble", help="pebble, pebble-clips, a folder or hub name"
+    )
     parser.add_argument("--dtype", help="of the weights, bfloat16 say (default: the checkpoint's)")
     parser.add_argument("--device", help="cuda:1, cpu, or auto for all GPUs (default: one GPU)")
 

@@ -51,6 +51,18 @@ def test_a_model_from_a_folder_and_a_picture_of_ones_own(
     assert found["rows"][0]["gains"]["prefill"]["median"] > 0
 
 
+def test_a_model_for_clips_is_shown_clips(tmp_path: Path) -> None:
+    numbers = tmp_path / "bench.json"
+    run(
+        "--model", "pebble-clips", "--methods", "mob", "--budgets", "136", "--repeats", "1",
+        "--tokens-out", "2", "--json", str(numbers),
+    )  # fmt: skip
+    found = json.loads(numbers.read_text())
+    assert found["setting"]["visual_tokens"] == [1160]
+    facts = found["rows"][0]["measured"]["facts"]
+    assert facts["tokens_per_layer"][0] == [1160, *[136] * 5]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

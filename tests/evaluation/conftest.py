@@ -15,6 +15,12 @@ def pebble() -> VisionLanguageModel:
     return load_model("pebble")
 
 
+@pytest.fixture(scope="session")
+def pebble_clips() -> VisionLanguageModel:
+    torch.set_num_threads(1)
+    return load_model("pebble-clips")
+
+
 @pytest.fixture
 def broken_task(tmp_path: Path) -> Path:
     """A task file; the picture of its second example is no picture."""

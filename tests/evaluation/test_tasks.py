@@ -7,6 +7,7 @@ from PIL import Image
 from tests.evaluation.running import picture_task
 from tokencover.errors import InputError
 from tokencover.evaluation import find_tasks
+from tokencover.evaluation.plan import Combination, Scoring
 from tokencover.pebble.benchmark import examples as pebble_examples
 from tokencover.pebble.questions import FAMILIES, KINDS
 
@@ -46,6 +47,22 @@ def test_a_version_tells_examples_apart(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("?", "??"))
     (after,) = find_tasks([str(path)])
     assert before.version == again.version != after.version
+
+
+def test_results_of_earlier_runs_stay_valid(tmp_path: Path) -> None:
+    (color,) = find_tasks(["pebble/color"])
+    work = Scoring(Combination(None), color)
+    assert work.file == "scores-unpruned-pebble_color-070db175.json"
+    assert work.identity == {
+        "kind": "scores",
+        "method": None,
+        "task": "pebble/color",
+        "group": "fine",
+        "version": "test, 400 scenes",
+    }
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(GOOD))
+    assert find_tasks([str(path)])[0].version == "f6c4e106a8f209eb"
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:

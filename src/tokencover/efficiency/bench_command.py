@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--budgets", default="64,192", help="counts or shares, 64 or 0.111 (default: 64,192)"
     )
-    parser.add_argument("--image", type=Path, help="a picture (default: scenes of pebble's test)")
+    parser.add_argument("--image", type=Path, help="a picture (default: pebble's scenes or clips)")
     parser.add_argument("--question", help="what to ask about it")
     parser.add_argument("--tokens-out", type=int, default=16, help="length of an answer")
     parser.add_argument("--repeats", type=int, default=5, help="turns that count (default: 5)")
@@ -56,7 +56,8 @@ def _paper() -> tuple[str, Any]:
 def _measure(options: argparse.Namespace) -> tuple[str, Any]:
     from tokencover.efficiency.bench import bench
     from tokencover.efficiency.report import as_data, as_text
-    from tokencover.efficiency.subject import load_subject, own_picture, scenes
+    from tokencover.efficiency.subject import bundled, make_subject, own_picture
+    from tokencover.loading import load
 
     if options.batch_size < 1:
         raise InputError(f"--batch-size must be at least 1, got {options.batch_size}.")
@@ -65,10 +66,10 @@ def _measure(options: argparse.Namespace) -> tuple[str, Any]:
         for name in parts(options.methods)
         for budget in budgets(options.budgets)
     ]
-    if options.image is None:
-        queries = scenes(options.batch_size, options.question)
-    else:
-        queries = own_picture(options.image, options.question, options.batch_size)
-    subject = load_subject(options.model, queries, device=options.device, dtype=options.dtype)
+    count, question = options.batch_size, options.question
+    own = None if options.image is None else own_picture(options.image, question, count)
+    model, processor = load(options.model, device=options.device, dtype=options.dtype)
+    queries = own or bundled(processor, count, question)
+    subject = make_subject(options.model, model, processor, queries)
     found = bench(subject, methods, tokens_out=options.tokens_out, repeats=options.repeats)
     return as_text(found), as_data(found)

@@ -14,6 +14,8 @@ from torch import Tensor
 from tokencover.errors import InputError
 from tokencover.loading import load
 from tokencover.pebble.benchmark import examples
+from tokencover.pebble.clips.benchmark import clip_examples
+from tokencover.prompting import Medium, kinds_taken, make_inputs
 from tokencover.runtime.families import family_of
 from tokencover.runtime.family import Family
 from tokencover.runtime.words import UserWords
@@ -21,9 +23,9 @@ from tokencover.runtime.words import UserWords
 
 @dataclass(frozen=True)
 class Query:
-    """A question about a picture."""
+    """A question about a picture, or about the frames of a clip."""
 
-    picture: Image.Image
+    picture: Medium
     question: str
 
 
@@ -34,7 +36,7 @@ class Subject:
     Attributes
     ----------
     name : str
-        As the model was asked for: "pebble", a folder or a hub name.
+        As the model was asked for: "pebble", "pebble-clips", a folder or a hub name.
     model : Any
         As ``from_pretrained`` returns it.
     inputs : dict
@@ -89,7 +91,7 @@ def load_subject(
     Parameters
     ----------
     name : str
-        "pebble" for the bundled model, else a folder or a hub name.
+        "pebble" or "pebble-clips" for the bundled models, else a folder or a hub name.
     queries : sequence of Query
         One for each sample of the batch.
     device, dtype : str, optional
@@ -101,14 +103,8 @@ def load_subject(
 
 def make_subject(name: str, model: Any, processor: Any, queries: Sequence[Query]) -> Subject:
     """Let a loaded model's processor make a batch of chats with one user turn each."""
-    texts = []
-    for query in queries:
-        content = [{"type": "image"}, {"type": "text", "text": query.question}]
-        turn = {"role": "user", "content": content}
-        texts.append(processor.apply_chat_template([turn], add_generation_prompt=True))
-    pictures = [[query.picture] for query in queries]
     processor.tokenizer.padding_side = "left"
-    batch = processor(images=pictures, text=texts, padding=True, return_tensors="pt")
+    batch = make_inputs(processor, [([query.picture], query.question) for query in queries])
     inputs = dict(batch.to(model.device, dtype=model.dtype))
     subject = Subject(name, model, inputs, UserWords(processor))
     if 0 in subject.visual_counts:
@@ -120,6 +116,18 @@ def scenes(count: int, question: str | None = None) -> list[Query]:
     """The first scenes of pebble's test split, each with its first question or with this one."""
     firsts = {each.scene_id: each for each in reversed(list(examples("test", count)))}
     return [Query(each.picture, question or each.question) for _, each in sorted(firsts.items())]
+
+
+def clips(count: int, question: str | None = None) -> list[Query]:
+    """The first clips of pebble's test split, each with its first question or with this one."""
+    firsts = {each.scene_id: each for each in reversed(list(clip_examples("test", count)))}
+    return [Query(each.frames, question or each.question) for _, each in sorted(firsts.items())]
+
+
+def bundled(processor: Any, count: int, question: str | None = None) -> list[Query]:
+    """Scenes, or clips for a model that takes no pictures."""
+    drawn = scenes if "image" in kinds_taken(processor) else clips
+    return drawn(count, question)
 
 
 def own_picture(path: Path, question: str | None, count: int) -> list[Query]:

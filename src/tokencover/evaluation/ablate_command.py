@@ -57,9 +57,11 @@ def add_parser(commands: Any) -> None:
         help="k-prompt: Kp for each K; fold: k for each Kp; layer: where pruning happens",
     )
     add_model_options(parser)
-    parser.add_argument("--tasks", default="pebble", help="pebble, pebble/color, files: see docs")
+    parser.add_argument(
+        "--tasks", default="pebble", help="pebble, pebble-clips/when, files: see docs"
+    )
     parser.add_argument("--split", default="validation", help="of pebble (default: validation)")
-    parser.add_argument("--limit", type=int, help="scenes, or lines of a file (default: all)")
+    parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
     parser.add_argument("--budgets", default="64,128,192", help="K (default: 64,128,192)")
     parser.add_argument(
         "--values", help="Kp / K, k / Kp or blocks to try: 0,0.25,0.5 (default: the paper's)"
@@ -85,6 +87,7 @@ def run(options: argparse.Namespace) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     model = load_model(options.model, device=options.device, dtype=options.dtype)
+    model.check(tasks)
     settings = _settings(options, len(family_of(model.model).blocks(model.model)))
     made = (Combination(None), *(each.combination for each in settings))
     plan = Plan(tuple(dict.fromkeys(made)), tasks, timed=False)

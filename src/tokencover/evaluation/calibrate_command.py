@@ -33,10 +33,10 @@ def add_parser(commands: Any) -> None:
         "--data",
         nargs="+",
         default=["pebble"],
-        help="pebble, pebble/color, files with one JSON object a line (default: pebble)",
+        help="pebble, pebble-clips/when, files with a JSON object a line (default: pebble)",
     )
     parser.add_argument("--split", default="validation", help="of pebble: validation or test")
-    parser.add_argument("--limit", type=int, help="scenes, or lines of a file (default: all)")
+    parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
     parser.add_argument("--after", type=int, default=1, help="decoder blocks before (default: 1)")
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--out", type=Path, default=Path("profile.json"), help="the profile")
@@ -49,6 +49,7 @@ def run(options: argparse.Namespace) -> None:
     if options.out.is_dir():
         raise InputError(f"--out {options.out} is a folder: give a file, profile.json say.")
     model = load_model(options.model, device=options.device, dtype=options.dtype)
+    model.check(tasks)
     record = options.out.with_suffix(".batches.jsonl")
     progress = Progress(sys.stderr, len(tasks))
     try:

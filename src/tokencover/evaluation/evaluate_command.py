@@ -47,9 +47,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--budget-mode", choices=get_args(BudgetMode), default="exact", help="what budgets count"
     )
-    parser.add_argument("--tasks", default="pebble", help="pebble, pebble/color, files: see docs")
+    parser.add_argument(
+        "--tasks", default="pebble", help="pebble, pebble-clips/when, files: see docs"
+    )
     parser.add_argument("--split", default="test", help="of pebble: test or validation")
-    parser.add_argument("--limit", type=int, help="scenes, or lines of a file (default: all)")
+    parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-new-tokens", type=int, default=16, help="length of an answer")
     parser.add_argument(
@@ -72,6 +74,7 @@ def run(options: argparse.Namespace) -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     model = load_model(options.model, device=options.device, dtype=options.dtype)
+    model.check(plan.tasks)
     described = describe_run(
         model,
         split=options.split,

@@ -1,15 +1,16 @@
-"""Models that answer questions about pictures."""
+"""Models that answer questions about pictures and clips."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tokencover.evaluation.task import Example
+from tokencover.evaluation.task import Example, Task
 from tokencover.loading import load
+from tokencover.prompting import check_taken, make_inputs
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class VisionLanguageModel:
     Attributes
     ----------
     name : str
-        As it was asked for: "pebble", a folder or a hub name.
+        As it was asked for: "pebble", "pebble-clips", a folder or a hub name.
     model, processor : Any
         As ``from_pretrained`` returns them; the tokenizer pads on the left.
     """
@@ -28,13 +29,16 @@ class VisionLanguageModel:
     model: Any
     processor: Any
 
+    def check(self, tasks: Iterable[Task]) -> None:
+        """Refuse tasks that show what the model does not take."""
+        for task in tasks:
+            asked = f"{task.name} cannot be asked of {self.name!r}"
+            check_taken(self.processor, task.shows, asked)
+
     def inputs(self, examples: Sequence[Example]) -> Any:
         """A batch of chats with one user turn each, ready for `generate`."""
-        texts = [self._chat(example) for example in examples]
-        pictures = [list(example.pictures) for example in examples]
-        shown = pictures if any(pictures) else None
-        batch = self.processor(images=shown, text=texts, padding=True, return_tensors="pt")
-        return batch.to(self.model.device)
+        prompts = [(example.media, example.question) for example in examples]
+        return make_inputs(self.processor, prompts).to(self.model.device)
 
     def answers(self, inputs: Any, *, max_new_tokens: int = 16) -> list[str]:
         """Greedy answers to a batch."""
@@ -43,15 +47,6 @@ class VisionLanguageModel:
         new = tokens[:, inputs["input_ids"].shape[1] :]
         texts: list[str] = self.processor.batch_decode(new, skip_special_tokens=True)
         return [text.strip() for text in texts]
-
-    def _chat(self, example: Example) -> str:
-        content = [{"type": "image"} for _ in example.pictures]
-        turn = {
-            "role": "user",
-            "content": [*content, {"type": "text", "text": example.question}],
-        }
-        text: str = self.processor.apply_chat_template([turn], add_generation_prompt=True)
-        return text
 
 
 def load_model(

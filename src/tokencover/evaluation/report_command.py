@@ -71,6 +71,7 @@ def _pictures(options: argparse.Namespace, stored: Stored) -> list[str]:
     tasks = find_tasks(names, split=settings["split"], limit=settings["limit"])
     measured = stored.run["model"]
     model = load_model(stored.model, device=options.device, dtype=measured["dtype"])
+    model.check(tasks)
     weights = describe_run(model)["model"]["weights"]
     if weights != measured["weights"]:
         raise InputError(

@@ -9,11 +9,15 @@ from pathlib import Path
 from PIL import Image
 
 from tokencover.errors import InputError
+from tokencover.prompting import Kind, Medium
+
+Source = Image.Image | Path
+"""A picture, or where it lies."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One question about one or several pictures.
+    """One question about pictures, or about clips.
 
     Attributes
     ----------
@@ -28,21 +32,31 @@ class Example:
     cluster : str
         Examples with the same one (questions about one scene) are not independent, so intervals
         resample whole clusters.
+    clip_sources : tuple of tuple of Image or Path
+        The frames of each clip, or where they lie; the prompt shows clips behind pictures.
     """
 
     id: str
-    sources: tuple[Image.Image | Path, ...]
+    sources: tuple[Source, ...]
     question: str
     answers: tuple[str, ...]
     cluster: str
+    clip_sources: tuple[tuple[Source, ...], ...] = ()
 
     @property
     def pictures(self) -> tuple[Image.Image, ...]:
         """The pictures in RGB; files are read now, so that a broken one is this example's fault."""
-        return tuple(
-            _opened(each) if isinstance(each, Path) else each.convert("RGB")
-            for each in self.sources
-        )
+        return tuple(map(_opened, self.sources))
+
+    @property
+    def clips(self) -> tuple[tuple[Image.Image, ...], ...]:
+        """The frames of each clip in RGB, read like pictures."""
+        return tuple(tuple(map(_opened, frames)) for frames in self.clip_sources)
+
+    @property
+    def media(self) -> tuple[Medium, ...]:
+        """Pictures and clips, in the order in which the prompt shows them."""
+        return *self.pictures, *self.clips
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,8 @@ class Task:
         From an answer and its example to a number between 0 and 1.
     version : str
         Another one when the examples are others: results of two versions do not mix.
+    shows : frozenset of "image" and "video"
+        What a model must take to be asked; empty if that is not known beforehand.
     """
 
     name: str
@@ -69,11 +85,14 @@ class Task:
     examples: Callable[[], Iterator[Example]]
     score: Callable[[str, Example], float]
     version: str = ""
+    shows: frozenset[Kind] = frozenset()
 
 
-def _opened(path: Path) -> Image.Image:
+def _opened(source: Source) -> Image.Image:
+    if isinstance(source, Image.Image):
+        return source.convert("RGB")
     try:
-        with Image.open(path) as opened:
+        with Image.open(source) as opened:
             return opened.convert("RGB")
     except OSError as error:
-        raise InputError(f"the picture {path} cannot be read: {error}.") from error
+        raise InputError(f"the picture {source} cannot be read: {error}.") from error

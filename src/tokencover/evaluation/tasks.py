@@ -1,23 +1,21 @@
-"""Tasks by name: pebble's kinds of questions, or a file of one's own."""
+"""Tasks by name: kinds of questions that come with tokencover, or a file of one's own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tokencover.errors import InputError
-from tokencover.evaluation.scoring import SCORES, exact
+from tokencover.evaluation.bundled import BENCHMARKS
+from tokencover.evaluation.scoring import SCORES
 from tokencover.evaluation.task import Example, Task
-from tokencover.pebble.benchmark import Example as PebbleExample
-from tokencover.pebble.benchmark import examples as pebble_examples
-from tokencover.pebble.questions import FAMILIES, KINDS
-from tokencover.pebble.splits import scene_seeds
+from tokencover.prompting import Kind
 
-PEBBLE = "pebble"
+MEDIA: Final[tuple[Kind, ...]] = ("image", "video")
 SMALLEST_CROWD = 4
 """With fewer people, no answer can be wholly right in VQA's soft accuracy."""
 
@@ -30,21 +28,23 @@ def find_tasks(
     Parameters
     ----------
     names : sequence of str
-        "pebble" for all of pebble's kinds of questions, "pebble/color" for one, or the path of a
-        file with one JSON object a line: ``{"image": "cat.png", "question": "what is this ?",
-        "answers": ["cat"]}``. Pictures lie relative to the file; "image" may be a list; "id",
-        "cluster", "group" and "score" ("exact", "contains" or "vqa") may be given too.
+        "pebble" for all of pebble's kinds of questions, "pebble/color" for one, "pebble-clips" and
+        "pebble-clips/when" for those about clips, or the path of a file with one JSON object a
+        line: ``{"image": "cat.png", "question": "what is this ?", "answers": ["cat"]}``. Pictures
+        lie relative to the file; "image" may be a list, and "video" in its place is the list of a
+        clip's frames; "id", "cluster", "group" and "score" ("exact", "contains" or "vqa") may be
+        given too.
     split : str
         Of pebble: "test" to report, "validation" to choose settings.
     limit : int, optional
-        How many scenes, or lines of a file, from the first; by default all.
+        How many scenes or clips, or lines of a file, from the first; by default all. A few clips
+        may not allow all kinds of questions: tasks without any are left out.
     """
     found: list[Task] = []
     for name in names:
-        if name == PEBBLE:
-            found += [_pebble(kind, split, limit) for kind in KINDS]
-        elif name.startswith(f"{PEBBLE}/"):
-            found.append(_pebble(name.removeprefix(f"{PEBBLE}/"), split, limit))
+        benchmark, slash, kind = name.partition("/")
+        if benchmark in BENCHMARKS:
+            found += BENCHMARKS[benchmark].tasks(kind if slash else None, split, limit)
         else:
             found.append(_file(Path(name), limit))
     repeated = sorted({task.name for task in found if sum(t.name == task.name for t in found) > 1})
@@ -53,31 +53,11 @@ def find_tasks(
     return found
 
 
-def _pebble(kind: str, split: str, scenes: int | None) -> Task:
-    if kind not in KINDS:
-        raise InputError(f"pebble asks no questions of kind {kind!r}; it asks {', '.join(KINDS)}.")
-
-    def examples() -> Iterator[Example]:
-        for each in _benchmark(split, scenes):
-            if each.kind == kind:
-                name = f"{each.scene_id}"
-                yield Example(name, (each.picture,), each.question, (each.answer,), name)
-
-    version = f"{split}, {len(scene_seeds(split, scenes))} scenes"
-    return Task(f"{PEBBLE}/{kind}", FAMILIES[kind], examples, exact, version)
-
-
-@lru_cache(maxsize=1)
-def _benchmark(split: str, scenes: int | None) -> tuple[PebbleExample, ...]:
-    """All kinds of questions at once: which one is asked depends on those asked before it."""
-    return tuple(pebble_examples(split, scenes))
-
-
 def _file(path: Path, limit: int | None) -> Task:
     if not path.is_file():
         raise InputError(
-            f"there is no task {str(path)!r}: give 'pebble', 'pebble/color', or the path of a file "
-            "with one JSON object a line."
+            f"there is no task {str(path)!r}: give {', '.join(map(repr, BENCHMARKS))}, "
+            "'pebble/color' say, or the path of a file with one JSON object a line."
         )
     if limit is not None and limit < 1:
         raise InputError(f"at least 1 example must be asked, got a limit of {limit}.")
@@ -97,7 +77,15 @@ def _file(path: Path, limit: int | None) -> Task:
         raise InputError(f"{path}: two examples have the same id; give each its own.")
     version = hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]
     examples = partial(_examples, path, rows, names)
-    return Task(path.stem, str(rows[0].get("group", "all")), examples, SCORES[metric], version)
+    group, shows = str(rows[0].get("group", "all")), frozenset(_shown(rows))
+    return Task(path.stem, group, examples, SCORES[metric], version, shows)
+
+
+def _shown(rows: list[dict[str, Any]]) -> Iterator[Kind]:
+    """What the rows show."""
+    for medium in MEDIA:
+        if any(row.get(medium) for row in rows):
+            yield medium
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -115,20 +103,56 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
         raise InputError(f"{path}, line {number} is not a JSON object: {error}.") from error
     if not isinstance(row, dict):
         raise InputError(f"{path}, line {number} is not a JSON object: {line[:60]!r}.")
-    if missing := {"image", "question", "answers"} - set(row):
+    if missing := {"question", "answers"} - set(row):
         raise InputError(f"{path}, line {number} lacks {', '.join(sorted(missing))}.")
     answers = row["answers"] if isinstance(row["answers"], list) else [row["answers"]]
-    images = row["image"] if isinstance(row["image"], list) else [row["image"]]
     if not answers:
         raise InputError(f"{path}, line {number} has no answer: give at least one.")
-    if not all(isinstance(image, str) for image in images):
-        raise InputError(f"{path}, line {number}: an image is a path, got {row['image']!r}.")
-    return {**row, "answers": list(map(str, answers)), "image": images}
+    shown = _media(row, f"{path}, line {number}")
+    return {**row, "answers": list(map(str, answers)), **shown}
+
+
+def _media(row: dict[str, Any], where: str) -> dict[str, list[str]]:
+    """The paths that a row shows: its pictures, or the frames of its clip."""
+    given = [medium for medium in MEDIA if medium in row]
+    if len(given) != 1:
+        has = "both image and video" if given else "neither image nor video"
+        raise InputError(f"{where} has {has}: give one of them.")
+    (medium,) = given
+    paths = row[medium]
+    if medium == "video":
+        _check_frames(paths, where)
+    elif not isinstance(paths, list):
+        paths = [paths]
+    if not all(isinstance(path, str) for path in paths):
+        what = "an image" if medium == "image" else "a frame"
+        raise InputError(f"{where}: {what} is a path, got {row[medium]!r}.")
+    return {medium: paths}
+
+
+def _check_frames(frames: Any, where: str) -> None:
+    if not isinstance(frames, list):
+        raise InputError(
+            f"{where}: a video is the list of its frames, got {frames!r}. Video files are not "
+            "decoded: extract frames, with `ffmpeg -i cat.mp4 -vf fps=1 cat-%02d.png` say, and "
+            'give ["cat-01.png", "cat-02.png"].'
+        )
+    if not frames:
+        raise InputError(f"{where}: a video needs at least one frame, got none.")
 
 
 def _examples(path: Path, rows: list[dict[str, Any]], names: list[str]) -> Iterator[Example]:
     for name, row in zip(names, rows, strict=True):
-        sources = tuple(path.parent / image for image in row["image"])
+        pictures, frames = (
+            tuple(path.parent / each for each in row.get(medium, ())) for medium in MEDIA
+        )
         # A name of its own: two files number their examples alike, though these are not related.
         cluster = str(row.get("cluster", f"{path.stem}/{name}"))
-        yield Example(name, sources, str(row["question"]), tuple(row["answers"]), cluster)
+        yield Example(
+            name,
+            pictures,
+            str(row["question"]),
+            tuple(row["answers"]),
+            cluster,
+            (frames,) if frames else (),
+        )

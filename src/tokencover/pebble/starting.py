@@ -92,8 +92,8 @@ def prepare(model: LlavaForConditionalGeneration, seed: int) -> None:
             _prefer_picture(block.self_attn, PREFERENCE)
             if index in LOOKUP_BLOCKS:
                 for head, (asked, told) in enumerate(LOOKUPS):
-                    _match(block.self_attn, head, words[_ids(asked)])
-                    _tell(block.self_attn, head, words[_ids(told)])
+                    match(block.self_attn, head, words[_ids(asked)])
+                    tell(block.self_attn, head, words[_ids(told)])
             block.mlp.down_proj.weight.mul_(QUIET)
     # Word vectors are long; without this the first answers would be confident, wrong and loud.
     decoder.norm.weight.fill_(0.3)
@@ -176,19 +176,20 @@ def _turn(down: int, right: int) -> Tensor:
     return result
 
 
-def _match(attention: Any, head: int, words: Tensor) -> None:
+def match(attention: Any, head: int, words: Tensor, start: int = 0) -> None:
     """Let a head find patches that share some of these words with the question.
 
-    Each word gets a dimension of its own among those that rotary positions hardly turn.
+    Each word gets a dimension of its own among those that rotary positions hardly turn, from the
+    one numbered `start`.
     """
-    rows = _slow_rows(head)[1 : 1 + len(words)]
+    rows = _slow_rows(head)[1 + start : 1 + start + len(words)]
     for name in ("q_proj", "k_proj"):
         getattr(attention, name).weight[rows] = MATCH * _readers(words)
 
 
-def _tell(attention: Any, head: int, words: Tensor) -> None:
-    """Let a head pass on these words of what it attends to."""
-    rows = [head * HEAD + index for index in range(len(words))]
+def tell(attention: Any, head: int, words: Tensor, start: int = 0) -> None:
+    """Let a head pass on these words of what it attends to, through dimensions from `start` on."""
+    rows = [head * HEAD + start + index for index in range(len(words))]
     attention.v_proj.weight[rows] = _readers(words)
     attention.o_proj.weight[:, rows] = TOLD * words.T
 

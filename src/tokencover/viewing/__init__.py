@@ -4,7 +4,7 @@ from tokencover.viewing.describing import describe
 from tokencover.viewing.hover import hover_html
 from tokencover.viewing.overlay import overlay
 from tokencover.viewing.panels import panels
-from tokencover.viewing.seen import as_seen
+from tokencover.viewing.seen import as_seen, medium_as_seen
 from tokencover.viewing.words import count_words, words_of_centers
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "count_words",
     "describe",
     "hover_html",
+    "medium_as_seen",
     "overlay",
     "panels",
     "words_of_centers",

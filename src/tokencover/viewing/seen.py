@@ -6,6 +6,8 @@ from typing import Any
 
 from PIL import Image
 
+from tokencover.viewing.views import Medium
+
 
 def as_seen(picture: Image.Image, processor: Any) -> Image.Image:
     """The picture as an image processor cuts or pads it, so that the grid of tokens fits it.
@@ -35,6 +37,14 @@ def as_seen(picture: Image.Image, processor: Any) -> Image.Image:
     height = round(picture.height * crop[1] / scaled[1])
     left, top = (picture.width - width) // 2, (picture.height - height) // 2
     return picture.crop((left, top, left + width, top + height))
+
+
+def medium_as_seen(medium: Medium, processor: Any) -> Medium:
+    """A picture, or all frames of a video, as the processor cuts or pads it; see `as_seen`."""
+    if isinstance(medium, Image.Image):
+        return as_seen(medium, processor)
+    settings = getattr(processor, "video_processor", processor)
+    return [as_seen(frame, settings) for frame in medium]
 
 
 def _scaled(size: tuple[int, int], settings: Any) -> tuple[float, float]:

@@ -16,7 +16,15 @@ from tokencover.pebble.packing import answer_logits
 from tokencover.pebble.stages import Plan, Stage
 from tokencover.pebble.tokenizer import prompt
 from tokencover.pebble.training import Settings, train
-from tokencover.pebble.vocabulary import CLIP_WORD_IDS, CLIP_WORDS, VIDEO, WORDS
+from tokencover.pebble.vocabulary import (
+    CLIP_WORD_IDS,
+    CLIP_WORDS,
+    COLUMNS,
+    FRAMES,
+    ROWS,
+    VIDEO,
+    WORD_IDS,
+)
 
 SEED = 10_000_000
 SUBJECT = Clips()
@@ -43,7 +51,10 @@ def test_it_starts_from_the_picture_model(grown: VideoLlavaForConditionalGenerat
     known, words = picture.get_input_embeddings().weight, grown.get_input_embeddings().weight
     assert isinstance(known, torch.Tensor)
     assert isinstance(words, torch.Tensor)
-    assert torch.equal(words[: len(WORDS)], known)
+    frames = {(*ROWS, *COLUMNS)[i]: frame for i, frame in enumerate(FRAMES)}
+    for word, index in WORD_IDS.items():
+        assert torch.equal(words[CLIP_WORD_IDS[frames.get(word, word)]], known[index])
+    assert len(words.unique(dim=0)) == len(words)
     for name, weight in picture.model.language_model.layers.named_parameters():
         assert torch.equal(weight, grown.model.language_model.layers.get_parameter(name))
 

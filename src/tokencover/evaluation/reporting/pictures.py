@@ -11,7 +11,7 @@ from tokencover.evaluation.reporting.stored import Stored
 from tokencover.evaluation.task import Example, Task
 from tokencover.methods import Method
 from tokencover.runtime import prune
-from tokencover.viewing import as_seen, hover_html, words_of_centers
+from tokencover.viewing import hover_html, medium_as_seen, words_of_centers
 
 
 def method_to_show(stored: Stored, reference: str) -> Method:
@@ -54,11 +54,12 @@ def _shown(model: VisionLanguageModel, method: Method, task: Task, example: Exam
     if not run.trace:
         return f"<div>{heading}<p>This prompt has no picture.</p></div>"
     trace = run.trace[0]
-    if len({medium for medium, _ in trace.grids}) != len(example.pictures):
+    media = example.media
+    if len({medium for medium, _ in trace.grids}) != len(media):
         return f"<div>{heading}<p>Not drawn: the model was shown crops of the picture.</p></div>"
     words = words_of_centers(trace, inputs["input_ids"], model.processor)
     figures = [
-        hover_html(as_seen(picture, model.processor), trace, words, medium=medium)
-        for medium, picture in enumerate(example.pictures)
+        hover_html(medium_as_seen(each, model.processor), trace, words, medium=number)
+        for number, each in enumerate(media)
     ]
     return f"<div>{heading}{''.join(figures)}</div>"

@@ -3,7 +3,8 @@
 Frames are a quarter of a picture, so positions are those of its upper left quarter. The words for
 frames take over the vectors of rows and columns, which clips do not need: these are orthogonal to
 everything else that is described. Which frame it is stands in one corner, where no patch of the
-picture model would look; one head of the tower starts by looking there.
+picture model would look; one head of the tower starts by looking there. Of the decoder's heads
+that look things up, one matches frames where it matched regions, and two tell frames as well.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from tokencover.pebble.clips.processor import clip_pixels
 from tokencover.pebble.loader import load_pebble
 from tokencover.pebble.scene import GRID as PICTURE_GRID
 from tokencover.pebble.splits import scene_seeds
-from tokencover.pebble.starting import HEAD
+from tokencover.pebble.starting import HEAD, LOOKUP_BLOCKS, match, tell
 from tokencover.pebble.vocabulary import (
+    ANIMALS,
     CLIP_WORD_IDS,
     CLIP_WORDS,
     COLUMNS,
@@ -33,6 +35,9 @@ from tokencover.pebble.vocabulary import (
     WORDS,
 )
 
+# Of `tokencover.pebble.starting.LOOKUPS`: finds things, and finds animals by name or region.
+THING_HEAD: Final = 0
+ANIMAL_HEAD: Final = 3
 WATCHING_LAYER: Final = 2
 ATTENTION: Final = 2.0
 SAMPLE: Final = 2
@@ -65,6 +70,7 @@ def grow(
     projector.load_state_dict(picture.model.multi_modal_projector.state_dict())
     with torch.no_grad():
         _watch_counter(model.model.video_tower)
+        _look_up_frames(model)
     share_tower(model)
     model.train()
     return model
@@ -86,9 +92,11 @@ def _fit_words(
     mixed = torch.randn(len(CLIP_WORDS), len(_GLUE), generator=rng) @ known[_GLUE]
     length = known.norm(dim=1).median()
     words.copy_(length * torch.nn.functional.normalize(mixed, dim=1))
-    words[: len(WORDS)] = known
-    for frame, place in zip(FRAMES, (*ROWS, *COLUMNS), strict=False):
-        words[CLIP_WORD_IDS[frame]] = known[WORD_IDS[place]]
+    taken = [WORD_IDS[place] for place in (*ROWS, *COLUMNS)][: len(FRAMES)]
+    kept = [index for index in range(len(WORDS)) if index not in taken]
+    # Two words with one vector could not be told apart in an answer, so these are swapped.
+    words[kept] = known[kept]
+    words[[CLIP_WORD_IDS[frame] for frame in FRAMES]] = known[taken]
 
 
 def _fit_tower(
@@ -120,3 +128,13 @@ def _watch_counter(tower: Any) -> None:
         projection.bias[:HEAD] = 0
     query.bias[0] = HEAD**0.5
     key.weight[0] = ATTENTION * difference / difference.norm()
+
+
+def _look_up_frames(model: VideoLlavaForConditionalGeneration) -> None:
+    decoder: Any = model.model.language_model
+    frames = decoder.embed_tokens.weight[[CLIP_WORD_IDS[frame] for frame in FRAMES]]
+    for block in LOOKUP_BLOCKS:
+        attention = decoder.layers[block].self_attn
+        match(attention, ANIMAL_HEAD, frames, start=len(ANIMALS))
+        for head in (THING_HEAD, ANIMAL_HEAD):
+            tell(attention, head, frames, start=HEAD - len(FRAMES))

@@ -1,0 +1,106 @@
+"""Tasks that come with tokencover: questions about pebble's pictures, and about its clips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from tokencover.errors import InputError
+from tokencover.evaluation.scoring import exact
+from tokencover.evaluation.task import Example, Task
+from tokencover.pebble.benchmark import examples as picture_examples
+from tokencover.pebble.clips import questions as clip_questions
+from tokencover.pebble.clips.benchmark import clip_examples
+from tokencover.pebble.questions import FAMILIES
+from tokencover.pebble.splits import scene_seeds
+from tokencover.prompting import Kind
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Questions of several kinds about scenes; each kind is a task.
+
+    Attributes
+    ----------
+    name : str
+        What the command line calls it.
+    unit : str
+        What its scenes are called, in the version of a task.
+    medium : "image" or "video"
+        What a model is shown.
+    groups : mapping
+        The group of each kind of question.
+    examples : callable
+        Goes through a split, all kinds of questions about one scene after the other, each with its
+        kind.
+    """
+
+    name: str
+    unit: str
+    medium: Kind
+    groups: Mapping[str, str]
+    examples: Callable[[str, int | None], Iterator[tuple[str, Example]]]
+
+    def tasks(self, kind: str | None, split: str, scenes: int | None) -> list[Task]:
+        """One task; or, if `kind` is None, one for each kind that any of the scenes allows."""
+        if kind is not None and kind not in self.groups:
+            raise InputError(
+                f"{self.name} asks no questions of kind {kind!r}; it asks {', '.join(self.groups)}."
+            )
+        wanted = [each for each in self.groups if kind in (None, each)]
+        allowed = self._allowed(wanted, split, scenes)
+        if not allowed:
+            raise InputError(
+                f"none of the first {scenes} {self.unit} allows a question of kind {kind!r}: take "
+                "more of them."
+            )
+        return [self._task(each, split, scenes) for each in wanted if each in allowed]
+
+    def _allowed(self, wanted: Sequence[str], split: str, scenes: int | None) -> set[str]:
+        """Which kinds are asked about some scene; it goes no further than it must."""
+        found: set[str] = set()
+        for kind, _ in self.examples(split, scenes):
+            found.add(kind)
+            if found.issuperset(wanted):
+                break
+        return found.intersection(wanted)
+
+    def _task(self, kind: str, split: str, scenes: int | None) -> Task:
+        def examples() -> Iterator[Example]:
+            return (each for own, each in _drawn(self.name, split, scenes) if own == kind)
+
+        version = f"{split}, {len(scene_seeds(split, scenes))} {self.unit}"
+        name, shows = f"{self.name}/{kind}", frozenset({self.medium})
+        return Task(name, self.groups[kind], examples, exact, version, shows)
+
+
+def _pictures(split: str, scenes: int | None) -> Iterator[tuple[str, Example]]:
+    for each in picture_examples(split, scenes):
+        name = f"{each.scene_id}"
+        yield each.kind, Example(name, (each.picture,), each.question, (each.answer,), name)
+
+
+def _clips(split: str, clips: int | None) -> Iterator[tuple[str, Example]]:
+    for each in clip_examples(split, clips):
+        name = f"{each.scene_id}"
+        # A cluster of its own: a picture of the same number is another scene.
+        cluster = f"clip {name}"
+        shown = (each.frames,)
+        yield each.kind, Example(name, (), each.question, (each.answer,), cluster, shown)
+
+
+BENCHMARKS: Final = {
+    each.name: each
+    for each in (
+        Benchmark("pebble", "scenes", "image", FAMILIES, _pictures),
+        Benchmark("pebble-clips", "clips", "video", clip_questions.FAMILIES, _clips),
+    )
+}
+
+
+@lru_cache(maxsize=len(BENCHMARKS))
+def _drawn(name: str, split: str, scenes: int | None) -> tuple[tuple[str, Example], ...]:
+    """All kinds of questions at once: which one is asked depends on those asked before it."""
+    return tuple(BENCHMARKS[name].examples(split, scenes))

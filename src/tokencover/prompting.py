@@ -1,0 +1,100 @@
+"""What a model is asked: pictures or clips with a question, as its own processor wants them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+from PIL import Image
+
+from tokencover.errors import InputError
+
+Medium = Image.Image | Sequence[Image.Image]
+"""A picture, or the frames of a clip."""
+Kind = Literal["image", "video"]
+"""What processors of transformers call a picture and a clip."""
+Prompt = tuple[Sequence[Medium], str]
+"""What a model is shown, in this order, and what it is asked about it."""
+
+WORDS: Final[dict[Kind, tuple[str, str]]] = {
+    "image": ("pictures", "pebble"),
+    "video": ("clips", "pebble-clips"),
+}
+"""Our word for each kind, and a model that takes it."""
+
+
+def kind_of(medium: Medium) -> Kind:
+    """What a medium is."""
+    return "image" if isinstance(medium, Image.Image) else "video"
+
+
+def kinds_taken(processor: Any) -> frozenset[Kind]:
+    """What a processor takes; it has a part for each kind, or else an argument."""
+    parts: dict[Kind, str] = {"image": "image_processor", "video": "video_processor"}
+    if any(hasattr(processor, part) for part in parts.values()):
+        return frozenset(kind for kind, part in parts.items() if hasattr(processor, part))
+    arguments = inspect.signature(processor).parameters
+    return frozenset(kind for kind in parts if f"{kind}s" in arguments)
+
+
+def check_taken(processor: Any, kinds: Iterable[Kind], asked: str) -> None:
+    """Refuse to show a model what its processor does not take.
+
+    Parameters
+    ----------
+    processor
+        The model's own.
+    kinds : iterable of str
+        What it would be shown.
+    asked : str
+        What cannot be asked of whom, for the error.
+    """
+    for kind in sorted(set(kinds) - kinds_taken(processor)):
+        media, model = WORDS[kind]
+        raise InputError(
+            f"{asked}: the model takes no {media}. Ask one that does, --model {model} say, or ask "
+            "about something else."
+        )
+
+
+def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> Any:
+    """A batch of chats with one user turn each, padded to one length.
+
+    Parameters
+    ----------
+    processor
+        The model's own.
+    prompts : sequence of Prompt
+        One for each sample of the batch.
+
+    Returns
+    -------
+    BatchFeature
+        What the model takes, on the CPU.
+    """
+    check_taken(
+        processor,
+        {kind_of(medium) for media, _ in prompts for medium in media},
+        "this cannot be asked",
+    )
+    pictures = [[each for each in media if isinstance(each, Image.Image)] for media, _ in prompts]
+    clips = [
+        list(each) for media, _ in prompts for each in media if not isinstance(each, Image.Image)
+    ]
+    shown: dict[str, Any] = {}
+    if any(pictures):
+        shown["images"] = pictures
+    if clips:
+        shown["videos"] = clips
+        if hasattr(processor, "video_processor"):
+            # Some would leave frames out; whoever gave them has chosen already.
+            shown["do_sample_frames"] = False
+    texts = [_chat(processor, *prompt) for prompt in prompts]
+    return processor(text=texts, padding=True, return_tensors="pt", **shown)
+
+
+def _chat(processor: Any, media: Sequence[Medium], question: str) -> Any:
+    content = [{"type": kind_of(medium)} for medium in media]
+    turn = {"role": "user", "content": [*content, {"type": "text", "text": question}]}
+    return processor.apply_chat_template([turn], add_generation_prompt=True)

@@ -1,0 +1,65 @@
+"""What processors are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tokencover.errors import InputError
+from tokencover.pebble import load_pebble
+from tokencover.pebble.clips.processor import ClipProcessor
+from tokencover.prompting import kinds_taken, make_inputs
+
+PICTURE = Image.new("RGB", (96, 96), "navy")
+CLIP = (PICTURE,) * 8
+
+
+class Recorder:
+    """Has a part for pictures and one for videos, as processors of transformers do."""
+
+    image_processor = video_processor = None
+
+    def apply_chat_template(self, chat: Any, add_generation_prompt: bool) -> str:
+        assert add_generation_prompt
+        return " ".join(part.get("text", part["type"]) for part in chat[0]["content"])
+
+    def __call__(self, **given: Any) -> dict[str, Any]:
+        return given
+
+
+def test_what_processors_take() -> None:
+    assert kinds_taken(load_pebble()[1]) == {"image"}
+    assert kinds_taken(ClipProcessor()) == {"video"}
+    assert kinds_taken(Recorder()) == {"image", "video"}
+
+
+def test_pictures_are_given_by_prompt_and_clips_in_a_row() -> None:
+    given = make_inputs(Recorder(), [([PICTURE, CLIP], "one ?"), ([CLIP], "two ?"), ([], "three")])
+    assert given["text"] == ["image video one ?", "video two ?", "three"]
+    assert given["images"] == [[PICTURE], [], []]
+    assert given["videos"] == [list(CLIP), list(CLIP)]
+    assert given["padding"]
+
+
+def test_all_given_frames_are_shown() -> None:
+    assert make_inputs(Recorder(), [([CLIP], "one ?")])["do_sample_frames"] is False
+
+
+def test_what_is_not_shown_is_not_mentioned() -> None:
+    assert set(make_inputs(Recorder(), [([], "one ?")])) == {"text", "padding", "return_tensors"}
+    assert "videos" not in make_inputs(Recorder(), [([PICTURE], "one ?")])
+    assert "images" not in make_inputs(Recorder(), [([CLIP], "one ?")])
+
+
+@pytest.mark.parametrize(
+    ("processor", "medium", "message"),
+    [
+        (ClipProcessor(), PICTURE, "takes no pictures.*--model pebble say"),
+        (load_pebble()[1], CLIP, "takes no clips.*--model pebble-clips say"),
+    ],
+)
+def test_what_a_model_does_not_take_is_refused(processor: Any, medium: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_inputs(processor, [([medium], "what ?")])
