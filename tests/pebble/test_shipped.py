@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, LlavaForConditionalGeneration, LlavaProcessor
 
+import tokencover as tc
 from tokencover.errors import TokenCoverError
 from tokencover.pebble.benchmark import examples
 from tokencover.pebble.loader import SHIPPED, CheckpointError, load_pebble
@@ -133,3 +134,18 @@ def test_a_checkpoint_without_some_weights_says_so(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match="no usable weights"):
         load_pebble(folder)
+
+
+@pytest.mark.parametrize("method", ["mob", "nearest", "farthest"])
+def test_the_runtime_gives_the_same_logits_as_plain_hooks(pebble: Pebble, method: str) -> None:
+    model, processor = pebble
+    for example in list(examples("validation", scenes=1))[::3]:
+        inputs = processor(
+            images=example.picture, text=prompt(example.question), return_tensors="pt"
+        )
+        with torch.inference_mode(), dropping(model, make_selector(method, 64), after=1):
+            expected = model(**inputs, use_cache=False, logits_to_keep=1).logits
+        chosen = tc.get_method(method, budget=64, after=1)
+        with torch.inference_mode(), tc.prune(model, chosen, processor=processor):
+            found = model(**inputs, logits_to_keep=1).logits
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

@@ -77,7 +77,7 @@ def test_frames_show_what_the_clip_says() -> None:
 def test_every_token_is_described_with_its_frame() -> None:
     clip = make_clip(9)
     labels = describe_clip(clip)
-    assert labels.shape == (VISUAL_TOKENS, len(GROUPS)) == (8 * 145, 9)
+    assert labels.shape == (VISUAL_TOKENS, len(GROUPS)) == (8 * 145, 10)
     assert (labels[:, GROUP_INDEX["frame"]] == np.arange(8).repeat(145)).all()
     words = labels.reshape(8, 145, -1)
     told = {group: words[:, 1:, GROUP_INDEX[group]].reshape(8, 12, 12) for group in GROUP_INDEX}
@@ -89,7 +89,9 @@ def test_every_token_is_described_with_its_frame() -> None:
             assert ANIMALS[told["animal"][spot]] == animal.kind
             assert COLORS[told["color"][spot]] == animal.color
     summary = words[:, 0]
-    assert {GROUPS[i].name for i in np.flatnonzero((summary != NONE).any(0))} == {"place", "frame"}
+    assert {GROUPS[i].name for i in np.flatnonzero((summary != NONE).any(0))} == {
+        *("place", "frame", "seen")
+    }
 
 
 def test_answers_agree_with_a_second_reading() -> None:

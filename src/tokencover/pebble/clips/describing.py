@@ -11,12 +11,14 @@ from tokencover.pebble.clips.clip import COUNTER, FRAME_COUNT, GRID, Clip
 from tokencover.pebble.describing import GROUPS as PICTURE_GROUPS
 from tokencover.pebble.describing import NONE, Group, describe_objects
 from tokencover.pebble.scene import CELL_PATCHES, covered
-from tokencover.pebble.vocabulary import FRAMES, PLACES, STUFF
+from tokencover.pebble.vocabulary import COLUMNS, FRAMES, PLACES, STUFF
 
-# Three rows and columns of cells are what regions say already.
+# Three rows and columns of cells are what regions say already. One of their words stays, for all
+# tokens: it is how the decoder tells a picture from words.
 GROUPS: Final = (
     *(group for group in PICTURE_GROUPS if group.name not in {"row", "column"}),
     Group("frame", FRAMES, 1.0),
+    Group("seen", COLUMNS[-1:], 1.0),
 )
 GROUP_INDEX: Final = {group.name: index for index, group in enumerate(GROUPS)}
 FRAME_TOKENS: Final = 1 + GRID * GRID
@@ -55,7 +57,8 @@ def _describe_frame(clip: Clip, frame: int) -> NDArray[np.int64]:
     third = np.arange(GRID) // CELL_PATCHES
     labels[..., index["region"]] = third[:, None] * 3 + third
     labels[..., index["frame"]] = frame
+    labels[..., index["seen"]] = 0
     describe_objects(labels, index, clip.things_in(frame), clip.animals_in(frame))
     summary = np.full((1, len(GROUPS)), NONE, dtype=np.int64)
-    summary[0, [index["place"], index["frame"]]] = place, frame
+    summary[0, [index["place"], index["frame"], index["seen"]]] = place, frame, 0
     return np.concatenate([summary, labels.reshape(-1, len(GROUPS))])

@@ -23,7 +23,7 @@ from tokencover.pebble.clips.processor import clip_pixels
 from tokencover.pebble.loader import load_pebble
 from tokencover.pebble.scene import GRID as PICTURE_GRID
 from tokencover.pebble.splits import scene_seeds
-from tokencover.pebble.starting import HEAD, LOOKUP_BLOCKS, match, tell
+from tokencover.pebble.starting import HEAD, LOOKUP_BLOCKS, SEEN_AXIS, match, tell
 from tokencover.pebble.vocabulary import (
     ANIMALS,
     CLIP_WORD_IDS,
@@ -96,7 +96,10 @@ def _fit_words(
     kept = [index for index in range(len(WORDS)) if index not in taken]
     # Two words with one vector could not be told apart in an answer, so these are swapped.
     words[kept] = known[kept]
-    words[[CLIP_WORD_IDS[frame] for frame in FRAMES]] = known[taken]
+    frames = known[taken]
+    # Rows and columns are never asked about; frames are, and must not look like parts of a picture.
+    frames[:, SEEN_AXIS] = 0
+    words[[CLIP_WORD_IDS[frame] for frame in FRAMES]] = frames
 
 
 def _fit_tower(
