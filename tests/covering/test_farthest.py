@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
+from tokencover.covering import bounds, farthest_lazy
 from tokencover.covering.exact import Points, snap
 from tokencover.covering.farthest_dense import farthest_batch, farthest_dense
 
@@ -30,6 +32,43 @@ def test_any_start_equals_the_oracle(visual: Tensor, data: st.DataObject) -> Non
     centers = torch.tensor(start, dtype=torch.int64)
     assert tc.farthest_points(visual, budget=count, start=centers).tolist() == expected
     assert farthest_dense(snap(visual), centers, count).tolist() == expected
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 3, 4, 1), (4, 4, 64, 3)])
+@given(token_sets(), st.data())
+def test_many_small_rounds_equal_the_oracle(
+    sizes: tuple[int, int, int, int], visual: Tensor, data: st.DataObject
+) -> None:
+    start = data.draw(st.sets(st.integers(0, len(visual) - 1), max_size=4))
+    count = data.draw(st.integers(0, len(visual) - len(start)))
+    centers = torch.tensor(sorted(start), dtype=torch.int64)
+    fewest, few, many, exact = sizes
+    with patch.multiple(farthest_lazy, _FEWEST=fewest, _FEW=few, _MANY=many, _EXACT=exact):
+        found = tc.farthest_points(visual, budget=count, start=centers).tolist()
+    assert found == oracle.farthest(visual.numpy(), sorted(start), count)
+
+
+@given(token_sets(), st.data())
+def test_it_does_not_matter_how_many_centers_everyone_met(
+    visual: Tensor, data: st.DataObject
+) -> None:
+    start = data.draw(st.sets(st.integers(0, len(visual) - 1), min_size=1, max_size=8))
+    count = data.draw(st.integers(0, len(visual) - len(start)))
+    share = data.draw(st.integers(1, len(start)))
+    centers = torch.tensor(sorted(start))
+    with (
+        patch.object(bounds, "_share_for_everyone", lambda _: share),
+        patch.multiple(farthest_lazy, _FEWEST=2, _FEW=3, _EXACT=2),
+    ):
+        found = tc.farthest_points(visual, budget=count, start=centers).tolist()
+    assert found == oracle.farthest(visual.numpy(), sorted(start), count)
+
+
+def test_everyone_meets_nearly_all_centers() -> None:
+    shares = {centers: bounds._share_for_everyone(centers) for centers in range(1, 500)}
+    assert shares[1] == 1
+    assert (shares[95], shares[96], shares[160], shares[256]) == (95, 96, 144, 240)
+    assert all(7 * centers <= 8 * share <= 8 * centers for centers, share in shares.items())
 
 
 @given(token_sets(most=9), st.integers(1, 4))

@@ -68,9 +68,14 @@ class Cloud:
         """Estimated cosine of some of the tokens, or all, with unit vectors, ``(n, m)`` float32."""
         return _products(self._rows(index, space), directions, space).mul_(self._scale(index))
 
-    def points(self, index: Tensor | None = None, space: Workspace | None = None) -> Points:
-        """Some tokens, or all, in exact form."""
-        return snap(self._rows(index, space), space)
+    def points(
+        self,
+        index: Tensor | None = None,
+        space: Workspace | None = None,
+        grid: Tensor | None = None,
+    ) -> Points:
+        """Some tokens, or all, in exact form; `space` and `grid` as for `snap`."""
+        return snap(self._rows(index, space), space, grid)
 
     def _rows(self, index: Tensor | None, space: Workspace | None = None) -> Tensor:
         if index is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tokencover.covering.centers import Centers
 from tokencover.covering.checks import check_count, check_finite, check_tokens
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import snap
@@ -42,7 +43,9 @@ def farthest_points(visual: Tensor, *, budget: int, start: Tensor | None = None)
     with undisturbed(visual.device):
         tokens = plain(visual)
         if tokens.device.type == "cpu":
-            order = farthest_lazy(Cloud.of("visual", tokens), centers.cpu(), count)
+            cloud = Cloud.of("visual", tokens)
+            start_centers = Centers.of(cloud, centers.cpu(), len(centers) + count)
+            order = farthest_lazy(cloud, start_centers, count)
         else:
             check_finite("visual", tokens)
             order = farthest_dense(snap(tokens), centers, count)

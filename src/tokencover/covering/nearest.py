@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from tokencover.covering.centers import Centers
 from tokencover.covering.checks import check_count, check_pair
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import cosine
@@ -42,10 +43,10 @@ def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) ->
     with undisturbed(visual.device):
         tokens = Cloud.of("visual", plain(visual).cpu())
         words = Cloud.of("prompt", plain(prompt).cpu())
-        return nearest_cover(tokens, words, budget, fold).to(visual.device)
+        return nearest_cover(tokens, words, budget, fold, budget).tokens.to(visual.device)
 
 
-def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tensor:
+def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int, room: int) -> Centers:
     """The visual tokens most aligned with the prompt, best first.
 
     Parameters
@@ -57,20 +58,28 @@ def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tenso
         prompt token, are fewer.
     fold : int
         k, how many nearest visual tokens each prompt token proposes.
-
-    Returns
-    -------
-    Tensor
-        Indices, ``(at most budget,)`` int64.
+    room : int
+        At least `budget`; how many centres there may be after others were added.
     """
     if budget == 0 or len(prompt.tokens) == 0:
-        return torch.empty(0, dtype=torch.int64)
+        return Centers(room, visual.tokens.shape[1])
     shortlist = _shortlist(visual, prompt, fold)
+    centers = Centers(room, visual.tokens.shape[1])
+    # Otherwise making the chosen ones exact once more costs less than memory for all of them.
+    room_for_all = len(shortlist) <= room
     words, space = prompt.points(), Workspace.of_this_thread("top")
-    blocks = shortlist.split(_ROWS_AT_ONCE)
-    exact = torch.cat([cosine(words, visual.points(block, space)) for block in blocks], dim=-1)
-    order, available = best_candidates(exact, torch.tensor(fold), budget)
-    return shortlist[order[: int(available)]]
+    alignment: list[Tensor] = []
+    for block in shortlist.split(_ROWS_AT_ONCE):
+        points = visual.points(block, space)
+        alignment.append(cosine(words, points))
+        if room_for_all:
+            centers.add(block, points)
+    order, available = best_candidates(torch.cat(alignment, dim=-1), torch.tensor(fold), budget)
+    best = order[: int(available)]
+    if room_for_all:
+        centers.keep(best)
+        return centers
+    return Centers.of(visual, shortlist[best], room)
 
 
 def _shortlist(visual: Cloud, prompt: Cloud, fold: int) -> Tensor:
