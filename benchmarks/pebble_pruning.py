@@ -17,7 +17,7 @@ import torch
 
 from tokencover.pebble.benchmark import examples
 from tokencover.pebble.loader import load_pebble
-from tokencover.pebble.probing import answers
+from tokencover.pebble.probing import Sight, answers
 from tokencover.pebble.questions import COARSE, FAMILIES, FINE, KINDS
 from tokencover.pebble.selectors import METHODS, make_selector
 from tokencover.pebble.statistics import average, paired_difference, table
@@ -29,7 +29,8 @@ def main() -> None:
     torch.set_num_threads(1)
     model, processor = load_pebble(options.checkpoint)
     asked = list(examples(options.split, options.scenes))
-    whole = table(answers(model, processor, asked), KINDS)
+    sight = Sight(model, processor)
+    whole = table(answers(model, processor, asked, sight=sight), KINDS)
     cells = {"unpruned": whole}
     _print_line("unpruned", whole, whole)
     for budget in options.budgets:
@@ -40,7 +41,9 @@ def main() -> None:
                 part = None if share is None else round(share * budget)
                 fold = None if part is None else max(1, round(part / 8))
                 selector = make_selector(method, budget, prompt_budget=part, fold=fold)
-                results = answers(model, processor, asked, selector, after=options.after)
+                results = answers(
+                    model, processor, asked, selector, after=options.after, sight=sight
+                )
                 name = f"{method}-{budget}" + ("" if share is None else f"-{share:g}")
                 cells[name] = table(results, KINDS)
                 _print_line(name, cells[name], whole, time.monotonic() - start)

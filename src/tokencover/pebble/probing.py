@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
@@ -36,6 +37,7 @@ def answers(
     *,
     after: int = 1,
     batch_size: int = 16,
+    sight: Sight | None = None,
 ) -> list[tuple[Example, str]]:
     """Answer examples with one word each, greedily.
 
@@ -51,6 +53,8 @@ def answers(
         How many blocks run before tokens are dropped.
     batch_size
         Questions at a time.
+    sight
+        What was seen of the pictures before, when they are asked about more than once.
 
     Returns
     -------
@@ -59,9 +63,9 @@ def answers(
     """
     asked = list(examples)
     replies: list[str] = [""] * len(asked)
-    pictures = _Pictures(model, processor)
+    sight = sight or Sight(model, processor)
     for group in _same_length(asked, batch_size):
-        embeds = pictures.embed([asked[index] for index in group])
+        embeds = sight.embed([asked[index] for index in group])
         with torch.inference_mode(), dropping(model, selector, after):
             logits = model(inputs_embeds=embeds, use_cache=False, logits_to_keep=1).logits
         for index, word in zip(group, logits[:, -1].argmax(1).tolist(), strict=True):
@@ -87,15 +91,16 @@ def _same_length(asked: Sequence[Example], batch_size: int) -> Iterator[list[int
             yield members[start : start + batch_size]
 
 
-class _Pictures:
-    """Runs the vision tower once a scene and remembers what it saw."""
+class Sight:
+    """Runs the vision tower once a picture and remembers what it saw."""
 
     def __init__(self, model: LlavaForConditionalGeneration, processor: LlavaProcessor) -> None:
         self.model = model
         self.processor = processor
-        self.known: dict[int, Tensor] = {}
+        self.known: dict[int, tuple[Image.Image, Tensor]] = {}
 
     def embed(self, batch: Sequence[Example]) -> Tensor:
+        """What the decoder is given for examples whose questions have equally many words."""
         texts = [prompt(example.question) for example in batch]
         tokens = self.processor.tokenizer(texts, return_tensors="pt").input_ids
         with torch.inference_mode():
@@ -105,11 +110,13 @@ class _Pictures:
         return torch.cat([words[:, :at], seen, words[:, at + 1 :]], dim=1)
 
     def _features(self, example: Example) -> Tensor:
-        if id(example.picture) not in self.known:
-            pixels = self.processor.image_processor(example.picture, return_tensors="pt")
+        picture = example.picture
+        if id(picture) not in self.known:
+            pixels = self.processor.image_processor(picture, return_tensors="pt")
             features = self.model.get_image_features(**pixels).pooler_output[0]
-            self.known[id(example.picture)] = features
-        return self.known[id(example.picture)]
+            # The picture is kept too: nothing else may get its id.
+            self.known[id(picture)] = (picture, features)
+        return self.known[id(picture)][1]
 
 
 @contextmanager
