@@ -1,0 +1,57 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import VideoLlavaForConditionalGeneration
+
+import tokencover as tc
+from tokencover.pebble.clips.benchmark import ClipExample, clip_examples
+from tokencover.pebble.clips.loader import SHIPPED, load_pebble_clips
+from tokencover.pebble.tokenizer import prompt
+from tokencover.pebble.vocabulary import VIDEO
+
+KINDS = ("read", "when", "animal_then", "half", "empty", "place")
+
+
+@pytest.fixture(scope="module")
+def pebble() -> tuple[Any, Any]:
+    return load_pebble_clips()
+
+
+def answers(pebble: tuple[Any, Any], asked: Sequence[ClipExample]) -> list[str]:
+    model, processor = pebble
+    texts = [prompt(example.question, VIDEO) for example in asked]
+    inputs = processor(texts, [example.frames for example in asked], padding=True)
+    with torch.inference_mode():
+        tokens = model.generate(**inputs)[:, inputs["input_ids"].shape[1] :]
+    replies: list[str] = processor.batch_decode(tokens, skip_special_tokens=True)
+    return replies
+
+
+def test_it_is_small_and_has_a_card() -> None:
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 30e6
+    assert (SHIPPED / "README.md").exists()
+
+
+def test_it_loads_by_plain_transformers(pebble: tuple[Any, Any]) -> None:
+    stock = VideoLlavaForConditionalGeneration.from_pretrained(SHIPPED)
+    for name, weight in pebble[0].named_parameters():
+        assert torch.equal(weight, stock.get_parameter(name))
+
+
+def test_it_answers_well_and_needs_its_tokens(pebble: tuple[Any, Any]) -> None:
+    asked = [example for example in clip_examples("validation", 4) if example.kind in KINDS]
+    truth = [example.answer for example in asked]
+
+    def right(replies: list[str]) -> float:
+        return sum(map(str.__eq__, replies, truth)) / len(truth)
+
+    whole = answers(pebble, asked)
+    assert right(whole) > 0.85
+    model, processor = pebble
+    with tc.prune(model, tc.MoB(1160), processor=processor):
+        assert answers(pebble, asked) == whole
+    with tc.prune(model, tc.get_method("random", budget=77), processor=processor):
+        assert right(answers(pebble, asked)) < right(whole) - 0.2
+    assert answers(pebble, asked[:3]) == whole[:3]
