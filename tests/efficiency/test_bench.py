@@ -17,7 +17,7 @@ from tokencover.efficiency import stopwatch
 from tokencover.efficiency.bench import Bench, bench
 from tokencover.efficiency.contender import Contender, Facts, Times
 from tokencover.efficiency.report import as_data, as_text
-from tokencover.efficiency.subject import Query, Subject, load_subject, make_subject, scenes
+from tokencover.efficiency.subject import Query, Subject, make_subject, scenes
 from tokencover.errors import InputError
 from tokencover.methods import FastV, Method, MoB, PyramidDrop, get_method
 from tokencover.pebble import load_pebble
@@ -29,7 +29,7 @@ def pair() -> Subject:
     """Two scenes; the second question is longer."""
     first, second = scenes(2)
     longer = Query(second.picture, f"{second.question} {second.question}")
-    return load_subject("pebble", [first, longer], device="cpu")
+    return make_subject("pebble", *load_pebble(), [first, longer])
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_choosing_at_several_places_adds_up(pair: Subject, monkeypatch: pytest.M
 
 @pytest.fixture(scope="module")
 def subject() -> Subject:
-    return load_subject("pebble", scenes(1), device="cpu")
+    return make_subject("pebble", *load_pebble(), scenes(1))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from tokencover.budget.tables import Coupling
 from tokencover.cli import main
 from tokencover.errors import InputError
 from tokencover.evaluation import VisionLanguageModel, find_tasks, load_model
+from tokencover.evaluation.bundled import own_benchmark
 from tokencover.evaluation.plan import Combination, Scoring
 from tokencover.evaluation.runner import Settings, score
 from tokencover.methods import MoB
@@ -165,8 +166,11 @@ def test_a_folder_is_a_model_for_clips_too(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["evaluate", "--tasks", "pebble-clips/when"], "pebble-clips/when cannot be asked of 'pe"),
-        (["evaluate", "--model", "pebble-clips"], "pebble/exist cannot be asked of 'pebble-clips'"),
-        (["ablate", "--what", "fold", "--model", "pebble-clips"], "takes no pictures"),
+        (["evaluate", "--tasks", "pebble", "--model", "pebble-clips"], "pebble/exist cannot be"),
+        (
+            ["ablate", "--what", "fold", "--tasks", "pebble", "--model", "pebble-clips"],
+            "takes no pictures",
+        ),
         (["calibrate", "--data", "pebble-clips/when"], "takes no clips"),
     ],
 )
@@ -191,3 +195,10 @@ def test_the_page_shows_the_frames(tmp_path: Path, clip_task: Path) -> None:
     text = page.read_text()
     assert text.count(f"136 of {TOKENS} visual tokens kept") == 1
     assert all(text.count(f"<div>video 1, frame {number}: ") == 1 for number in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("model", "tasks"), [("pebble", "pebble"), ("pebble-clips", "pebble-clips"), ("x/y", "pebble")]
+)
+def test_a_bundled_model_is_asked_its_own_questions(model: str, tasks: str) -> None:
+    assert own_benchmark(model) == tasks

@@ -12,7 +12,6 @@ from PIL import Image
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.loading import load
 from tokencover.pebble.benchmark import examples
 from tokencover.pebble.clips.benchmark import clip_examples
 from tokencover.prompting import Medium, kinds_taken, make_inputs
@@ -81,24 +80,6 @@ class Subject:
     def prompt_mask(self) -> Tensor:
         """``(b, s)`` bool, the user's own words."""
         return self.words.mask(self.inputs["input_ids"], self.visual)
-
-
-def load_subject(
-    name: str, queries: Sequence[Query], *, device: str | None = None, dtype: str | None = None
-) -> Subject:
-    """Load a model and let its processor make a batch.
-
-    Parameters
-    ----------
-    name : str
-        "pebble" or "pebble-clips" for the bundled models, else a folder or a hub name.
-    queries : sequence of Query
-        One for each sample of the batch.
-    device, dtype : str, optional
-        See `tokencover.loading.load`.
-    """
-    model, processor = load(name, device=device, dtype=dtype)
-    return make_subject(name, model, processor, queries)
 
 
 def make_subject(name: str, model: Any, processor: Any, queries: Sequence[Query]) -> Subject:

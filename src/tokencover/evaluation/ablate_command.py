@@ -20,6 +20,7 @@ from tokencover.evaluation.ablation import (
     prompt_budgets,
     some_layers,
 )
+from tokencover.evaluation.bundled import own_benchmark
 from tokencover.evaluation.evaluating import evaluate, unfinished
 from tokencover.evaluation.identity import describe_run
 from tokencover.evaluation.loading import VisionLanguageModel, load_model
@@ -58,7 +59,7 @@ def add_parser(commands: Any) -> None:
     )
     add_model_options(parser)
     parser.add_argument(
-        "--tasks", default="pebble", help="pebble, pebble-clips/when, files: see docs"
+        "--tasks", help="pebble, pebble-clips/when, files: see docs (default: the model's own)"
     )
     parser.add_argument("--split", default="validation", help="of pebble (default: validation)")
     parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
@@ -81,7 +82,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate what has not been yet, print the tables and write everything down."""
-    tasks = tuple(find_tasks(parts(options.tasks), split=options.split, limit=options.limit))
+    names = parts(own_benchmark(options.model) if options.tasks is None else options.tasks)
+    tasks = tuple(find_tasks(names, split=options.split, limit=options.limit))
     if not tasks:
         raise InputError("there is nothing to ask: give --tasks pebble, say.")
     if options.threads is not None:

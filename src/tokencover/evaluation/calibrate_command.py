@@ -9,6 +9,7 @@ from typing import Any
 
 from tokencover.budget.profile import Profile
 from tokencover.errors import InputError
+from tokencover.evaluation.bundled import own_benchmark
 from tokencover.evaluation.calibrate import calibrate
 from tokencover.evaluation.loading import load_model
 from tokencover.evaluation.progress import Progress
@@ -32,8 +33,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--data",
         nargs="+",
-        default=["pebble"],
-        help="pebble, pebble-clips/when, files with a JSON object a line (default: pebble)",
+        help="pebble, pebble-clips/when, files: see docs (default: the model's own)",
     )
     parser.add_argument("--split", default="validation", help="of pebble: validation or test")
     parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
@@ -45,7 +45,8 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure, tell what was found, and save the profile."""
-    tasks = find_tasks(options.data, split=options.split, limit=options.limit)
+    names = options.data or [own_benchmark(options.model)]
+    tasks = find_tasks(names, split=options.split, limit=options.limit)
     if options.out.is_dir():
         raise InputError(f"--out {options.out} is a folder: give a file, profile.json say.")
     model = load_model(options.model, device=options.device, dtype=options.dtype)

@@ -14,6 +14,7 @@ import torch
 
 from tokencover.budget import BudgetMode
 from tokencover.errors import InputError
+from tokencover.evaluation.bundled import own_benchmark
 from tokencover.evaluation.evaluating import evaluate, is_complete, unfinished
 from tokencover.evaluation.identity import describe_run
 from tokencover.evaluation.loading import load_model
@@ -48,7 +49,7 @@ def add_parser(commands: Any) -> None:
         "--budget-mode", choices=get_args(BudgetMode), default="exact", help="what budgets count"
     )
     parser.add_argument(
-        "--tasks", default="pebble", help="pebble, pebble-clips/when, files: see docs"
+        "--tasks", help="pebble, pebble-clips/when, files: see docs (default: the model's own)"
     )
     parser.add_argument("--split", default="test", help="of pebble: test or validation")
     parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
@@ -107,7 +108,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     specs: list[Spec] = [{"method": name} for name in parts(options.methods)]
     specs += [_spec(text) for text in options.method_json]
     wanted = budgets(options.budgets)
-    names = parts(options.tasks)
+    names = parts(own_benchmark(options.model) if options.tasks is None else options.tasks)
     if not names:
         raise InputError("there is nothing to ask: give --tasks pebble, say.")
     if options.timing_batches < 0:
