@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
@@ -22,7 +22,7 @@ from tokencover.loading import load
 from tokencover.methods import METHODS, Method, get_method
 from tokencover.options import add_model_options, budget
 from tokencover.pebble import train as pebble_training
-from tokencover.pebble.benchmark import examples
+from tokencover.pebble.benchmark import Asked, examples
 from tokencover.pebble.clips.benchmark import clip_examples
 from tokencover.prompting import Medium, kind_of, kinds_taken, make_inputs
 from tokencover.runtime import Trace, prune
@@ -35,6 +35,7 @@ from tokencover.viewing.panels import GAP, WIDEST
 SHOWN = ("exist", "read", "color", "where", "common_color", "place")
 SHOWN_OF_CLIPS = ("read", "when", "animal_then", "common_color", "half", "place")
 WORDS_SHOWN = 6
+AnyAsked = TypeVar("AnyAsked", bound=Asked)
 
 
 @dataclass(frozen=True)
@@ -176,15 +177,18 @@ def _queries(options: argparse.Namespace, processor: Any) -> list[Query]:
 
 
 def _scene(number: int) -> list[Query]:
-    found = list(examples("test", number + 1, SHOWN))
-    mine = (each for each in found if each.scene_id == found[-1].scene_id)
-    return [Query(each.picture, each.question, each.answer) for each in mine]
+    found = _of_the_last(list(examples("test", number + 1, SHOWN)))
+    return [Query(each.picture, each.question, each.answer) for each in found]
 
 
 def _clip(number: int) -> list[Query]:
-    found = list(clip_examples("test", number + 1, SHOWN_OF_CLIPS))
-    mine = (each for each in found if each.scene_id == found[-1].scene_id)
-    return [Query(each.frames, each.question, each.answer) for each in mine]
+    found = _of_the_last(list(clip_examples("test", number + 1, SHOWN_OF_CLIPS)))
+    return [Query(each.frames, each.question, each.answer) for each in found]
+
+
+def _of_the_last(found: list[AnyAsked]) -> list[AnyAsked]:
+    """Those about the last scene; not every scene allows all kinds of questions."""
+    return [each for each in found if each.scene_id == found[-1].scene_id]
 
 
 def _answer(

@@ -13,14 +13,12 @@ from tokencover.pebble.scene import make_scene
 from tokencover.pebble.splits import scene_seeds
 
 
-@dataclass(frozen=True)
-class Example:
-    """One question about one picture.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One question about one scene, or about one clip.
 
     Attributes
     ----------
-    picture
-        RGB, 192 x 192; questions about one scene share it.
     question
         The words to ask.
     answer
@@ -34,12 +32,24 @@ class Example:
         by it.
     """
 
-    picture: Image.Image
     question: str
     answer: str
     kind: str
     family: str
     scene_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example(Asked):
+    """One question about one picture.
+
+    Attributes
+    ----------
+    picture
+        RGB, 192 x 192; questions about one scene share it.
+    """
+
+    picture: Image.Image
 
 
 def examples(

@@ -82,7 +82,8 @@ def evenly(rng: Generator, pairs: Iterable[tuple[str, T]]) -> tuple[str, T] | No
     return answer, pick(rng, groups[answer])
 
 
-def _named(rng: Generator, pairs: Iterable[tuple[str, str]], slot: str = "name") -> Drawn:
+def named(rng: Generator, pairs: Iterable[tuple[str, str]], slot: str = "name") -> Drawn:
+    """Draw evenly among pairs of an answer and what fills the slot of the phrasings."""
     drawn = evenly(rng, pairs)
     return None if drawn is None else (drawn[0], {slot: drawn[1]})
 
@@ -99,40 +100,40 @@ def exist(scene: Content, rng: Generator) -> Drawn:
     present = {(thing.color, thing.shape) for thing in scene.things}
     colors, shapes = {c for c, _ in present}, {s for _, s in present}
     pairs = [(c, s) for c in COLORS for s in SHAPES if c in colors and s in shapes]
-    return _named(rng, [("yes" if pair in present else "no", " ".join(pair)) for pair in pairs])
+    return named(rng, [("yes" if pair in present else "no", " ".join(pair)) for pair in pairs])
 
 
 def color(scene: Content, rng: Generator) -> Drawn:
     """Colour of a thing named by shape and number."""
     sole = _sole(scene.things, "shape", "digit")
-    return _named(rng, [(t.color, f"{t.shape} marked {t.digit}") for t in sole])
+    return named(rng, [(t.color, f"{t.shape} marked {t.digit}") for t in sole])
 
 
 def shape(scene: Content, rng: Generator) -> Drawn:
     """Shape of a thing named by colour and number."""
     sole = _sole(scene.things, "color", "digit")
-    return _named(rng, [(t.shape, f"{t.color} thing marked {t.digit}") for t in sole])
+    return named(rng, [(t.shape, f"{t.color} thing marked {t.digit}") for t in sole])
 
 
 def read(scene: Content, rng: Generator) -> Drawn:
     """Number printed on a thing named by colour and shape."""
     sole = _sole(scene.things, "color", "shape")
-    return _named(rng, [(t.digit, f"{t.color} {t.shape}") for t in sole])
+    return named(rng, [(t.digit, f"{t.color} {t.shape}") for t in sole])
 
 
 def where(scene: Content, rng: Generator) -> Drawn:
     """Region of a thing named by colour and shape."""
     sole = _sole(scene.things, "color", "shape")
-    return _named(rng, [(t.region, f"{t.color} {t.shape}") for t in sole])
+    return named(rng, [(t.region, f"{t.color} {t.shape}") for t in sole])
 
 
 def animal_color(scene: Content, rng: Generator) -> Drawn:
     """Colour of an animal."""
-    return _named(rng, [(animal.color, animal.kind) for animal in scene.animals])
+    return named(rng, [(animal.color, animal.kind) for animal in scene.animals])
 
 
 def _animal_name(scene: Scene, rng: Generator) -> Drawn:
-    return _named(rng, [(animal.kind, animal.region) for animal in scene.animals], "place")
+    return named(rng, [(animal.kind, animal.region) for animal in scene.animals], "place")
 
 
 def most_common(things: Iterable[Thing], attribute: str, margin: int) -> Drawn:
@@ -169,7 +170,7 @@ def more_of(rng: Generator, sizes: Mapping[str, int], margin: int) -> Drawn:
                 winner = first if count > other else second
                 either = f"{first.removesuffix(' things')} or {second}"
                 pairs.append((winner.removesuffix(" things"), either))
-    return _named(rng, pairs, "either")
+    return named(rng, pairs, "either")
 
 
 def _more(scene: Scene, rng: Generator) -> Drawn:
@@ -185,7 +186,7 @@ def _leaning(scene: Scene, rng: Generator, attribute: str, ends: tuple[str, str]
         excess = 2 * beyond - len(things)
         if abs(excess) >= CLEARLY_ASIDE:
             pairs.append((far if excess > 0 else near, name))
-    return _named(rng, pairs)
+    return named(rng, pairs)
 
 
 def _side(scene: Scene, rng: Generator) -> Drawn:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokencover.errors import InputError
-from tokencover.pebble.benchmark import Example
+from tokencover.pebble.benchmark import Asked
 
-Results = Sequence[tuple[Example, str]]
+Results = Sequence[tuple[Asked, str]]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from html import escape
 
 from PIL import Image
 
+from tokencover.prompting import Medium
 from tokencover.runtime.trace import Trace
 from tokencover.viewing.canvas import FADING
 from tokencover.viewing.colors import COLORS, css
 from tokencover.viewing.describing import describe, describe_mark, describe_view
 from tokencover.viewing.marks import Mark, Marks, marks_of
-from tokencover.viewing.views import Medium, Shown, views_of
+from tokencover.viewing.views import Shown, views_of
 
 _WIDTH, _LARGEST = 480, 1024
 """Pixels of a view on the page, and of the longer side of the picture that is sent along."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from PIL import Image
 
+from tokencover.prompting import Medium
 from tokencover.runtime.trace import Trace
 from tokencover.viewing.arranging import flow, framed, stack
 from tokencover.viewing.canvas import LEAST_FOR_TAGS, drawn, fitted
@@ -13,7 +14,7 @@ from tokencover.viewing.captions import caption, key
 from tokencover.viewing.colors import COLORS, DROPPED_COLOR
 from tokencover.viewing.describing import ROLES, describe, describe_view
 from tokencover.viewing.marks import Marks, marks_of
-from tokencover.viewing.views import Medium, Shown, check_count, views_of
+from tokencover.viewing.views import Shown, check_count, views_of
 from tokencover.viewing.words import count_words, numbered
 
 GAP, MARGIN = 14, 16

@@ -6,7 +6,7 @@ from typing import Any
 
 from PIL import Image
 
-from tokencover.viewing.views import Medium
+from tokencover.prompting import Medium
 
 
 def as_seen(picture: Image.Image, processor: Any) -> Image.Image:

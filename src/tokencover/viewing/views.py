@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from PIL import Image
 
 from tokencover.errors import InputError
+from tokencover.prompting import Medium
 from tokencover.runtime.trace import Trace
-
-Medium = Image.Image | Sequence[Image.Image]
-"""An image, or the frames of a video."""
 
 _VIEWS = ("base view", "tiles")
 

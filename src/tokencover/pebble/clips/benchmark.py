@@ -7,38 +7,24 @@ from dataclasses import dataclass
 
 from PIL import Image
 
+from tokencover.pebble.benchmark import Asked
 from tokencover.pebble.clips.clip import make_clip
 from tokencover.pebble.clips.drawing import draw_clip
 from tokencover.pebble.clips.questions import FAMILIES, KINDS, ask
 from tokencover.pebble.splits import scene_seeds
 
 
-@dataclass(frozen=True)
-class ClipExample:
+@dataclass(frozen=True, kw_only=True)
+class ClipExample(Asked):
     """One question about one clip.
 
     Attributes
     ----------
     frames
         Eight, RGB, 96 x 96; questions about one clip share them.
-    question
-        The words to ask.
-    answer
-        The one right word.
-    kind
-        Type of the question, one of ``KINDS``.
-    family
-        ``"fine"`` or ``"coarse"``.
-    scene_id
-        Seed of the clip; statistics must cluster by it.
     """
 
     frames: tuple[Image.Image, ...]
-    question: str
-    answer: str
-    kind: str
-    family: str
-    scene_id: int
 
 
 def clip_examples(

@@ -41,11 +41,6 @@ class Visitor(Thing):
         """Word for the ninth of the frame the object is in."""
         return REGIONS[(self.row // CELL_PATCHES) * CELLS + self.column // CELL_PATCHES]
 
-    @property
-    def late(self) -> bool:
-        """Whether it comes in the second half of the clip."""
-        return self.frames[0] >= HALF
-
 
 @dataclass(frozen=True)
 class Passer(Animal):

@@ -23,10 +23,10 @@ from tokencover.pebble.questions import (
     ask_with,
     classes,
     color,
-    evenly,
     exist,
     more_of,
     most_common,
+    named,
     place,
     read,
     shape,
@@ -49,9 +49,9 @@ PHRASINGS: Final = {
         "which small animal comes in the {frame} frame ?",
     ),
     "order": (
-        "which comes earlier : the {first} or the {second} ?",
-        "which is seen earlier : the {first} or the {second} ?",
-        "which animal is earlier : the {first} or the {second} ?",
+        "which comes earlier : {either} ?",
+        "which is seen earlier : {either} ?",
+        "which animal is earlier : {either} ?",
     ),
     "half": (
         "are the {name} mostly early or late ?",
@@ -67,13 +67,12 @@ PHRASINGS: Final = {
 
 
 def _when(clip: Clip, rng: Generator) -> Drawn:
-    drawn = evenly(rng, [(FRAMES[animal.frame], animal.kind) for animal in clip.animals])
-    return None if drawn is None else (drawn[0], {"name": drawn[1]})
+    return named(rng, [(FRAMES[animal.frame], animal.kind) for animal in clip.animals])
 
 
 def _animal_then(clip: Clip, rng: Generator) -> Drawn:
-    drawn = evenly(rng, [(animal.kind, FRAMES[animal.frame]) for animal in clip.animals])
-    return None if drawn is None else (drawn[0], {"frame": drawn[1]})
+    pairs = [(animal.kind, FRAMES[animal.frame]) for animal in clip.animals]
+    return named(rng, pairs, "frame")
 
 
 def _order(clip: Clip, rng: Generator) -> Drawn:
@@ -82,9 +81,8 @@ def _order(clip: Clip, rng: Generator) -> Drawn:
         for other in clip.animals:
             if one != other:
                 winner = one if one.frame < other.frame else other
-                pairs.append((winner.kind, (one.kind, other.kind)))
-    drawn = evenly(rng, pairs)
-    return None if drawn is None else (drawn[0], {"first": drawn[1][0], "second": drawn[1][1]})
+                pairs.append((winner.kind, f"the {one.kind} or the {other.kind}"))
+    return named(rng, pairs, "either")
 
 
 def _shown(clip: Clip) -> list[Visitor]:
@@ -112,8 +110,7 @@ def _half(clip: Clip, rng: Generator) -> Drawn:
         excess = 2 * sum(frame >= HALF for frame in frames) - len(frames)
         if abs(excess) >= CLEARLY_MORE:
             pairs.append(("late" if excess > 0 else "early", name))
-    drawn = evenly(rng, pairs)
-    return None if drawn is None else (drawn[0], {"name": drawn[1]})
+    return named(rng, pairs)
 
 
 def _empty(clip: Clip, _: Generator) -> Drawn:
