@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from unittest.mock import patch
+
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
+from tests.covering.wrong_estimates import wrong_estimates
+from tokencover.covering import nearest
 from tokencover.covering.estimate import Cloud
-from tokencover.covering.exact import RESOLUTION, snap
-from tokencover.covering.nearest import nearest_cover
+from tokencover.covering.exact import cosine
 
 
 @given(problems())
@@ -22,16 +25,23 @@ def test_equals_the_oracle(problem: Problem) -> None:
     assert found == oracle.prompt_centers(visual.numpy(), prompt.numpy(), prompt_budget, fold)
 
 
-@pytest.mark.parametrize("room", [12, 60, 300])  # 12 is not enough for all candidates
-def test_the_centers_are_exact_whatever_the_room(room: int) -> None:
+@given(problems(), st.sampled_from([1e-3, 0.1, 0.5]))
+def test_estimates_may_err_as_much_as_they_admit(problem: Problem, noise: float) -> None:
+    visual, prompt, _, prompt_budget, fold = problem
+    with wrong_estimates(noise):
+        found = tc.nearest_points(visual, prompt, budget=prompt_budget, fold=fold).tolist()
+    assert found == oracle.prompt_centers(visual.numpy(), prompt.numpy(), prompt_budget, fold)
+
+
+def test_only_close_calls_are_made_exact() -> None:
     generator = torch.Generator().manual_seed(3)
-    visual = torch.randn(300, 40, generator=generator)
-    prompt = torch.randn(5, 40, generator=generator)
+    visual, prompt = (torch.randn(count, 40, generator=generator) for count in (300, 5))
+    visual[200] = visual[100]
     clouds = Cloud.of("visual", visual), Cloud.of("prompt", prompt)
-    centers = nearest_cover(*clouds, 12, 8, room)
-    expected = oracle.prompt_centers(visual.numpy(), prompt.numpy(), 12, 8)
-    assert centers.tokens.tolist() == expected
-    assert torch.equal(centers.directions.double() * RESOLUTION, snap(visual[expected]).grid)
+    with patch.object(nearest, "cosine", wraps=cosine) as exact:
+        found = nearest.nearest_cover(*clouds, 12, 8)
+    assert found.tolist() == oracle.prompt_centers(visual.numpy(), prompt.numpy(), 12, 8)
+    assert sum(len(call.args[1]) for call in exact.call_args_list) < 12
 
 
 def test_a_candidate_is_scored_by_its_best_prompt_token() -> None:

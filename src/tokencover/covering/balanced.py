@@ -189,9 +189,9 @@ def _one_by_one(
         whole = len(place) == len(tokens)
         cloud = Cloud.of("visual", tokens if whole else tokens[place])
         question = Cloud.of("prompt", words if bool(spoken.all()) else words[spoken])
-        centers = nearest_cover(cloud, question, plan.prompt_budget, plan.fold, plan.budget)
-        prompt_centers = centers.tokens
-        visual_centers = farthest_lazy(cloud, centers, plan.budget - len(centers))
+        prompt_centers = nearest_cover(cloud, question, plan.prompt_budget, plan.fold)
+        rest = plan.budget - len(prompt_centers)
+        visual_centers = farthest_lazy(cloud, prompt_centers, rest)
         yield Cover(place[prompt_centers], place[visual_centers])
 
 

@@ -1,8 +1,8 @@
-"""How far every token can be from its nearest centre at most, by float32 estimates.
+"""How near every token is to its nearest centre at least, by float32 estimates.
 
-A distance to the nearest centre can only shrink when centres are added: the distance to some of
-them bounds the distance to all. So bounds are made with the starting centres, or with all but a few
-of them, and renewed with the others and those added since only where somebody asks.
+The cosine to the nearest centre can only grow when centres are added: the cosine to the nearest of
+the starting centres bounds it for ever. So every token is compared with those, once, and with the
+centres added since only where somebody asks.
 """
 
 from __future__ import annotations
@@ -16,20 +16,14 @@ from tokencover.covering.centers import Centers
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.workspace import Workspace
 
-_STRIP = 48
-"""Matrix libraries multiply by this many centres at a time; a part of that takes as long."""
-
-Bound = tuple[float, int]
-"""(-upper bound, token): sorts by falling bound, the lowest index first among equals."""
-
 
 class Bounds:
-    """Upper bounds on the distances of one sample's tokens to the centres, -inf for a centre.
+    """Lower bounds on the cosine of each token to its nearest centre, inf for a centre.
 
     Parameters
     ----------
     cloud : Cloud
-        The ``n`` tokens.
+        The ``n`` tokens of one sample.
     centers : Centers
         At least one; those that are there now are the starting centres.
     """
@@ -37,56 +31,45 @@ class Bounds:
     def __init__(self, cloud: Cloud, centers: Centers) -> None:
         self._cloud, self._centers = cloud, centers
         self._space, space = (Workspace.of_this_thread(name) for name in ("top", "start"))
-        self._first = _share_for_everyone(len(centers))
-        self._to_first = cloud.cosines(centers.directions[: self._first], space=space)
-        self._bound = self._from_cosines(self._to_first.amax(-1))
-        self._bound[centers.tokens] = -math.inf
+        self._to_start = cloud.cosines(centers.directions, space=space)
+        self._nearest_start = self._to_start.amax(-1)
+        self._bound = self._nearest_start - cloud.error
+        self._bound[centers.tokens] = math.inf
 
-    def largest(self, size: int) -> Tensor:
-        """The tokens with the largest bounds, ascending; the lowest index first among equals.
-
-        Fewer than `size` where fewer are left.
-        """
+    def smallest(self, size: int) -> Tensor:
+        """The tokens with the smallest bounds, ascending; fewer than `size` if fewer are left."""
         size = min(size, len(self._bound) - len(self._centers))
-        last = self._bound.topk(size).values[-1]
-        tokens = (self._bound >= last).nonzero().squeeze(-1)
-        if len(tokens) == size:
-            return tokens
-        order = self._bound[tokens].argsort(descending=True, stable=True)
-        return tokens[order[:size]].sort().values
+        return self._bound.topk(size, largest=False).indices.sort().values
 
-    def renew(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Bound some tokens by all centres there are now.
+    def cosines(self, tokens: Tensor) -> Tensor:
+        """Estimated cosines of some tokens to all centres, ``(tokens, centres)`` float32."""
+        to_start = self._to_start.index_select(0, tokens)
+        return torch.cat([to_start, self._to_added(tokens)], dim=1)
 
-        Returns
-        -------
-        cosines, nearest : Tensor
-            ``(tokens, centres)`` and ``(tokens,)`` float32, the estimates and the largest of each.
-        """
-        cosines = self._to_first.index_select(0, tokens)
-        others = self._centers.directions[self._first :]
-        if len(others):
-            to_others = self._cloud.cosines(others, tokens, self._space)
-            cosines = torch.cat([cosines, to_others], dim=1)
-        nearest = cosines.amax(-1)
-        self._bound[tokens] = self._from_cosines(nearest)
-        return cosines, nearest
+    def nearest(self, tokens: Tensor) -> Tensor:
+        """Estimated cosine of some tokens to the nearest centre, ``(tokens,)`` float32."""
+        nearest = self._nearest_start.index_select(0, tokens)
+        if len(self._centers) == self._to_start.shape[1]:
+            return nearest
+        return torch.maximum(nearest, self._to_added(tokens).amax(-1))
 
-    def take_out(self, tokens: Tensor) -> Bound:
-        """Leave some tokens out; returns the largest bound of the others."""
-        self._bound[tokens] = -math.inf
-        value, token = self._bound.max(0)  # the lowest index among equals
-        return -float(value), int(token)
+    def renew(self, tokens: Tensor, nearest: Tensor) -> None:
+        """Set the bounds of some tokens by such an estimate."""
+        self._bound[tokens] = (nearest - self._cloud.error).float()
 
-    def put_back(self, tokens: Tensor, distance: Tensor) -> None:
-        """Some of those taken out, with their distances (float64)."""
-        self._bound[tokens] = distance
+    def smallest_without(self, tokens: Tensor) -> float:
+        """The smallest bound of all other tokens."""
+        others = self._bound.index_fill(0, tokens, math.inf)
+        return float(others.amin())
 
-    def _from_cosines(self, nearest: Tensor) -> Tensor:
-        return (1.0 - nearest + self._cloud.error).double()
+    def copy(self) -> Tensor:
+        """For `restore`."""
+        return self._bound.clone()
 
+    def restore(self, copy: Tensor) -> None:
+        """Undo what was done since, but for the centres of today."""
+        self._bound = copy.index_fill(0, self._centers.tokens, math.inf)
 
-def _share_for_everyone(centers: int) -> int:
-    """With how many of the starting centres every token is compared: all, or all but a few."""
-    whole_strips = centers - centers % _STRIP
-    return whole_strips if 8 * whole_strips >= 7 * centers else centers
+    def _to_added(self, tokens: Tensor) -> Tensor:
+        added = self._centers.directions[self._to_start.shape[1] :]
+        return self._cloud.cosines(added, tokens, self._space)

@@ -44,6 +44,11 @@ class Cloud:
     inverse_norm: Tensor
     error: float
 
+    @property
+    def width(self) -> int:
+        """The dimension d."""
+        return self.tokens.shape[1]
+
     @classmethod
     def of(cls, name: str, tokens: Tensor) -> Cloud:
         """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused."""
@@ -56,17 +61,23 @@ class Cloud:
         inverse = torch.where(norm > 0, 1 / norm, 0.0).float()
         return cls(tokens, inverse, _error_bound(tokens.shape[-1]))
 
-    def directions(self, index: Tensor | None = None) -> Tensor:
+    def directions(self, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Unit vectors of some tokens, or of all, ``(m, d)`` float32."""
         if index is None:
             return self.tokens * self._scale(index)
-        return self._rows(index).mul_(self._scale(index))
+        return torch.index_select(self.tokens, 0, index, out=out).mul_(self._scale(index))
 
     def cosines(
         self, directions: Tensor, index: Tensor | None = None, space: Workspace | None = None
     ) -> Tensor:
         """Estimated cosine of some of the tokens, or all, with unit vectors, ``(n, m)`` float32."""
         return _products(self._rows(index, space), directions, space).mul_(self._scale(index))
+
+    def mutual_cosines(self, index: Tensor) -> Tensor:
+        """Estimated cosines of some tokens with each other, ``(m, m)`` float32."""
+        space = Workspace.of_this_thread("mutual")
+        out = space.empty("directions", (len(index), self.width), torch.float32)
+        return self.cosines(self.directions(index, out), index, space)
 
     def points(
         self,
@@ -80,7 +91,7 @@ class Cloud:
     def _rows(self, index: Tensor | None, space: Workspace | None = None) -> Tensor:
         if index is None:
             return self.tokens
-        shape = (len(index), self.tokens.shape[1])
+        shape = (len(index), self.width)
         out = None if space is None else space.empty("rows", shape, torch.float32)
         # several times quicker than indexing with brackets
         return torch.index_select(self.tokens, 0, index, out=out)

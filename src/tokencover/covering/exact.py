@@ -102,9 +102,14 @@ def square_root(values: Tensor) -> Tensor:
     return root.addcdiv_(remainder, root, value=0.5)
 
 
+def distances(first: Points, second: Points) -> Tensor:
+    """Exact cosine distance of every pair, ``(..., n, m)`` float64, never below zero."""
+    return (1.0 - cosine(first, second)).clamp_(min=0.0)
+
+
 def distance_to_nearest(tokens: Points, centers: Points) -> Tensor:
     """Cosine distance of each token to its nearest centre, ``(..., n)``, never below zero."""
-    return (1.0 - cosine(tokens, centers).amax(-1)).clamp_(min=0.0)
+    return distances(tokens, centers).amin(-1)
 
 
 def mean_direction(points: Points, mask: Tensor | None = None) -> Points:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering.centers import Centers
 from tokencover.covering.checks import check_count, check_finite, check_tokens
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import snap
@@ -44,8 +43,7 @@ def farthest_points(visual: Tensor, *, budget: int, start: Tensor | None = None)
         tokens = plain(visual)
         if tokens.device.type == "cpu":
             cloud = Cloud.of("visual", tokens)
-            start_centers = Centers.of(cloud, centers.cpu(), len(centers) + count)
-            order = farthest_lazy(cloud, start_centers, count)
+            order = farthest_lazy(cloud, centers, count)
         else:
             check_finite("visual", tokens)
             order = farthest_dense(snap(tokens), centers, count)

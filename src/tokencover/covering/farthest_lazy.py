@@ -1,62 +1,67 @@
 """Farthest point sampling for the CPU: look only at tokens that may be the farthest.
 
-Algorithm 1 compares every token with every new centre, N * d work a centre. But a distance to the
-nearest centre can only shrink when centres are added: an old distance is an upper bound, and most
-tokens need never be looked at again (the accelerated greedy of Minoux, 1978). Three steps, from
-cheap to exact:
+Algorithm 1 compares every token with every new centre, N * d work a centre. But the cosine to the
+nearest centre can only grow when centres are added: an old one is a lower bound, and most tokens
+need never be looked at again (the accelerated greedy of Minoux, 1978). From cheap to exact:
 
-1. float32 estimates to the starting centres, once for all tokens, bound every distance
-   (`bounds.py`);
-2. tokens whose bounds come to the top get new bounds from estimates to the newer centres;
-3. the top of those gets exact distances, and whatever is then provably the farthest is chosen.
+1. float32 estimates to the starting centres, once for all tokens, bound every token (`bounds.py`);
+2. those with the smallest bounds are compared with the newer centres and with each other, and
+   centres are chosen among them as long as no token outside can be farther (`guess.py`);
+3. where estimates were too close to tell, exact distances decide at the end (`proof.py`). What
+   was chosen before the first mistake is kept, and the search goes on from there.
 
 The result is the same as that of `farthest_dense.py`, index for index.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from tokencover.covering.bounds import Bound, Bounds
+from tokencover.covering.bounds import Bounds
 from tokencover.covering.centers import Centers
 from tokencover.covering.estimate import Cloud
-from tokencover.covering.exact import Points, cosine, mean_direction
-from tokencover.covering.workspace import Workspace
+from tokencover.covering.exact import cosine, distance_to_nearest, mean_direction
+from tokencover.covering.farthest_dense import farthest_dense
+from tokencover.covering.guess import Step, farthest_first
+from tokencover.covering.near_distances import nearest_and_mutual
+from tokencover.covering.proof import Candidate, candidates, first_mistake
 
-_FEWEST, _FEW, _MANY = 64, 192, 1024
-"""How many bounds are renewed at a time: few at first, doubled while that settles nothing."""
-_EXACT = 48
-"""How many of the few become exact; that is enough as a rule."""
-
-_PICKED = -1.0
-"""Stands for the distance of a token that is a centre by now; true distances are not negative."""
+_FEWEST, _FEW, _MANY = 64, 160, 640
+"""How many tokens are compared at a time: about as many as are wanted, doubled while that settles
+nothing; half of the last for exact distances."""
+_CROWD, _MISTAKES = 32, 4
+"""More rivals for one place, or more wrong guesses, and estimates are too coarse to be of use."""
 
 
-def farthest_lazy(cloud: Cloud, centers: Centers, count: int) -> Tensor:
-    """Choose `count` tokens, each farthest from `centers` and those chosen before it.
+def farthest_lazy(cloud: Cloud, start: Tensor, count: int) -> Tensor:
+    """Choose `count` tokens, each farthest from the centres in `start` and those chosen before it.
 
     Parameters
     ----------
     cloud : Cloud
         The ``n`` tokens of one sample.
-    centers : Centers
-        Those that are there already, perhaps none; with room for the new ones, which are added.
+    start : Tensor
+        Indices of centres that are there already, perhaps none, int64.
     count : int
-        At most ``n - len(centers)``.
+        At most ``n - len(start)``.
 
     Returns
     -------
     Tensor
         ``(count,)`` int64, in order of choice.
     """
-    before = len(centers)
-    if before == 0 and count > 0:
-        first = torch.tensor([_farthest_from_mean(cloud)])
-        centers.add(first, cloud.points(first))
-    if len(centers) < before + count:
-        _Search(cloud, centers, before + count).run()
-    return centers.tokens[before:]
+    if count == 0:
+        return start.new_empty(0)
+    first = start if len(start) else torch.tensor([_farthest_from_mean(cloud)])
+    total = len(start) + count
+    centers = Centers(cloud, first, total)
+    if len(centers) < total:
+        _Search(cloud, centers, total).run()
+    return centers.tokens[len(start) :]
 
 
 class _Search:
@@ -65,76 +70,83 @@ class _Search:
     def __init__(self, cloud: Cloud, centers: Centers, total: int) -> None:
         self._cloud, self._centers, self._total = cloud, centers, total
         self._bounds = Bounds(cloud, centers)
-        self._space = Workspace.of_this_thread("top")
+        self._doubts: list[Candidate] = []
+
+    @property
+    def _wanted(self) -> int:
+        return self._total - len(self._centers)
 
     def run(self) -> None:
-        """Round after round; one that settles nothing is followed by a larger one."""
-        wanted = self._total - len(self._centers)
-        few = min(max(wanted + wanted // 4, _FEWEST), _FEW)
-        size, exact = few, _EXACT
-        while len(self._centers) < self._total:
+        """Guess and prove as long as that helps; then choose exactly, among some or among all."""
+        mistakes = 0
+        while mistakes <= _MISTAKES and not self._guess_and_prove():
+            mistakes += 1
+        self._rounds(self._choose_exactly, _MANY // 2)
+        if self._wanted:
+            self._centers.add(self._one_by_one())
+
+    def _rounds(self, choose: Callable[[Tensor], None], most: int) -> None:
+        """Choose among the tokens that may be farthest, at most so many, until that fails."""
+        few = min(max(self._wanted, _FEWEST), _FEW)
+        size = few
+        while self._wanted and size <= most:
             before = len(self._centers)
-            self._round(size, exact)
-            if len(self._centers) > before:
-                size, exact = few, _EXACT
-            else:  # exactness must spread to all, or the same few would come up for ever
-                size = exact = min(2 * size, _MANY)
+            choose(self._bounds.smallest(size))
+            size = few if len(self._centers) > before else 2 * size
 
-    def _round(self, size: int, exact: int) -> None:
-        """Renew the largest bounds, make the top exact, choose as long as it is certain."""
-        tokens = self._bounds.largest(size)
-        cosines, nearest = self._bounds.renew(tokens)
-        top = nearest.argsort(stable=True)[:exact].sort().values
-        floor = nearest[top].unsqueeze(-1) - 2 * self._cloud.error
-        near = (cosines[top] >= floor).any(0).nonzero().squeeze(-1)
-        self._choose_certain(tokens[top], near)
+    def _guess_and_prove(self) -> bool:
+        """Add centres by estimates, up to the first mistake; returns whether there was none."""
+        bounds = self._bounds.copy()
+        self._doubts.clear()
+        self._rounds(self._guess, _MANY)
+        mistake = first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
+        if mistake is None:
+            return True
+        self._centers.cut(mistake.place)
+        self._centers.add(torch.tensor([mistake.token]))
+        self._bounds.restore(bounds)
+        return False
 
-    def _choose_certain(self, tokens: Tensor, near: Tensor) -> None:
-        """Choose among some tokens (ascending) as long as none outside can be farther.
+    def _guess(self, tokens: Tensor) -> None:
+        """Choose among some tokens (ascending), by estimates, until others may be farther."""
+        error = self._cloud.error
+        nearest = self._bounds.nearest(tokens)
+        self._bounds.renew(tokens, nearest)
+        limit, doubt = self._bounds.smallest_without(tokens) - error, 2 * error
+        smallest = float(nearest.amin())
+        if smallest >= limit or int((nearest <= smallest + doubt).sum()) > _CROWD:
+            return
+        rivals = (nearest < limit + doubt).nonzero().squeeze(-1)  # the others are too near
+        tokens, nearest = tokens[rivals], nearest[rivals]
+        each_other = self._cloud.mutual_cosines(tokens)
+        steps = farthest_first(nearest, each_other, most=self._wanted, limit=limit, doubt=doubt)
+        self._doubts += candidates(steps, tokens.tolist(), len(self._centers))
+        self._take(tokens, nearest, each_other, steps)
 
-        `near` are the places of all centres that may be nearest to one of them.
-        """
-        points, apart, distance = self._exact(tokens, near)
-        outside = self._bounds.take_out(tokens)
-        most = self._total - len(self._centers)
-        places, distance = _certain(tokens.tolist(), apart, distance, outside, most)
-        picked = torch.tensor(places, dtype=torch.int64)
-        self._centers.add(tokens[picked], points.select(picked))
-        left = distance != _PICKED
-        self._bounds.put_back(tokens[left], distance[left])
+    def _choose_exactly(self, tokens: Tensor) -> None:
+        """The same, by exact distances (times -1, to be the smaller the farther)."""
+        distances = nearest_and_mutual(self._cloud, self._centers, self._bounds, tokens)
+        nearest, each_other = (-distance for distance in distances)
+        limit, most = self._bounds.smallest_without(tokens) - 1.0, self._wanted
+        steps = farthest_first(nearest, each_other, most=most, limit=limit, doubt=0.0)
+        if steps:
+            self._take(tokens, nearest + 1.0, each_other + 1.0, steps)
 
-    def _exact(self, tokens: Tensor, near: Tensor) -> tuple[Points, Tensor, Tensor]:
-        """Exact form of some tokens, their distances to each other and to the nearest centre."""
-        shape = (len(tokens) + len(near), self._cloud.tokens.shape[1])
-        grid = self._space.empty("both", shape, torch.float64)
-        points = self._cloud.points(tokens, self._space, grid[: len(tokens)])
-        centers = self._centers.points(near, self._space, grid[len(tokens) :])
-        both = Points(grid, torch.cat([points.square, centers.square]))
-        distance = (1.0 - cosine(points, both)).clamp_(min=0.0)
-        apart, to_centers = distance.split([len(tokens), len(near)], dim=1)
-        return points, apart, to_centers.amin(-1)
+    def _take(self, tokens: Tensor, nearest: Tensor, each_other: Tensor, steps: list[Step]) -> None:
+        """Make centres of what was chosen among some tokens, by their cosines."""
+        chosen = torch.tensor([step[0] for step in steps])
+        nearest = torch.maximum(nearest, each_other.index_select(1, chosen).amax(-1))
+        self._bounds.renew(tokens, nearest.index_fill_(0, chosen, math.inf))
+        self._centers.add(tokens[chosen])
 
-
-def _certain(
-    tokens: list[int], apart: Tensor, distance: Tensor, outside: Bound, most: int
-) -> tuple[list[int], Tensor]:
-    """Choose at most `most` of some tokens (ascending), each farther than anything `outside`.
-
-    `distance` is to the nearest centre, `apart` to each other. Returns the places of those chosen,
-    in order of choice, and what is left of `distance` then.
-    """
-    # A list's numbers are much quicker to get at than a tensor's.
-    rows, left = apart.tolist(), distance.tolist()
-    chosen: list[int] = []
-    while len(chosen) < most:
-        farthest = max(left)
-        best = left.index(farthest)  # tokens ascend: the lowest index among equals
-        if farthest == _PICKED or (-farthest, tokens[best]) > outside:
-            break
-        chosen.append(best)
-        left = list(map(min, left, rows[best]))
-        left[best] = _PICKED
-    return chosen, torch.tensor(left, dtype=torch.float64)
+    def _one_by_one(self) -> Tensor:
+        """All that are still wanted, exactly, however long it takes."""
+        points = self._cloud.points()
+        distance = distance_to_nearest(points, points[self._centers.tokens])
+        distance[self._centers.tokens] = -1.0
+        if distance.amax() == 0.0:  # copies of centres, and nothing else: all equally near
+            return (distance == 0.0).nonzero().squeeze(-1)[: self._wanted]
+        return farthest_dense(points, self._centers.tokens, self._wanted)
 
 
 def _farthest_from_mean(cloud: Cloud) -> int:

@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering.centers import Centers
 from tokencover.covering.checks import check_count, check_pair
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import cosine
@@ -43,10 +42,10 @@ def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) ->
     with undisturbed(visual.device):
         tokens = Cloud.of("visual", plain(visual).cpu())
         words = Cloud.of("prompt", plain(prompt).cpu())
-        return nearest_cover(tokens, words, budget, fold, budget).tokens.to(visual.device)
+        return nearest_cover(tokens, words, budget, fold).to(visual.device)
 
 
-def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int, room: int) -> Centers:
+def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tensor:
     """The visual tokens most aligned with the prompt, best first.
 
     Parameters
@@ -58,36 +57,31 @@ def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int, room: in
         prompt token, are fewer.
     fold : int
         k, how many nearest visual tokens each prompt token proposes.
-    room : int
-        At least `budget`; how many centres there may be after others were added.
     """
     if budget == 0 or len(prompt.tokens) == 0:
-        return Centers(room, visual.tokens.shape[1])
-    shortlist = _shortlist(visual, prompt, fold)
-    centers = Centers(room, visual.tokens.shape[1])
-    # Otherwise making the chosen ones exact once more costs less than memory for all of them.
-    room_for_all = len(shortlist) <= room
+        return torch.empty(0, dtype=torch.int64)
+    estimate = visual.cosines(prompt.directions(), space=Workspace.of_this_thread("start")).T
+    fold = min(fold, estimate.shape[1])
+    doubt = 2 * visual.error
+    last = estimate.topk(fold, dim=1).values[:, -1:]
+    shortlist = (estimate >= last - doubt).any(0).nonzero().squeeze(-1)
+    alignment = estimate.index_select(1, shortlist).double()
+    unsure = _unsure(alignment, last, doubt).nonzero().squeeze(-1)
     words, space = prompt.points(), Workspace.of_this_thread("top")
-    alignment: list[Tensor] = []
-    for block in shortlist.split(_ROWS_AT_ONCE):
-        points = visual.points(block, space)
-        alignment.append(cosine(words, points))
-        if room_for_all:
-            centers.add(block, points)
-    order, available = best_candidates(torch.cat(alignment, dim=-1), torch.tensor(fold), budget)
-    best = order[: int(available)]
-    if room_for_all:
-        centers.keep(best)
-        return centers
-    return Centers.of(visual, shortlist[best], room)
+    for block in unsure.split(_ROWS_AT_ONCE):
+        alignment[:, block] = cosine(words, visual.points(shortlist[block], space))
+    order, available = best_candidates(alignment, torch.tensor(fold), budget)
+    return shortlist[order[: int(available)]]
 
 
-def _shortlist(visual: Cloud, prompt: Cloud, fold: int) -> Tensor:
-    """Every token that may be among the `fold` nearest of some prompt token, ascending."""
-    estimate = visual.cosines(prompt.directions(), space=Workspace.of_this_thread("start"))
-    fold = min(fold, len(estimate))
-    last = estimate.topk(fold, dim=0).values[-1]
-    return (estimate >= last - 2 * visual.error).any(1).nonzero().squeeze(-1)
+def _unsure(alignment: Tensor, last: Tensor, doubt: float) -> Tensor:
+    """Which candidates' estimates are too close to call: to a prompt token's last, or in rank."""
+    at_the_edge = (alignment - last).abs_().le_(doubt).any(0)
+    score, order = alignment.amax(0).sort()
+    tight = score.diff() <= doubt
+    none = tight.new_zeros(1)
+    in_rank = torch.cat([none, tight]) | torch.cat([tight, none])
+    return at_the_edge.index_put_((order,), in_rank, accumulate=True)
 
 
 def best_candidates(alignment: Tensor, fold: Tensor, budget: int) -> tuple[Tensor, Tensor]:

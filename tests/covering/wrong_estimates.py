@@ -1,0 +1,32 @@
+"""Estimates that err as much as they admit: whatever relies on them must still be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from tokencover.covering import estimate
+from tokencover.covering.workspace import Workspace
+
+
+@contextmanager
+def wrong_estimates(noise: float) -> Iterator[None]:
+    """Every estimated cosine is off by up to `noise`, differently each time it is asked for."""
+    products, error_bound = estimate._products, estimate._error_bound
+    generator = torch.Generator().manual_seed(0)
+
+    def noisy(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
+        right = products(rows, directions, space)
+        off = torch.rand(right.shape, generator=generator) * 2 - 1
+        # The product is scaled by one over the length of the row afterwards.
+        return right.addcmul(off, torch.linalg.vector_norm(rows, dim=-1, keepdim=True), value=noise)
+
+    def larger(dimension: int) -> float:
+        return error_bound(dimension) + noise
+
+    with patch.multiple(estimate, _products=noisy, _error_bound=larger):
+        yield
