@@ -7,8 +7,9 @@ need never be looked at again (the accelerated greedy of Minoux, 1978). From che
 1. float32 estimates to the starting centres, once for all tokens, bound every token (`bounds.py`);
 2. those with the smallest bounds are compared with the newer centres and with each other, and
    centres are chosen among them as long as no token outside can be farther (`guess.py`);
-3. where estimates were too close to tell, exact distances decide at the end (`proof.py`). What
-   was chosen before the first mistake is kept, and the search goes on from there.
+3. where estimates were too close to tell, exact distances decide at the end (`proof.py`); what was
+   chosen before the first mistake is kept, and the search goes on from there;
+4. tokens too much alike for estimates are chosen among by exact distances, at worst one by one.
 
 The result is the same as that of `farthest_dense.py`, index for index.
 """
