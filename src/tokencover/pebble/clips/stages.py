@@ -15,9 +15,9 @@ EXTRA_KINDS = ("exist", "more", "half", "order")
 CLIP_PLAN = Plan(
     (
         Stage("vision", "vision", 120, 3, vision_rate=4e-4, cost=0.8),
-        Stage("words-160", "words", 300, 4, rate=4e-4, visual_tokens=160, cost=0.4),
-        Stage("words-576", "words", 150, 3, rate=3e-4, visual_tokens=576, cost=0.8),
-        Stage("joint", "joint", 350, 2, rate=1.5e-4, vision_rate=1e-4, cost=1.2),
+        Stage("words-160", "words", 600, 4, rate=4e-4, visual_tokens=160, cost=0.4),
+        Stage("words-576", "words", 200, 3, rate=3e-4, visual_tokens=576, cost=0.8),
+        Stage("joint", "joint", 800, 2, rate=1.5e-4, vision_rate=1e-4, cost=1.2),
         Stage("finish", "joint", 200, 2, rate=8e-5, vision_rate=4e-5, blind=0.5, cost=1.2),
         Stage(
             "vary",
