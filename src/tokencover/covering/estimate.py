@@ -49,6 +49,11 @@ class Cloud:
         """The dimension d."""
         return self.tokens.shape[1]
 
+    @property
+    def doubt(self) -> float:
+        """Cosines whose estimates differ by no more may be in either order."""
+        return 2 * self.error
+
     @classmethod
     def of(cls, name: str, tokens: Tensor) -> Cloud:
         """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused."""
@@ -79,14 +84,9 @@ class Cloud:
         out = space.empty("directions", (len(index), self.width), torch.float32)
         return self.cosines(self.directions(index, out), index, space)
 
-    def points(
-        self,
-        index: Tensor | None = None,
-        space: Workspace | None = None,
-        grid: Tensor | None = None,
-    ) -> Points:
-        """Some tokens, or all, in exact form; `space` and `grid` as for `snap`."""
-        return snap(self._rows(index, space), space, grid)
+    def points(self, index: Tensor | None = None, space: Workspace | None = None) -> Points:
+        """Some tokens, or all, in exact form; `space` as for `snap`."""
+        return snap(self._rows(index, space), space)
 
     def _rows(self, index: Tensor | None, space: Workspace | None = None) -> Tensor:
         if index is None:

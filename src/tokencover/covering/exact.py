@@ -43,12 +43,8 @@ class Points:
         """Some rows of an unbatched set of points."""
         return Points(self.grid[index], self.square[index])
 
-    def select(self, index: Tensor) -> Points:
-        """The same for indices only, and quicker."""
-        return Points(self.grid.index_select(0, index), self.square.index_select(0, index))
 
-
-def snap(tokens: Tensor, space: Workspace | None = None, grid: Tensor | None = None) -> Points:
+def snap(tokens: Tensor, space: Workspace | None = None) -> Points:
     """Normalise each token to unit length and snap it to the grid.
 
     Parameters
@@ -56,17 +52,14 @@ def snap(tokens: Tensor, space: Workspace | None = None, grid: Tensor | None = N
     tokens : Tensor
         ``(..., n, d)``, any floating dtype.
     space : Workspace, optional
-        Memory to work in (CPU only). Without `grid` the result is there too, until the next call
-        with the same one.
-    grid : Tensor, optional
-        Float64 of the same shape, where to put the result.
+        Memory to work in (CPU only). The result is there too, until the next call with the same
+        one.
     """
-    shape = tuple(tokens.shape)
     if space is None:
-        grid = tokens.to(torch.float64, copy=True) if grid is None else grid.copy_(tokens)
+        grid = tokens.to(torch.float64, copy=True)
         return Points(grid, _snap_in_place(grid, torch.empty_like(grid)))
-    grid = space.empty("grid", shape, torch.float64) if grid is None else grid
-    grid.copy_(tokens)
+    shape = tuple(tokens.shape)
+    grid = space.empty("grid", shape, torch.float64).copy_(tokens)
     return Points(grid, _snap_in_place(grid, space.empty("squares", shape, torch.float64)))
 
 

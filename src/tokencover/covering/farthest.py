@@ -43,7 +43,7 @@ def farthest_points(visual: Tensor, *, budget: int, start: Tensor | None = None)
         tokens = plain(visual)
         if tokens.device.type == "cpu":
             cloud = Cloud.of("visual", tokens)
-            order = farthest_lazy(cloud, centers, count)
+            order = farthest_lazy(cloud, centers.cpu(), count)
         else:
             check_finite("visual", tokens)
             order = farthest_dense(snap(tokens), centers, count)

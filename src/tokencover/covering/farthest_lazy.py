@@ -110,10 +110,10 @@ class _Search:
 
     def _guess(self, tokens: Tensor) -> None:
         """Choose among some tokens (ascending), by estimates, until others may be farther."""
-        error = self._cloud.error
+        doubt = self._cloud.doubt
         nearest = self._bounds.nearest(tokens)
         self._bounds.renew(tokens, nearest)
-        limit, doubt = self._bounds.smallest_without(tokens) - error, 2 * error
+        limit = self._bounds.smallest_without(tokens) - self._cloud.error
         smallest = float(nearest.amin())
         if smallest >= limit or int((nearest <= smallest + doubt).sum()) > _CROWD:
             return
@@ -155,5 +155,5 @@ def _farthest_from_mean(cloud: Cloud) -> int:
     mean = mean_direction(cloud.points())
     direction = torch.nn.functional.normalize(mean.grid, dim=-1).float()
     estimate = cloud.cosines(direction).squeeze(-1)
-    rivals = (estimate <= estimate.amin() + 2 * cloud.error).nonzero().squeeze(-1)
+    rivals = (estimate <= estimate.amin() + cloud.doubt).nonzero().squeeze(-1)
     return int(rivals[cosine(cloud.points(rivals), mean).squeeze(-1).argmin()])

@@ -9,21 +9,21 @@ from torch import Tensor
 from tokencover.covering.bounds import Bounds
 from tokencover.covering.centers import Centers
 from tokencover.covering.estimate import Cloud
-from tokencover.covering.exact import distances
+from tokencover.covering.exact import Points, distances
 from tokencover.covering.workspace import Workspace
 
 
 def distances_to(
-    cloud: Cloud, centers: Centers, tokens: Tensor, near: Tensor
+    cloud: Cloud, centers: Centers, points: Points, near: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Distances to some of the centres.
+    """Distances of some tokens to some of the centres.
 
     Parameters
     ----------
     cloud, centers
         One sample.
-    tokens : Tensor
-        ``(m,)`` int64.
+    points : Points
+        The ``m`` tokens.
     near : Tensor
         ``(m, centres)`` bool, which pairs are asked for.
 
@@ -35,7 +35,6 @@ def distances_to(
         ``(m, c)`` float64, inf where nobody asked.
     """
     columns = near.any(0).nonzero().squeeze(-1)
-    points = cloud.points(tokens, Workspace.of_this_thread("top"))
     others = cloud.points(centers.tokens[columns], Workspace.of_this_thread("near"))
     distance = distances(points, others)
     return columns, distance.masked_fill_(~near.index_select(1, columns), math.inf)
@@ -46,7 +45,7 @@ def nearest_and_mutual(
 ) -> tuple[Tensor, Tensor]:
     """Distances of some tokens to the nearest centre, ``(m,)``, and to each other, ``(m, m)``."""
     cosines = bounds.cosines(tokens)
-    near = cosines >= cosines.amax(-1, keepdim=True) - 2 * cloud.error
-    nearest = distances_to(cloud, centers, tokens, near)[1].amin(-1)
+    near = cosines >= cosines.amax(-1, keepdim=True) - cloud.doubt
     points = cloud.points(tokens, Workspace.of_this_thread("top"))
-    return nearest, distances(points, points)
+    _, to_centers = distances_to(cloud, centers, points, near)
+    return to_centers.amin(-1), distances(points, points)

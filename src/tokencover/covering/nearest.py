@@ -62,11 +62,10 @@ def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tenso
         return torch.empty(0, dtype=torch.int64)
     estimate = visual.cosines(prompt.directions(), space=Workspace.of_this_thread("start")).T
     fold = min(fold, estimate.shape[1])
-    doubt = 2 * visual.error
     last = estimate.topk(fold, dim=1).values[:, -1:]
-    shortlist = (estimate >= last - doubt).any(0).nonzero().squeeze(-1)
+    shortlist = (estimate >= last - visual.doubt).any(0).nonzero().squeeze(-1)
     alignment = estimate.index_select(1, shortlist).double()
-    unsure = _unsure(alignment, last, doubt).nonzero().squeeze(-1)
+    unsure = _unsure(alignment, last, visual.doubt).nonzero().squeeze(-1)
     words, space = prompt.points(), Workspace.of_this_thread("top")
     for block in unsure.split(_ROWS_AT_ONCE):
         alignment[:, block] = cosine(words, visual.points(shortlist[block], space))

@@ -12,6 +12,7 @@ from tokencover.covering.centers import Centers
 from tokencover.covering.estimate import Cloud
 from tokencover.covering.guess import Step
 from tokencover.covering.near_distances import distances_to
+from tokencover.covering.workspace import Workspace
 
 
 class Candidate(NamedTuple):
@@ -73,8 +74,9 @@ def _distances(
     """For each doubt the token's exact distance to the nearest of the centres before it."""
     places, names = torch.tensor(doubts).T.contiguous()
     tokens, row = names.unique(return_inverse=True)
-    near = _may_be_nearest(bounds.cosines(tokens), places, row, 2 * cloud.error)
-    columns, distance = distances_to(cloud, centers, tokens, near)
+    near = _may_be_nearest(bounds.cosines(tokens), places, row, cloud.doubt)
+    points = cloud.points(tokens, Workspace.of_this_thread("top"))
+    columns, distance = distances_to(cloud, centers, points, near)
     column = torch.searchsorted(columns, places) - 1  # the last one before the centre in doubt
     exact: list[float] = distance.cummin(-1).values[row, column].tolist()
     return exact
