@@ -145,7 +145,8 @@ def times(case: Case, repeats: int) -> tuple[list[float], list[float], bool]:
     split = case.budget, case.prompt_budget, case.fold
     samples = zip(visual, prompt, found[ours_batch], strict=True)
     same = all(
-        # Which of two copies comes first is chance in the literal loop.
+        # Which copies come first is chance in the literal loop. So is how many several words
+        # propose together: with copies a NO is no proof of a mistake.
         torch.equal(
             literal(snap(tokens).grid, snap(words).grid, *split) % case.distinct,
             ours % case.distinct,
