@@ -20,7 +20,7 @@ from tokencover.pebble.loader import load_pebble
 from tokencover.pebble.probing import Sight, answers
 from tokencover.pebble.questions import COARSE, FAMILIES, FINE, KINDS
 from tokencover.pebble.selectors import METHODS, make_selector
-from tokencover.pebble.statistics import average, paired_difference, table
+from tokencover.statistics import average, paired_difference, table
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tokencover.pebble.statistics import Interval, average, paired_difference
+from tokencover.statistics import Interval, average, paired_difference
 
 Cells = dict[str, NDArray[np.float64]]
 NEAR_PERFECT = 0.9

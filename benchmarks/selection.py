@@ -21,8 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tokencover.covering import mob_batch
-from tokencover.covering.exact import snap
+from tokencover.covering import mob_batch, snap
 
 SIZES = [
     (576, 4096, 64),

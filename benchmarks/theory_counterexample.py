@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
-from tokencover.covering.certificate import Certificate, certify
+from tokencover.theory import Certificate, certify
 
 Places = tuple[int, ...]
 

@@ -18,11 +18,10 @@ from typing import Any
 import torch
 
 import tokencover as tc
-from tokencover.covering.certificate import Certificate, certify
 from tokencover.methods import Choice, View
 from tokencover.pebble.benchmark import Example, examples
 from tokencover.pebble.tokenizer import prompt
-from tokencover.runtime.lipschitz import estimate_lipschitz
+from tokencover.theory import Certificate, certify, estimate_lipschitz
 
 
 @dataclass(frozen=True)

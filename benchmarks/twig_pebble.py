@@ -19,20 +19,16 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
-from tokencover.methods import Method
-from tokencover.methods.fastv import FastV
-from tokencover.methods.final_wipe import FinalWipe
-from tokencover.methods.look_ahead import LookAhead
-from tokencover.methods.twigvlm import TwigVLM
+from tokencover.methods import FastV, FinalWipe, LookAhead, Method, TwigVLM
 from tokencover.pebble.batches import IGNORED, make_batch
 from tokencover.pebble.benchmark import Example, examples
 from tokencover.pebble.model import VISUAL_TOKENS
 from tokencover.pebble.packing import LEAD
 from tokencover.pebble.questions import KINDS
 from tokencover.pebble.splits import training_seed
-from tokencover.pebble.statistics import average, paired_difference, table
 from tokencover.pebble.tokenizer import prompt
 from tokencover.pebble.vocabulary import IMAGE, PAD, WORD_IDS, WORDS
+from tokencover.statistics import average, paired_difference, table
 from tokencover.twig import TrainingSettings, save_twig, train
 
 AFTER, DEPTH, WIPE = 2, 1, 5

@@ -1,15 +1,13 @@
 """Faster vision-language models: keep only the visual tokens that matter."""
 
-from tokencover.budget import BalancedSplit, CouplingSplit, OnlineSplit, Split, paper_split
-from tokencover.covering import (
-    Certificate,
-    Cover,
-    certify,
-    coupling,
-    farthest_points,
-    mob,
-    nearest_points,
+from tokencover.budget import (
+    BalancedSplit,
+    CouplingSplit,
+    OnlineSplit,
+    Split,
+    paper_split,
 )
+from tokencover.covering import Cover, coupling, farthest_points, mob, nearest_points
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.methods import (
     DART,
@@ -49,6 +47,7 @@ from tokencover.methods import (
 )
 from tokencover.pebble import load_pebble, load_pebble_clips
 from tokencover.runtime import prune
+from tokencover.theory import Certificate, certify
 
 __version__ = "0.1.0"
 __all__ = [

@@ -12,25 +12,25 @@ from typing import Any, TypeVar
 import torch
 from PIL import Image
 
-from tokencover.efficiency import bench_command as bench
+from tokencover.commands import ablate, bench, calibrate, evaluate, report
+from tokencover.commands.options import add_model_options, budget
 from tokencover.errors import InputError, TokenCoverError
-from tokencover.evaluation import ablate_command as ablate
-from tokencover.evaluation import calibrate_command as calibrate
-from tokencover.evaluation import evaluate_command as evaluate
-from tokencover.evaluation import report_command as report
 from tokencover.loading import load
 from tokencover.methods import METHODS, Method, get_method
-from tokencover.options import add_model_options, budget
 from tokencover.pebble import train as pebble_training
 from tokencover.pebble.benchmark import Asked, examples
 from tokencover.pebble.clips.benchmark import clip_examples
 from tokencover.prompting import Medium, kind_of, kinds_taken, make_inputs
-from tokencover.runtime import Trace, prune
-from tokencover.runtime.claims import claims
-from tokencover.runtime.families import FAMILIES
-from tokencover.viewing import count_words, medium_as_seen, panels, words_of_centers
-from tokencover.viewing.arranging import flow
-from tokencover.viewing.panels import GAP, WIDEST
+from tokencover.runtime import FAMILIES, Trace, claims, prune
+from tokencover.viewing import (
+    GAP,
+    WIDEST,
+    count_words,
+    flow,
+    medium_as_seen,
+    panels,
+    words_of_centers,
+)
 
 SHOWN = ("exist", "read", "color", "where", "common_color", "place")
 SHOWN_OF_CLIPS = ("read", "when", "animal_then", "common_color", "half", "place")

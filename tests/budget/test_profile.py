@@ -11,8 +11,8 @@ import pytest
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
-from tokencover.budget.files import write_document
 from tokencover.budget.profile import Profile, histogram
+from tokencover.files import write_document
 
 
 def made() -> Profile:

@@ -12,9 +12,10 @@ import torch
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
-from tokencover.budget import rules
+from tokencover.budget import split_rules as rules
 from tokencover.budget.profile import Profile
-from tokencover.budget.rules import (
+from tokencover.budget.radius_balance import balanced_prompt_budget
+from tokencover.budget.split_rules import (
     BalancedSplit,
     CouplingSplit,
     Decision,
@@ -26,7 +27,6 @@ from tokencover.budget.rules import (
     rule_from_document,
     rule_of,
 )
-from tokencover.covering.balance import balanced_prompt_budget
 
 BUDGET, TOTAL = 16, 48
 

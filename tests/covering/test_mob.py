@@ -12,7 +12,8 @@ from torch import Tensor
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import problems
-from tokencover.covering import balanced, mob_batch
+from tokencover.covering import mob_batch
+from tokencover.covering.mob import _Plan, cover_together
 
 Problem = tuple[Tensor, Tensor, int, int, int]
 
@@ -30,9 +31,9 @@ def lists(found: tc.Cover) -> tuple[list[int], list[int]]:
 def together(problem: Problem) -> tc.Cover:
     """The accelerator's code path, on the CPU."""
     visual, prompt, budget, prompt_budget, fold = problem
-    plan = balanced._Plan(min(budget, len(visual)), min(prompt_budget, len(visual)), fold)
+    plan = _Plan(min(budget, len(visual)), min(prompt_budget, len(visual)), fold)
     exists, spoken = (torch.ones(1, len(each), dtype=torch.bool) for each in (visual, prompt))
-    return balanced.cover_together(visual[None], prompt[None], exists, spoken, [plan])[0]
+    return cover_together(visual[None], prompt[None], exists, spoken, [plan])[0]
 
 
 def structured(seed: int, count: int, width: int = 64, rank: int = 8) -> tuple[Tensor, Tensor]:
@@ -112,12 +113,12 @@ def test_a_batch_with_masks_equals_the_single_runs() -> None:
         assert found.prompt_centers.tolist() == place[alone.prompt_centers].tolist()
         assert found.visual_centers.tolist() == place[alone.visual_centers].tolist()
     plans = [
-        balanced._Plan(min(b, n), min(p, n), f)
+        _Plan(min(b, n), min(p, n), f)
         for b, p, f, n in zip(
             budgets, prompt_budgets, folds, visual_mask.sum(1).tolist(), strict=True
         )
     ]
-    dense = balanced.cover_together(visual, prompt, visual_mask, prompt_mask, plans)
+    dense = cover_together(visual, prompt, visual_mask, prompt_mask, plans)
     assert [lists(each) for each in dense] == [lists(each) for each in batch]
 
 

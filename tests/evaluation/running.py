@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokencover.commands.evaluate import add_parser
 from tokencover.evaluation import VisionLanguageModel
-from tokencover.evaluation.evaluate_command import add_parser
 from tokencover.evaluation.evaluating import evaluate, unfinished
 from tokencover.evaluation.plan import Plan
 from tokencover.evaluation.progress import Progress

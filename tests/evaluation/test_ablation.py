@@ -7,8 +7,9 @@ import pytest
 from tests.evaluation.drawn import all_of, assert_inside, parsed, pictures
 from tests.evaluation.made_results import open_folder, task, write
 from tokencover.budget import Split
+from tokencover.commands import ablate as ablate_command
 from tokencover.errors import InputError
-from tokencover.evaluation import VisionLanguageModel, ablate_command
+from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.ablation import (
     FOLD_SHARES,
     PROMPT_SHARES,

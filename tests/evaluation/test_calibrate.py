@@ -16,10 +16,11 @@ from tests.budget.coupling_streams import one_heap, two_heaps
 from tests.evaluation.running import picture_task
 from tests.methods.views import hand_made
 from tokencover.budget.profile import Profile
-from tokencover.evaluation import VisionLanguageModel, calibrate_command, find_tasks
+from tokencover.commands import calibrate as calibrate_command
+from tokencover.commands.calibrate import bars, shown
+from tokencover.evaluation import VisionLanguageModel, find_tasks
 from tokencover.evaluation import calibrate as calibration
 from tokencover.evaluation.calibrate import MeasureCoupling, calibrate
-from tokencover.evaluation.calibrate_command import bars, shown
 from tokencover.evaluation.progress import Progress
 
 DATA = ("pebble/color", "pebble/side")

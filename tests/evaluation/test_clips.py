@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tokencover.budget import Split
-from tokencover.budget.rules import PaperSplit
-from tokencover.budget.tables import Coupling
+from tokencover.budget.published_splits import Coupling
+from tokencover.budget.split_rules import PaperSplit
 from tokencover.cli import main
 from tokencover.errors import InputError
 from tokencover.evaluation import VisionLanguageModel, find_tasks, load_model

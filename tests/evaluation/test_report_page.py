@@ -10,9 +10,9 @@ import pytest
 from tests.evaluation.drawn import all_of, assert_inside, pictures, words
 from tests.evaluation.made_results import GROUPS, open_folder, run_of, task, write
 from tokencover.budget.profile import Profile
+from tokencover.commands.report import add_parser
 from tokencover.errors import InputError
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.report_command import add_parser
 from tokencover.evaluation.reporting.comparison import Mark, compare, compare_tasks
 from tokencover.evaluation.reporting.markdown import markdown, plain
 from tokencover.evaluation.reporting.page import page

@@ -17,9 +17,9 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import decoder_blocks
 from tokencover.budget.profile import Profile
-from tokencover.budget.rules import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
+from tokencover.budget.radius_balance import balanced_prompt_budget
+from tokencover.budget.split_rules import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
 from tokencover.covering import mob_batch
-from tokencover.covering.balance import balanced_prompt_budget
 from tokencover.methods import Choice, View, from_json, to_json
 
 

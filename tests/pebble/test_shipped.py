@@ -13,8 +13,8 @@ from tokencover.pebble.benchmark import examples
 from tokencover.pebble.loader import SHIPPED, CheckpointError, load_pebble
 from tokencover.pebble.probing import accuracy, answers, dropping
 from tokencover.pebble.selectors import METHODS, make_selector
-from tokencover.pebble.statistics import average, paired_difference, table
 from tokencover.pebble.tokenizer import prompt
+from tokencover.statistics import average, paired_difference, table
 
 Pebble = tuple[LlavaForConditionalGeneration, LlavaProcessor]
 

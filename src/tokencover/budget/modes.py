@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Literal, get_args
 
 from tokencover.budget.amount import Budget, tokens_to_keep
-from tokencover.budget.cost import BlockCost
+from tokencover.budget.block_cost import BlockCost
 from tokencover.errors import InputError
 
 BudgetMode = Literal["exact", "layer_mean", "flops"]

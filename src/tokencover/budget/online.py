@@ -25,9 +25,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tokencover.budget.files import checked_document, read_document, write_document
 from tokencover.budget.threshold import MINIMUM, Groups, two_groups
 from tokencover.errors import InputError
+from tokencover.files import checked_document, read_document, write_document
 
 KIND: Final = "tokencover online coupling"
 VERSION: Final = 1

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
-from tokencover.budget.files import checked_document, read_document, write_document
 from tokencover.budget.threshold import two_groups
 from tokencover.errors import InputError
+from tokencover.files import checked_document, read_document, write_document
 
 KIND: Final = "tokencover coupling profile"
 VERSION: Final = 1

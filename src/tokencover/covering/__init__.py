@@ -12,32 +12,42 @@ distances              `exact.cosine`: exact; `estimate.Cloud`: fast, bounded er
 =====================  ==========================================================
 """
 
-from tokencover.covering.balance import balanced_prompt_budget, balanced_prompt_budgets
-from tokencover.covering.balanced import Cover, mob, mob_batch
-from tokencover.covering.certificate import Certificate, certify
-from tokencover.covering.coupling_estimates import (
-    CouplingEstimate,
-    projected_coupling,
-    sampled_coupling,
+from tokencover.covering.checks import (
+    Count,
+    check_count,
+    check_finite,
+    check_mask,
+    check_pair,
+    counts_per_sample,
 )
+from tokencover.covering.coupling import coupling, directed_hausdorff, hausdorff
+from tokencover.covering.exact import Points, cosine, snap
 from tokencover.covering.farthest import farthest_points
-from tokencover.covering.hausdorff import coupling, directed_hausdorff, hausdorff
+from tokencover.covering.mob import Cover, mob, mob_batch
 from tokencover.covering.nearest import nearest_points
+from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering.radii import farthest_order, prompt_order
 
 __all__ = [
-    "Certificate",
-    "CouplingEstimate",
+    "Count",
     "Cover",
-    "balanced_prompt_budget",
-    "balanced_prompt_budgets",
-    "certify",
+    "Points",
+    "check_count",
+    "check_finite",
+    "check_mask",
+    "check_pair",
+    "cosine",
+    "counts_per_sample",
     "coupling",
     "directed_hausdorff",
+    "farthest_order",
     "farthest_points",
     "hausdorff",
     "mob",
     "mob_batch",
     "nearest_points",
-    "projected_coupling",
-    "sampled_coupling",
+    "plain",
+    "prompt_order",
+    "snap",
+    "undisturbed",
 ]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_pair, check_tokens
+from tokencover.covering.coupling import square_distance
 from tokencover.covering.exact import Points, snap
 from tokencover.covering.farthest import farthest_points
-from tokencover.covering.hausdorff import square_distance
 from tokencover.covering.nearest import nearest_points
 from tokencover.covering.precision import plain, undisturbed
 

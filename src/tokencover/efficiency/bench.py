@@ -11,13 +11,11 @@ import torch
 
 from tokencover.efficiency.contender import Contender, Facts, Times
 from tokencover.efficiency.memory import added_at_peak, model_bytes
-from tokencover.efficiency.method_names import name_of
 from tokencover.efficiency.native import NativeDecoder
 from tokencover.efficiency.stopwatch import now
 from tokencover.efficiency.subject import Subject
 from tokencover.errors import InputError
-from tokencover.methods.base import Method
-from tokencover.methods.registry import to_json
+from tokencover.methods import Method, name_method, to_json
 
 MEMORY_TURNS: Final = 3
 """Resident memory varies by some megabytes from pass to pass, with the allocator's habits."""
@@ -190,7 +188,7 @@ def bench(
     ]
     rows = [
         Row(
-            method=name_of(method),
+            method=name_method(method),
             settings=to_json(method),
             budget=getattr(method, "budget", None),
             measured=of_method,

@@ -14,7 +14,7 @@ from tokencover.efficiency.flops import cost_of
 from tokencover.efficiency.stopwatch import PrefillWatch, SelectionWatch, TokenTimes, now
 from tokencover.efficiency.subject import Subject
 from tokencover.errors import InputError
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 from tokencover.runtime import Run, prune
 
 COUNTABLE = ("eager", "sdpa")

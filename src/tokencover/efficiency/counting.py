@@ -15,7 +15,7 @@ from typing import Any
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 
 
 class OperationCounter:

@@ -15,8 +15,7 @@ from torch import nn
 
 from tokencover.budget import BlockCost
 from tokencover.errors import InputError
-from tokencover.runtime.cost import block_cost
-from tokencover.runtime.families import family_of
+from tokencover.runtime import block_cost, family_of
 
 
 @dataclass(frozen=True, slots=True)

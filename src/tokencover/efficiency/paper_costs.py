@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tokencover.efficiency.flops import VICUNA_7B, DecoderDimensions, visible_pairs
-from tokencover.efficiency.text_table import aligned
+from tokencover.tables import aligned
 
 TERA: Final = 1e12
 RULE_OF_THUMB: Final = 2 * 7_000_000_000

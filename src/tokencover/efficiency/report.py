@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tokencover.efficiency.bench import Bench, Measured, Ratio, Row, Setting
-from tokencover.efficiency.text_table import aligned
+from tokencover.tables import aligned
 
 HEADER = (
     "method", "K", "kept", "mean", "choose ms", "prefill ms", "faster", "above ideal",

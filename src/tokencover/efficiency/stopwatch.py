@@ -14,7 +14,7 @@ from torch import nn
 from transformers.generation.streamers import BaseStreamer
 
 from tokencover.efficiency.memory import cache_bytes, cache_lengths
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 
 
 def now() -> float:

@@ -15,9 +15,7 @@ from tokencover.errors import InputError
 from tokencover.pebble.benchmark import examples
 from tokencover.pebble.clips.benchmark import clip_examples
 from tokencover.prompting import Medium, kinds_taken, make_inputs
-from tokencover.runtime.families import family_of
-from tokencover.runtime.family import Family
-from tokencover.runtime.words import UserWords
+from tokencover.runtime import Family, UserWords, family_of
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,14 @@ from typing import Final
 
 import numpy as np
 
-from tokencover.budget import Budget, Split
-from tokencover.budget.amount import nearest
-from tokencover.budget.tables import NO_PRIOR
+from tokencover.budget import NO_PRIOR, Budget, Split, nearest
 from tokencover.errors import InputError
 from tokencover.evaluation.plan import Combination
 from tokencover.evaluation.report import Row
 from tokencover.evaluation.results import Record
 from tokencover.evaluation.statistics import Interval
 from tokencover.methods import MoB
-from tokencover.pebble.statistics import clustered_interval
+from tokencover.statistics import clustered_interval
 
 PROMPT_SHARES: Final = tuple(place / 8 for place in range(9))
 """Kp / K."""

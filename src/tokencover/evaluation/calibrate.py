@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from tokencover.budget.profile import Profile
-from tokencover.budget.rules import Tokens
+from tokencover.budget import Profile, Tokens
 from tokencover.errors import InputError
 from tokencover.evaluation.identity import describe_run
 from tokencover.evaluation.loading import VisionLanguageModel
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.task import Example, Task
-from tokencover.methods.base import Card, Choice, Method, View, one_block
+from tokencover.methods import Card, Choice, Method, View, one_block
 from tokencover.runtime import prune
 
 Measured = list[float | None]

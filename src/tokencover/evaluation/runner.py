@@ -14,8 +14,7 @@ from tokencover.evaluation.loading import VisionLanguageModel
 from tokencover.evaluation.plan import Scoring
 from tokencover.evaluation.results import Record, Scores
 from tokencover.evaluation.task import Example, Task
-from tokencover.runtime import Run, prune
-from tokencover.runtime.families import family_of
+from tokencover.runtime import Run, family_of, prune
 
 TRIED = 8
 """How many examples of a task, besides those of its first batch, must be refused by a method

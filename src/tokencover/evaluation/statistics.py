@@ -8,7 +8,7 @@ import numpy as np
 
 from tokencover.errors import InputError
 from tokencover.evaluation.results import Record
-from tokencover.pebble.statistics import Interval, clustered_interval
+from tokencover.statistics import Interval, clustered_interval
 
 __all__ = ["Interval", "paired_difference"]
 

@@ -9,6 +9,7 @@ from tokencover.methods.base import (
     TowerChoice,
     TowerView,
     View,
+    one_block,
 )
 from tokencover.methods.cdpruner import CDPruner
 from tokencover.methods.dart import DART
@@ -24,6 +25,7 @@ from tokencover.methods.hired import HiRED
 from tokencover.methods.look_ahead import LookAhead
 from tokencover.methods.mob import MoB
 from tokencover.methods.mustdrop import MustDrop
+from tokencover.methods.naming import Spec, name_method, parse_method, parse_methods
 from tokencover.methods.nearest_only import NearestOnly
 from tokencover.methods.prumerge import PruMerge, PruMergePlus
 from tokencover.methods.pyramiddrop import PyramidDrop
@@ -70,6 +72,7 @@ METHODS = Registry(
 """Every method, by name, in the order in which they are listed to users."""
 get_method = METHODS.get_method
 from_json = METHODS.from_json
+make_method = METHODS.make_method
 
 __all__ = [
     "DART",
@@ -98,7 +101,9 @@ __all__ = [
     "PruMergePlus",
     "PyramidDrop",
     "Random",
+    "Registry",
     "SparseVLM",
+    "Spec",
     "ToMe",
     "TokenCarve",
     "TowerChoice",
@@ -109,5 +114,10 @@ __all__ = [
     "VisionZip",
     "from_json",
     "get_method",
+    "make_method",
+    "name_method",
+    "one_block",
+    "parse_method",
+    "parse_methods",
     "to_json",
 ]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering.precision import undisturbed
+from tokencover.covering import undisturbed
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import check_finite
-from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering import Points, check_finite, cosine, plain, snap, undisturbed
 from tokencover.errors import InputError
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.before_decoder import BeforeDecoder

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from tokencover.covering.exact import cosine, snap
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering import cosine, plain, snap, undisturbed
 from tokencover.methods.base import Choice, View
 
 

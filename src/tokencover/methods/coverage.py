@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering.exact import cosine, snap
+from tokencover.covering import cosine, snap
 
 STEPS = 2.0**32
 """Grid steps of similarity 1. A million tokens then gain at most 2**52 steps."""

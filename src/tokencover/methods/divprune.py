@@ -19,10 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import farthest_points
-from tokencover.covering.checks import check_finite
-from tokencover.covering.exact import cosine, snap
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering import check_finite, cosine, farthest_points, plain, snap, undisturbed
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.before_decoder import BeforeDecoder
 

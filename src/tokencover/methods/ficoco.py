@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering.precision import undisturbed
+from tokencover.covering import undisturbed
 from tokencover.errors import InputError
 from tokencover.methods.base import Card, TowerChoice, TowerView
 from tokencover.methods.bipartite import Matching, first_largest, taken

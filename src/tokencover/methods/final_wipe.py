@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from tokencover.budget.amount import nearest
+from tokencover.budget import nearest
 from tokencover.errors import InputError
 from tokencover.methods.base import (
     BudgetedMethod,

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering.exact import Points, cosine
+from tokencover.covering import Points, cosine
 
 _VOLUME_STEP = 2.0**-36
 """Gains of volume are compared in steps of this; the error of their updates is far below."""

@@ -12,8 +12,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from tokencover.budget import Split, tokens_left
-from tokencover.budget.rules import Decision, FixedSplit, SplitRule, Tokens, rule_of
+from tokencover.budget import Decision, FixedSplit, Split, SplitRule, Tokens, rule_of, tokens_left
 from tokencover.covering import Cover, mob_batch
 from tokencover.errors import InputError
 from tokencover.methods.base import BudgetedMethod, Card, Choice, View, one_block

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import tokens_left, tokens_to_keep
-from tokencover.covering.precision import undisturbed
+from tokencover.covering import undisturbed
 from tokencover.errors import InputError
 from tokencover.methods.base import (
     BudgetedMethod,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencover.covering.precision import undisturbed
+from tokencover.covering import undisturbed
 
 
 @dataclass(frozen=True, slots=True)

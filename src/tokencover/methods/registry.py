@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tokencover.budget import Split
-from tokencover.budget.rules import SplitRule, rule_document, rule_from_document
+from tokencover.budget import Split, SplitRule, rule_document, rule_from_document
 from tokencover.errors import InputError
 from tokencover.methods.base import Method
 
@@ -66,9 +65,12 @@ class Registry:
             raise InputError(f"this is not JSON ({error}): {text[:80]!r}.") from error
         if not isinstance(found, dict) or "method" not in found:
             raise InputError(f'a method is an object with a "method" name, got {text[:80]!r}.')
-        method = self._decoded(found)
-        assert isinstance(method, Method)
-        return method
+        return self.make_method(found)
+
+    def make_method(self, spec: Mapping[str, Any]) -> Method:
+        """The method with the name and settings of ``{"method": "fastv", "budget": 64}``."""
+        settings = {key: self._decoded(each) for key, each in spec.items() if key != "method"}
+        return self.get_method(spec["method"], **settings)
 
     def _decoded(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -76,8 +78,7 @@ class Registry:
         if not isinstance(value, dict):
             return value
         if "method" in value:
-            settings = {key: self._decoded(each) for key, each in value.items() if key != "method"}
-            return self.get_method(value["method"], **settings)
+            return self.make_method(value)
         if "rule" in value:
             return rule_from_document(value)
         try:

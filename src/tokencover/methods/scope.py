@@ -26,8 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import check_finite
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering import check_finite, plain, undisturbed
 from tokencover.errors import InputError
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.before_decoder import BeforeDecoder

@@ -18,8 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget.amount import nearest
-from tokencover.covering.precision import undisturbed
+from tokencover.budget import nearest
+from tokencover.covering import undisturbed
 from tokencover.errors import InputError
 from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
 from tokencover.methods.ranking import best

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from tokencover.budget.amount import nearest
+from tokencover.budget import nearest
 from tokencover.errors import InputError
 
 

@@ -28,9 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import check_finite
-from tokencover.covering.exact import cosine, snap
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering import check_finite, cosine, plain, snap, undisturbed
 from tokencover.errors import InputError
 from tokencover.methods.acts_once import ActsOnce
 from tokencover.methods.base import Card, Choice, View

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from tokencover.budget import Budget, tokens_to_keep
 from tokencover.errors import InputError
-from tokencover.methods.base import BudgetedMethod, Choice, Positions, TowerChoice, TowerView, View
+from tokencover.methods.base import (
+    BudgetedMethod,
+    Choice,
+    Positions,
+    TowerChoice,
+    TowerView,
+    View,
+)
 
 
 @dataclass(frozen=True)

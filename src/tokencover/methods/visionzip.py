@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget.amount import nearest
+from tokencover.budget import nearest
 from tokencover.methods.base import Card, Choice, Encoded, View
 from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.encoder_rows import Crops, attention_rows

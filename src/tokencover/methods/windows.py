@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering.precision import undisturbed
+from tokencover.covering import undisturbed
 from tokencover.methods.ranking import best
 
 

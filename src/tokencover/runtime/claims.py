@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 from tokencover.runtime.families import FAMILIES
 from tokencover.runtime.family import Family
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Encoded, Method
+from tokencover.methods import Encoded, Method
 from tokencover.runtime.family import Family, Media
 from tokencover.runtime.tower import Towers
 from tokencover.runtime.views import VisualTokens

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 from tokencover.runtime.families import family_of
 from tokencover.runtime.session import Session, Words
 from tokencover.runtime.trace import Trace

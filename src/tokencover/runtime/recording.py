@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 from tokencover.runtime.forward_pass import ForwardPass
 from tokencover.runtime.known_attention import KnownAttention
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 from tokencover.runtime.family import Family
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, Encoded, Method
+from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.ahead import Upcoming
 from tokencover.runtime.block_inputs import BlockInputs
 from tokencover.runtime.cost import block_cost

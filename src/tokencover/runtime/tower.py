@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Method, TowerView
+from tokencover.methods import Method, TowerView
 from tokencover.runtime.family import Family, Media
 from tokencover.runtime.tower_choice import (
     check_choice,

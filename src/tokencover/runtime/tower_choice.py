@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.base import TowerChoice, TowerView
+from tokencover.methods import TowerChoice, TowerView
 
 
 def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokencover.budget import BlockCost
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, Encoded, View
+from tokencover.methods import Choice, Encoded, View
 from tokencover.runtime.forward_pass import ForwardPass, Places
 from tokencover.runtime.sequence import Kept, packed_left
 from tokencover.runtime.trace import Trace

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Method
+from tokencover.methods import Method
 from tokencover.runtime.families import FAMILIES
 from tokencover.runtime.family import Family, Media
 from tokencover.runtime.forward_pass import Places, places_of

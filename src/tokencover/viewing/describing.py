@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokencover.runtime.trace import Trace
+from tokencover.runtime import Trace
 from tokencover.viewing.marks import Mark, Marks, Role, marks_of
 
 ROLES: dict[Role, str] = {

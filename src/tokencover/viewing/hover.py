@@ -10,7 +10,7 @@ from html import escape
 from PIL import Image
 
 from tokencover.prompting import Medium
-from tokencover.runtime.trace import Trace
+from tokencover.runtime import Trace
 from tokencover.viewing.canvas import FADING
 from tokencover.viewing.colors import COLORS, css
 from tokencover.viewing.describing import describe, describe_mark, describe_view

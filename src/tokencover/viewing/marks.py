@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.runtime.trace import Trace
+from tokencover.runtime import Trace
 
 Role = Literal["prompt", "visual", "kept"]
 """A prompt centre, a visual centre, or a token of a method that does not tell them apart."""

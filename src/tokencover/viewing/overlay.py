@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from tokencover.runtime.trace import Trace
+from tokencover.runtime import Trace
 from tokencover.viewing.canvas import drawn
 from tokencover.viewing.marks import marks_of
 from tokencover.viewing.views import grid_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PIL import Image
 
 from tokencover.prompting import Medium
-from tokencover.runtime.trace import Trace
+from tokencover.runtime import Trace
 from tokencover.viewing.arranging import flow, framed, stack
 from tokencover.viewing.canvas import LEAST_FOR_TAGS, drawn, fitted
 from tokencover.viewing.captions import caption, key

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.prompting import Medium
-from tokencover.runtime.trace import Trace
+from tokencover.runtime import Trace
 
 _VIEWS = ("base view", "tiles")
 

@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.runtime.lines import FIRST_CONTROL, Line, Reader
-from tokencover.runtime.trace import Trace
+from tokencover.runtime import FIRST_CONTROL, Line, Reader, Trace
 
 NO_TEXT = "(space)"
 """What a word that is nothing but whitespace is called."""

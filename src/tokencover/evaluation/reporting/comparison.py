@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tokencover.evaluation.metrics import Summary, average_against
-from tokencover.evaluation.report import (
-    NOTHING,
-    Row,
-    decimal,
-    difference,
-    percent,
-    reference_of,
-)
+from tokencover.evaluation.report import NOTHING, Row, decimal, difference, percent, reference_of
 from tokencover.evaluation.reporting.stored import Stored
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tokencover.budget.profile import Profile
+from tokencover.budget import Profile
 from tokencover.evaluation.report import Row
 from tokencover.evaluation.reporting.charts import WIDE, Labels, Point, Series, histogram, scatter
 from tokencover.evaluation.reporting.comparison import average

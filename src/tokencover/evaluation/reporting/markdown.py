@@ -6,12 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tokencover.evaluation.report import NOTHING
-from tokencover.evaluation.reporting.comparison import (
-    Cell,
-    Comparison,
-    Mark,
-    compare,
-)
+from tokencover.evaluation.reporting.comparison import Cell, Comparison, Mark, compare
 from tokencover.evaluation.reporting.notes import how_to_read, paper_notes, run_facts, troubles
 from tokencover.evaluation.reporting.published import beside, paper_model
 from tokencover.evaluation.reporting.stored import Stored

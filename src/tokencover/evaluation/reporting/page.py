@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from tokencover.budget.profile import Profile
+from tokencover.budget import Profile
 from tokencover.evaluation.reporting.comparison import (
     Comparison,
     Line,

@@ -8,13 +8,7 @@ import numpy as np
 from PIL import Image
 
 from tokencover.pebble.clips.clip import COUNTER, FRAME_COUNT, GRID, Clip
-from tokencover.pebble.drawing import (
-    Pixels,
-    finished,
-    paint_animal,
-    paint_ground,
-    paint_thing,
-)
+from tokencover.pebble.drawing import Pixels, finished, paint_animal, paint_ground, paint_thing
 from tokencover.pebble.scene import PATCH
 from tokencover.pebble.sprites import DIGIT_SPRITES, INK, stamp
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.families.arguments import (
-    patch_grid,
-    pixels,
-    rows_of_integers,
-    setting,
-)
+from tokencover.runtime.families.arguments import patch_grid, pixels, rows_of_integers, setting
 from tokencover.runtime.family import Family, Media
 from tokencover.runtime.layout import Layout, grid, grid_with_classes, without_first
 

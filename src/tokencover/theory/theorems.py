@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tokencover.covering.covering_numbers import CoveringNumbers, Regularity
+from tokencover.theory.covering_numbers import CoveringNumbers, Regularity
 
 _ROUNDING = 1 + 1e-9
 """Inequalities that are equalities on some data must not fail by the last digit."""

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tokencover.budget.profile import Profile
+from tokencover.budget import Profile
+from tokencover.commands.options import add_model_options
 from tokencover.errors import InputError
 from tokencover.evaluation.bundled import own_benchmark
 from tokencover.evaluation.calibrate import calibrate
 from tokencover.evaluation.loading import load_model
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.tasks import find_tasks
-from tokencover.options import add_model_options
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped by Ctrl-C, as shells have it."""

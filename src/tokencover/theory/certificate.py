@@ -5,7 +5,7 @@ hold for any finite sets. Theorems 1 and 2 are *not* guarantees: steps of their 
 as written (`docs/theory.md`), so a certificate says whether their inequalities held on this data.
 
 All distances are Euclidean between unit vectors. Bounds are per unit of the model's Lipschitz
-constant, which nothing here knows (`tokencover.runtime.lipschitz` estimates it from below).
+constant, which nothing here knows (`tokencover.theory.lipschitz` estimates it from below).
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencover.covering.balanced import Cover
-from tokencover.covering.certificate_text import as_table
-from tokencover.covering.checks import check_count, check_pair
-from tokencover.covering.covering_numbers import (
+from tokencover.covering import (
+    Cover,
+    check_count,
+    check_pair,
+    cosine,
+    hausdorff,
+    plain,
+    snap,
+    undisturbed,
+)
+from tokencover.errors import InputError
+from tokencover.theory.certificate_text import as_table
+from tokencover.theory.covering_numbers import (
     CoveringNumbers,
     DimensionFit,
     Regularity,
     effective_dimension,
     regularity,
 )
-from tokencover.covering.exact import cosine, snap
-from tokencover.covering.hausdorff import hausdorff
-from tokencover.covering.precision import plain, undisturbed
-from tokencover.covering.theorems import Cut, Shape, Theorem1, Theorem2, theorem1, theorem2
-from tokencover.errors import InputError
+from tokencover.theory.theorems import Cut, Shape, Theorem1, Theorem2, theorem1, theorem2
 
 _LISTED = 6
 """Radii in the table of covering numbers."""

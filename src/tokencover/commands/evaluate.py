@@ -13,6 +13,7 @@ from typing import Any, get_args
 import torch
 
 from tokencover.budget import BudgetMode
+from tokencover.commands.options import add_model_options, budgets, parts
 from tokencover.errors import InputError
 from tokencover.evaluation.bundled import own_benchmark
 from tokencover.evaluation.evaluating import evaluate, is_complete, unfinished
@@ -24,7 +25,6 @@ from tokencover.evaluation.report import collect, render
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.runner import Settings
 from tokencover.evaluation.tasks import find_tasks
-from tokencover.options import add_model_options, budgets, parts
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped by Ctrl-C, as shells have it."""

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tokencover.efficiency.bench_command import add_parser
-from tokencover.efficiency.method_names import method_of, name_of
+from tokencover.commands.bench import add_parser
 from tokencover.errors import InputError
-from tokencover.methods import FastV, MoB
 from tokencover.pebble.loader import SHIPPED
 
 
@@ -83,13 +81,3 @@ def test_a_model_for_clips_is_shown_clips(tmp_path: Path) -> None:
 def test_mistakes_are_explained(arguments: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         run("--repeats", "1", *arguments)
-
-
-def test_names_carry_settings_there_and_back() -> None:
-    method = method_of("fastv:after=3:budget_mode=flops", 64)
-    assert method == FastV(64, after=3, budget_mode="flops")
-    assert method_of(name_of(method), 64) == method
-    assert name_of(MoB(64)) == "mob"
-    assert method_of("mob:split=strong:positions=reindex", 0.5) == MoB(
-        0.5, split="strong", positions="reindex"
-    )

@@ -14,11 +14,7 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.covering.strategies import token_sets
-from tokencover.covering.covering_numbers import (
-    CoveringNumbers,
-    effective_dimension,
-    regularity,
-)
+from tokencover.theory.covering_numbers import CoveringNumbers, effective_dimension, regularity
 
 RADII = st.floats(0.01, 2.1)
 

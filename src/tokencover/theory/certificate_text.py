@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokencover.covering.certificate import Certificate
-    from tokencover.covering.covering_numbers import Regularity
-    from tokencover.covering.theorems import Theorem1, Theorem2
+    from tokencover.theory.certificate import Certificate
+    from tokencover.theory.covering_numbers import Regularity
+    from tokencover.theory.theorems import Theorem1, Theorem2
 
 _WIDTH = 46
 

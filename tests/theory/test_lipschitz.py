@@ -18,8 +18,8 @@ from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, Side, ZooEntry
 from tokencover.methods.base import Choice, Method, View
-from tokencover.runtime.lipschitz import LipschitzEstimate, Move, estimate_lipschitz
 from tokencover.runtime.prune import prune
+from tokencover.theory.lipschitz import LipschitzEstimate, Move, estimate_lipschitz
 
 WITH_ODD_TOKENS = ["llava", "llava_next", "qwen2_vl", "video_llava"]
 """Among them newline tokens, class tokens and dynamic resolution."""

@@ -21,10 +21,10 @@ from torch import Tensor
 from tokencover.budget.amount import nearest
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
+from tokencover.budget.published_splits import Coupling, Modality, paper_split
+from tokencover.budget.radius_balance import balanced_prompt_budget
 from tokencover.budget.split import Split
-from tokencover.budget.tables import Coupling, Modality, paper_split
 from tokencover.covering import coupling
-from tokencover.covering.balance import balanced_prompt_budget
 from tokencover.errors import InputError
 
 

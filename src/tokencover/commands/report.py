@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tokencover.budget.profile import Profile
+from tokencover.budget import Profile
+from tokencover.commands.options import parts
 from tokencover.errors import InputError
 from tokencover.evaluation.identity import describe_run
 from tokencover.evaluation.loading import load_model
@@ -15,7 +16,6 @@ from tokencover.evaluation.reporting.page import page
 from tokencover.evaluation.reporting.pictures import kept_pictures, method_to_show
 from tokencover.evaluation.reporting.stored import Stored, read_folder
 from tokencover.evaluation.tasks import find_tasks
-from tokencover.options import parts
 
 
 def add_parser(commands: Any) -> None:

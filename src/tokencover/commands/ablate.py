@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+from tokencover.commands.options import add_model_options, budgets, parts
+from tokencover.commands.report import write_text
 from tokencover.errors import InputError
 from tokencover.evaluation.ablation import (
     FOLD_SHARES,
@@ -27,13 +29,11 @@ from tokencover.evaluation.loading import VisionLanguageModel, load_model
 from tokencover.evaluation.plan import Combination, Plan
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.report import collect
-from tokencover.evaluation.report_command import write_text
 from tokencover.evaluation.reporting.ablation_page import Ablation, as_markdown, as_page, charts
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.runner import Settings
 from tokencover.evaluation.tasks import find_tasks
-from tokencover.options import add_model_options, budgets, parts
-from tokencover.runtime.families import family_of
+from tokencover.runtime import family_of
 
 WHAT: Final = {
     "k-prompt": ("The prompt's share of the budget", "Kp"),

@@ -15,13 +15,13 @@ import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import problems, token_sets
 from tests.covering.test_mob import Problem
-from tokencover.covering.balance import (
+from tokencover.budget.radius_balance import (
     Balance,
     balance,
     balanced_prompt_budget,
     balanced_prompt_budgets,
 )
-from tokencover.covering.hausdorff import directed_hausdorff
+from tokencover.covering.coupling import directed_hausdorff
 
 
 def worst(tokens: Tensor, centers: Tensor) -> float:

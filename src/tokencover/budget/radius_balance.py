@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tokencover.covering.checks import (
+from tokencover.covering import (
     Count,
     check_count,
     check_mask,
     check_pair,
     counts_per_sample,
+    farthest_order,
+    prompt_order,
 )
-from tokencover.covering.radii import farthest_order, prompt_order
 
 
 @dataclass(frozen=True, slots=True)

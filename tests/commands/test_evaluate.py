@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.running import SMALL, command, contents
+from tokencover.commands import evaluate as evaluate_command
+from tokencover.commands.evaluate import _shard
 from tokencover.errors import TokenCoverError
-from tokencover.evaluation import evaluate_command, load_model
-from tokencover.evaluation.evaluate_command import _shard
+from tokencover.evaluation import load_model
 
 ROOT = Path(__file__).parents[2]
 START = "import sys; from tests.evaluation.running import command; command(*sys.argv[1:])"

@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokencover.covering import hausdorff
+from tokencover.covering import coupling as hausdorff
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, Method, View
-from tokencover.runtime.families import family_of
-from tokencover.runtime.prune import prune
+from tokencover.methods import Choice, Method, View
+from tokencover.runtime import family_of, prune
 
 Change = Callable[[View], Choice]
 
@@ -36,7 +35,7 @@ class Move:
     ----------
     distance : float
         d_H(X, X_s) before the pruning block, with X the visual tokens and prompt words. Euclidean
-        between unit vectors, as in `tokencover.covering.certificate`.
+        between unit vectors, as in `tokencover.theory.certificate`.
     change : float
         Euclidean distance of the logits at the sample's last token.
     """

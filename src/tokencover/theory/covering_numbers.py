@@ -16,7 +16,7 @@ from operator import neg
 
 from torch import Tensor
 
-from tokencover.covering.radii import farthest_order
+from tokencover.covering import farthest_order
 from tokencover.errors import InputError
 
 _FITTED = 24

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import check_count, check_pair
-from tokencover.covering.hausdorff import hausdorff
+from tokencover.covering import check_count, check_pair, hausdorff
 from tokencover.errors import InputError
 
 

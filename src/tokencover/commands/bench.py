@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokencover.efficiency.method_names import method_of
+from tokencover.commands.options import add_model_options, budgets
 from tokencover.errors import InputError
-from tokencover.options import add_model_options, budgets, parts
+from tokencover.methods import make_method, parse_methods
 
 
 def add_parser(commands: Any) -> None:
@@ -62,8 +62,8 @@ def _measure(options: argparse.Namespace) -> tuple[str, Any]:
     if options.batch_size < 1:
         raise InputError(f"--batch-size must be at least 1, got {options.batch_size}.")
     methods = [
-        method_of(name, budget)
-        for name in parts(options.methods)
+        make_method({**spec, "budget": budget})
+        for spec in parse_methods(options.methods)
         for budget in budgets(options.budgets)
     ]
     count, question = options.batch_size, options.question

@@ -1,0 +1,1 @@
+"""The commands of ``tokencover``, one file each; `tokencover.cli` lists them."""

@@ -1,0 +1,65 @@
+"""Methods as a person writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokencover.errors import InputError
+from tokencover.methods import (
+    FastV,
+    FinalWipe,
+    Method,
+    MoB,
+    make_method,
+    name_method,
+    parse_method,
+    parse_methods,
+)
+
+
+def made(text: str, budget: float) -> Method:
+    return make_method({**parse_method(text), "budget": budget})
+
+
+def test_names_carry_settings_there_and_back() -> None:
+    method = made("fastv:after=3:budget_mode=flops", 64)
+    assert method == FastV(64, after=3, budget_mode="flops")
+    assert made(name_method(method), 64) == method
+    assert name_method(MoB(64)) == "mob"
+    assert made("mob:split=strong:positions=reindex", 0.5) == MoB(
+        0.5, split="strong", positions="reindex"
+    )
+
+
+def test_several_methods_in_one_line_some_as_json() -> None:
+    found = parse_methods('mob, fastv:after=3,{"method": "dart", "after": 2},scope')
+    assert found == [
+        {"method": "mob"},
+        {"method": "fastv", "after": 3},
+        {"method": "dart", "after": 2},
+        {"method": "scope"},
+    ]
+    assert parse_methods("") == []
+
+
+def test_a_method_on_top_of_another_is_named_by_both() -> None:
+    assert parse_method("final_wipe:inner=mob") == {
+        "method": "final_wipe",
+        "inner": {"method": "mob"},
+    }
+    assert name_method(FinalWipe(MoB(64))).startswith("final_wipe:inner=mob")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mob:after", "'after' is no setting"),
+        ("mob:=3", "'=3' is no setting"),
+        ("mob:budget=3", "an option of their own"),
+        ('{"method": "mob"', "is not JSON"),
+        ('{"name": "mob"}', 'a "method" name'),
+    ],
+)
+def test_what_cannot_be_read_is_quoted(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_method(text)
