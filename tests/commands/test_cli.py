@@ -10,7 +10,7 @@ from PIL import Image
 from tokencover.cli import main
 from tokencover.methods import METHODS
 from tokencover.pebble.clips.benchmark import clip_examples
-from tokencover.viewing.panels import MARGIN
+from tokencover.viewing import MARGIN
 
 
 def test_models_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:

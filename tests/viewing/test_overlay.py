@@ -8,14 +8,14 @@ from PIL import Image
 
 import tokencover as tc
 from tests.runtime.test_matrix import built
-from tests.viewing.traces import hand_made
+from tests.viewing.traces import make_trace
 from tests.zoo import ZOO
 from tokencover.runtime import Trace
 from tokencover.viewing import describe, overlay, panels
 from tokencover.viewing.colors import PROMPT_COLOR, VISUAL_COLOR
 
 
-def traced(name: str, kind: str) -> Trace:
+def run_traced(name: str, kind: str) -> Trace:
     entry, model = ZOO[name], built(name)
     inputs = entry.inputs(kind)
     with torch.no_grad(), tc.prune(model, tc.MoB(budget=6), prompt=entry.user_words(inputs)) as run:
@@ -24,7 +24,7 @@ def traced(name: str, kind: str) -> Trace:
 
 
 def test_frames_stand_where_tokens_were_kept() -> None:
-    trace = traced("llava", "single")
+    trace = run_traced("llava", "single")
     assert trace.grids == {(0, 0): (5, 5)}
     picture = Image.new("RGB", (800, 800), (40, 160, 40))
     drawn = overlay(picture, trace)
@@ -47,12 +47,12 @@ def test_frames_stand_where_tokens_were_kept() -> None:
 
 
 def test_a_small_picture_is_enlarged() -> None:
-    drawn = overlay(Image.new("RGB", (30, 20)), traced("llava", "single"))
+    drawn = overlay(Image.new("RGB", (30, 20)), run_traced("llava", "single"))
     assert drawn.size[0] >= 768
 
 
 def test_prompt_centres_bear_the_number_of_their_word() -> None:
-    trace = hand_made({(0, 0): (2, 4)}, [(0, 0, 0, 0), (0, 0, 0, 2), (0, 0, 1, 0)], [(0, 0, 1, 2)])
+    trace = make_trace({(0, 0): (2, 4)}, [(0, 0, 0, 0), (0, 0, 0, 2), (0, 0, 1, 0)], [(0, 0, 1, 2)])
     picture = Image.new("RGB", (800, 400), (40, 160, 40))
     drawn = overlay(picture, trace, ["bus", "red", "red"])
 
@@ -71,7 +71,7 @@ MANY_VIEWS = [("qwen2_vl", "video"), ("llava_next", "single"), ("video_llava", "
 
 @pytest.mark.parametrize(("name", "kind"), MANY_VIEWS)
 def test_every_frame_and_view_can_be_drawn(name: str, kind: str) -> None:
-    trace = traced(name, kind)
+    trace = run_traced(name, kind)
     assert len(trace.grids) > 1
     for medium, frame in trace.grids:
         overlay(Image.new("RGB", (64, 64)), trace, medium=medium, frame=frame)
@@ -79,7 +79,7 @@ def test_every_frame_and_view_can_be_drawn(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [*MANY_VIEWS, ("llava_next", "two_images")])
 def test_all_pictures_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> None:
-    trace, picture = traced(name, kind), Image.new("RGB", (64, 64), (40, 160, 40))
+    trace, picture = run_traced(name, kind), Image.new("RGB", (64, 64), (40, 160, 40))
     frames = sum(medium == 0 for medium, _ in trace.grids)
     media = len({medium for medium, _ in trace.grids})
     sheet = panels([[picture] * frames] if kind == "video" else [picture] * media, trace)
@@ -91,4 +91,4 @@ def test_all_pictures_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> Non
 
 def test_a_frame_that_is_not_there_is_refused() -> None:
     with pytest.raises(tc.InputError, match="no frame 7 of picture 0"):
-        overlay(Image.new("RGB", (64, 64)), traced("llava", "single"), frame=7)
+        overlay(Image.new("RGB", (64, 64)), run_traced("llava", "single"), frame=7)

@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 
 import tokencover as tc
-from tests.viewing.traces import Place, hand_made, raster
+from tests.viewing.traces import Place, make_trace, raster
 from tokencover.viewing import panels
 from tokencover.viewing.colors import KEPT_COLOR, PROMPT_COLOR, VISUAL_COLOR, Color
-from tokencover.viewing.panels import GAP, MARGIN, WIDEST
+from tokencover.viewing.kept_pictures import GAP, MARGIN, WIDEST
 
 GROUND, FADED = (40, 160, 40), (201, 231, 201)
 Box = tuple[int, int, int, int]
@@ -63,7 +63,7 @@ def look(sheet: Image.Image, area: Box, grid: tuple[int, int]) -> Any:
 
 
 def test_one_picture_with_caption_and_legend() -> None:
-    trace = hand_made({(0, 0): (4, 6)}, [(0, 0, 1, 2)], [(0, 0, 3, 5)])
+    trace = make_trace({(0, 0): (4, 6)}, [(0, 0, 1, 2)], [(0, 0, 3, 5)])
     sheet = panels([plain(90, 60)], trace, ["red"], title="what color is it ?")
     (area,) = areas(sheet)
     assert (area[2] - area[0], area[3] - area[1]) == (768, 512)
@@ -84,7 +84,7 @@ def test_one_picture_with_caption_and_legend() -> None:
 
 def test_a_method_without_centres_has_one_colour() -> None:
     kept: list[Place] = [(0, 0, 0, 0), (0, 0, 2, 1)]
-    sheet = panels([plain()], hand_made({(0, 0): (3, 3)}, others=kept))
+    sheet = panels([plain()], make_trace({(0, 0): (3, 3)}, others=kept))
     token = look(sheet, areas(sheet)[0], (3, 3))
     assert token(0, 0) == token(2, 1) == (KEPT_COLOR, GROUND)
     shown = {color for _, color in sheet.getcolors(10_000) or []}
@@ -93,7 +93,7 @@ def test_a_method_without_centres_has_one_colour() -> None:
 
 def test_base_view_and_tiles_stand_side_by_side() -> None:
     grids = {(0, 0): (4, 4), (0, 1): (8, 12)}
-    trace = hand_made(grids, [(0, 0, 3, 0)], [(0, 1, 7, 11)], newlines=True)
+    trace = make_trace(grids, [(0, 0, 3, 0)], [(0, 1, 7, 11)], newlines=True)
     sheet = panels([plain(90, 60)], trace)
     base, tiles = areas(sheet)
     assert base[1] == tiles[1]
@@ -107,7 +107,7 @@ def test_base_view_and_tiles_stand_side_by_side() -> None:
 def test_a_video_is_a_strip_of_frames() -> None:
     grids = {(0, frame): (2, 2) for frame in range(6)}
     kept: list[Place] = [(0, frame, frame % 2, 0) for frame in range(6)]
-    sheet = panels([[plain()] * 6], hand_made(grids, visual=kept))
+    sheet = panels([[plain()] * 6], make_trace(grids, visual=kept))
     strip = areas(sheet)
     assert len(strip) == 6
     assert sheet.width <= WIDEST + 2 * MARGIN
@@ -123,14 +123,14 @@ def test_frames_that_share_tokens_show_the_first_of_them(count: int) -> None:
     grids = {(0, frame): (2, 2) for frame in range(3)}
     kept: list[Place] = [(0, frame, row, column) for _, frame, row, column in raster(grids)]
     shades = [(10 * number, 0, 0) for number in range(count)]
-    sheet = panels([[plain(color=shade) for shade in shades]], hand_made(grids, others=kept))
+    sheet = panels([[plain(color=shade) for shade in shades]], make_trace(grids, others=kept))
     seen = {color for _, color in sheet.getcolors(10_000) or []}
     assert [shade in seen for shade in shades] == [number % 2 == 0 for number in range(count)]
 
 
 def test_every_picture_of_the_prompt_has_its_panel() -> None:
     grids = {(0, 0): (2, 2), (1, 0): (3, 2), (2, 0): (2, 2), (2, 1): (2, 2)}
-    trace = hand_made(grids, visual=[(1, 0, 2, 1)])
+    trace = make_trace(grids, visual=[(1, 0, 2, 1)])
     sheet = panels([plain(), plain(40, 60), [plain(), plain()]], trace)
     drawn = areas(sheet)
     assert len(drawn) == 4
@@ -140,12 +140,12 @@ def test_every_picture_of_the_prompt_has_its_panel() -> None:
 
 
 def test_the_side_can_be_chosen() -> None:
-    (area,) = areas(panels([plain(80, 40)], hand_made({(0, 0): (5, 10)}), side=200))
+    (area,) = areas(panels([plain(80, 40)], make_trace({(0, 0): (5, 10)}), side=200))
     assert (area[2] - area[0], area[3] - area[1]) == (200, 100)
 
 
 def test_tokens_that_were_wiped_are_drawn() -> None:
-    trace = hand_made({(0, 0): (3, 3)}, wiped=torch.tensor([4]))
+    trace = make_trace({(0, 0): (3, 3)}, wiped=torch.tensor([4]))
     sheet = panels([plain()], trace)
     token = look(sheet, areas(sheet)[0], (3, 3))
     assert token(1, 1) == (KEPT_COLOR, GROUND)
@@ -167,10 +167,10 @@ def test_tokens_that_were_wiped_are_drawn() -> None:
 def test_other_pictures_than_those_of_the_prompt_are_refused(pictures: Any, message: str) -> None:
     grids = {(0, 0): (2, 2), (1, 0): (2, 2), (1, 1): (2, 2), (1, 2): (2, 2)}
     with pytest.raises(tc.InputError, match=message):
-        panels(pictures, hand_made(grids))
+        panels(pictures, make_trace(grids))
 
 
 def test_words_must_be_as_many_as_prompt_centres() -> None:
-    trace = hand_made({(0, 0): (2, 2)}, [(0, 0, 0, 0)])
+    trace = make_trace({(0, 0): (2, 2)}, [(0, 0, 0, 0)])
     with pytest.raises(tc.InputError, match="2 words were given for 1 prompt centres"):
         panels([plain()], trace, ["red", "blue"])

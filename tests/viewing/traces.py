@@ -1,4 +1,4 @@
-"""Hand-made traces: every token of every grid is there, and one says which were kept."""
+"""Traces made by hand: every token of every grid is there, and one says which were kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def raster(grids: Mapping[tuple[int, int], tuple[int, int]], newlines: bool = Fa
     return places
 
 
-def hand_made(
+def make_trace(
     grids: Mapping[tuple[int, int], tuple[int, int]],
     prompt: Sequence[Place] = (),
     visual: Sequence[Place] = (),

@@ -1,15 +1,15 @@
 """Pictures of what was kept."""
 
-from tokencover.viewing.arranging import flow
-from tokencover.viewing.describing import describe
-from tokencover.viewing.hover import hover_html
-from tokencover.viewing.overlay import overlay
-from tokencover.viewing.panels import GAP, WIDEST, panels
-from tokencover.viewing.seen import as_seen, medium_as_seen
-from tokencover.viewing.words import count_words, words_of_centers
+from tokencover.viewing.center_words import count_words, words_of_centers
+from tokencover.viewing.kept_pictures import GAP, MARGIN, WIDEST, overlay, panels
+from tokencover.viewing.kept_tokens import describe
+from tokencover.viewing.sheet_layout import flow
+from tokencover.viewing.shown_pictures import as_seen, medium_as_seen
+from tokencover.viewing.web_figure import hover_html
 
 __all__ = [
     "GAP",
+    "MARGIN",
     "WIDEST",
     "as_seen",
     "count_words",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokencover.viewing.marks import Role
+from tokencover.viewing.kept_tokens import Role
 
 Color = tuple[int, int, int]
 
@@ -14,13 +14,15 @@ KEPT_COLOR: Color = (214, 0, 140)
 """Tokens of a method that does not tell what it chose them for are framed pink."""
 DROPPED_COLOR: Color = (228, 228, 228)
 """The legend's patch for what fades."""
-COLORS: dict[Role, Color] = {
+FADING = 0.75
+"""How much white is mixed into what was dropped."""
+ROLE_COLORS: dict[Role, Color] = {
     "prompt": PROMPT_COLOR,
     "visual": VISUAL_COLOR,
     "kept": KEPT_COLOR,
 }
 
 
-def css(color: Color) -> str:
+def to_css(color: Color) -> str:
     """The colour as a web page writes it."""
     return "#{:02x}{:02x}{:02x}".format(*color)

@@ -1,4 +1,4 @@
-"""The words behind the prompt centres."""
+"""The words that chose the prompt centres, as text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def words_of_centers(trace: Trace, input_ids: Tensor, tokenizer: Any) -> list[st
             f"{len(row)} tokens: pass those that the model was given."
         )
     line = Reader(getattr(tokenizer, "tokenizer", tokenizer)).read(row)
-    found = {place: _word(line, place) for place in set(places)}
+    found = {place: _find_word(line, place) for place in set(places)}
     return [found[place] for place in places]
 
 
@@ -56,24 +56,24 @@ def count_words(words: Sequence[str]) -> list[tuple[str, int]]:
     return Counter(words).most_common()
 
 
-def numbered(words: Sequence[str] | None) -> dict[str, int]:
+def number_words(words: Sequence[str] | None) -> dict[str, int]:
     """The number that stands for each word in a picture: 1 for the word that chose most."""
     return {word: number for number, (word, _) in enumerate(count_words(words or ()), start=1)}
 
 
-def _word(line: Line, token: int) -> str:
+def _find_word(line: Line, token: int) -> str:
     """The word that a token is part of."""
     mine = [at for at, (start, stop) in enumerate(line.owners) if start <= token < stop]
     if not mine or line.text[mine[0]] >= FIRST_CONTROL:
         return NO_TEXT
     first, last = mine[0], mine[-1]
-    while not line.edge(first) and _is_spelled(line.text[first - 1]):
+    while not line.edge(first) and _ends_at_spaces(line.text[first - 1]):
         first -= 1
-    while not line.edge(last + 1) and _is_spelled(line.text[last + 1]):
+    while not line.edge(last + 1) and _ends_at_spaces(line.text[last + 1]):
         last += 1
     return line.text[first : last + 1]
 
 
-def _is_spelled(character: str) -> bool:
+def _ends_at_spaces(character: str) -> bool:
     """Whether words of this script end at spaces: a script without capitals may have none."""
     return character.isdigit() or character.lower() != character.upper()

@@ -11,7 +11,7 @@ import torch
 
 import tokencover as tc
 from tests.runtime.tokenizers_for_words import every_kind, tokenizer_for
-from tests.viewing.traces import hand_made
+from tests.viewing.traces import make_trace
 from tokencover.runtime import Trace
 from tokencover.viewing import count_words, words_of_centers
 
@@ -22,7 +22,7 @@ def chosen_at(*places: int) -> Trace:
     """A trace whose prompt centres were chosen by the words at these places."""
     columns = max(1, len(places))
     centers = [(0, 0, 0, column) for column in range(len(places))]
-    return hand_made({(0, 0): (1, columns)}, centers, centers_words=torch.tensor(places).long())
+    return make_trace({(0, 0): (1, columns)}, centers, centers_words=torch.tensor(places).long())
 
 
 @every_kind
@@ -76,7 +76,7 @@ def test_each_sample_reads_its_own_row() -> None:
 
 
 def test_a_method_that_tells_no_words_gives_none() -> None:
-    trace = hand_made({(0, 0): (2, 2)}, [(0, 0, 0, 0)])
+    trace = make_trace({(0, 0): (2, 2)}, [(0, 0, 0, 0)])
     assert words_of_centers(trace, torch.tensor([[5, 6]]), tokenizer_for("qwen", "bytes")) == []
 
 
