@@ -5,8 +5,8 @@
 
 The widths are those of the real 7B models, the weights random, the blocks few, so that they fit a
 small machine. The *ideal* is what no pruning method can beat: the blocks before the pruning block
-run on the whole sequence, all later ones on the short sequence natively, with nobody choosing or
-moving anything. Only the decoder is timed; the vision tower runs before it and costs the same.
+run on the whole sequence, all later ones on the short sequence natively, and nothing is chosen or
+moved. Only the decoder is timed; the vision tower runs before it and costs the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CASES = [
 ]
 
 
-def model_of(blocks: int) -> Any:
+def make_model(blocks: int) -> Any:
     """A LLaVA with the decoder widths of Vicuna-7B and a vision tower that is only a stand-in."""
     torch.manual_seed(0)
     text = LlamaConfig(
@@ -65,7 +65,7 @@ def model_of(blocks: int) -> Any:
     return LlavaForConditionalGeneration(config).eval()
 
 
-def inputs_of(case: Case) -> dict[str, Tensor]:
+def make_inputs(case: Case) -> dict[str, Tensor]:
     """A system prompt, the picture (one stand-in image per 576 tokens), and a question."""
     words = torch.arange(QUESTION).remainder(900) + 50
     ids = torch.cat([words, torch.full((case.visual,), IMAGE), words]).unsqueeze(0)
@@ -73,24 +73,24 @@ def inputs_of(case: Case) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
 
 
-def prompt_mask(ids: Tensor) -> Tensor:
-    """The question behind the picture."""
+def make_prompt_mask(ids: Tensor) -> Tensor:
+    """The question after the picture."""
     mask = torch.zeros_like(ids, dtype=torch.bool)
     mask[:, -10:] = True
     return mask
 
 
-class Decoder:
-    """Runs a model's decoder alone, the way each contender would."""
+class DecoderRuns:
+    """Runs a model's decoder alone, the way each of the compared would."""
 
     def __init__(self, model: Any, inputs: dict[str, Tensor]) -> None:
         self.model, self.inputs = model, inputs
 
-    def unpruned(self) -> None:
+    def run_unpruned(self) -> None:
         """The model as it is."""
         self.model(**self.inputs, use_cache=False, logits_to_keep=1)
 
-    def ideal(self, budget: int) -> Callable[[], None]:
+    def make_ideal(self, budget: int) -> Callable[[], None]:
         """One block on everything, the others on the short sequence, as two native models."""
         text = self.model.model.language_model
         length = self.inputs["input_ids"].shape[1]
@@ -111,11 +111,11 @@ class Decoder:
         return run
 
 
-def timed(contenders: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[float]]:
+def time_in_turns(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[float]]:
     """Seconds of each, taken in turns so that a noisy neighbour hits all."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
-        for name, run in contenders.items():
+        for name, run in runs.items():
             begin = time.perf_counter()
             run()
             if turn:  # the first turn warms up
@@ -123,24 +123,24 @@ def timed(contenders: dict[str, Callable[[], None]], repeats: int) -> dict[str, 
     return seconds
 
 
-def row(case: Case, model: Any, repeats: int) -> str:
+def measure_case(case: Case, model: Any, repeats: int) -> str:
     """Measure one case and format it."""
-    inputs = inputs_of(case)
-    decoder = Decoder(model, inputs)
+    inputs = make_inputs(case)
+    decoder = DecoderRuns(model, inputs)
     choosing: list[float] = []
 
-    def pruned() -> None:
-        prompt = prompt_mask(inputs["input_ids"])
+    def run_pruned() -> None:
+        prompt = make_prompt_mask(inputs["input_ids"])
         with tc.prune(model, tc.MoB(budget=case.budget), prompt=prompt) as run:
-            decoder.unpruned()
+            decoder.run_unpruned()
         choosing.append(run.trace[0].seconds)
 
-    contenders = {
-        "unpruned": decoder.unpruned,
-        "ideal": decoder.ideal(case.budget),
-        "pruned": pruned,
+    runs = {
+        "unpruned": decoder.run_unpruned,
+        "ideal": decoder.make_ideal(case.budget),
+        "pruned": run_pruned,
     }
-    seconds = timed(contenders, repeats)
+    seconds = time_in_turns(runs, repeats)
     best = {name: min(values) for name, values in seconds.items()}
     over = statistics.median(map(truediv, seconds["pruned"], seconds["ideal"]))
     return (
@@ -157,14 +157,14 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    model = model_of(arguments.blocks)
+    model = make_model(arguments.blocks)
     threads = torch.get_num_threads()
     print(f"{arguments.blocks} decoder blocks, float32, {threads} threads, after=1\n")
     print("| model width | N | K | unpruned s | ideal s | pruned s | choosing ms ", end="")
     print("| faster | ideally | above ideal |\n|" + "---|" * 10)
     with torch.no_grad():
         for case in CASES:
-            print(row(case, model, arguments.repeats), flush=True)
+            print(measure_case(case, model, arguments.repeats), flush=True)
 
 
 if __name__ == "__main__":

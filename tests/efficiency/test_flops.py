@@ -12,14 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.runtime.random_method import KeepRandom
 from tests.zoo import ZOO
-from tokencover.efficiency.counting import OperationCounter
-from tokencover.efficiency.flops import cost_of
+from tokencover.efficiency.flops import compute_prefill_cost
+from tokencover.efficiency.instruments import OperationCounter
 from tokencover.errors import InputError
 from tokencover.runtime.families import family_of
 from tokencover.runtime.prune import prune
 
 
-def counted(model: Any, inputs: dict[str, Any], **options: Any) -> Counter[str]:
+def count_operations(model: Any, inputs: dict[str, Any], **options: Any) -> Counter[str]:
     """What the counter sees in the decoder's blocks, the head, and everything else."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(**inputs, use_cache=False, **options)
@@ -40,12 +40,12 @@ def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
     entry = ZOO[name]
     model: Any = entry.build("eager")
     inputs = entry.inputs("single", "left")
-    cost, length = cost_of(model), inputs["input_ids"].shape[1]
-    plain = counted(model, inputs, logits_to_keep=1)
+    cost, length = compute_prefill_cost(model), inputs["input_ids"].shape[1]
+    plain = count_operations(model, inputs, logits_to_keep=1)
     assert plain["blocks"] + plain["head"] == cost.of([length] * 5)
 
     with prune(model, KeepRandom(7, (1, 3)), prompt=entry.user_words(inputs)) as run:
-        pruned = counted(model, inputs)
+        pruned = count_operations(model, inputs)
     trace = run.trace[0]
     lengths = [length - trace.visual_tokens + count for count in trace.tokens_per_layer]
     assert lengths[0] == length
@@ -56,14 +56,14 @@ def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
     model.set_attn_implementation("sdpa")
     base = model.get_submodule(family_of(model).base)
     counter = OperationCounter()
-    with counter.on(base), torch.no_grad():
+    with counter.watch_encoder(base), torch.no_grad():
         model(**inputs)
     assert "get_image_features" not in vars(base)
     assert counter.vision == plain["vision"] > 0
 
 
 def test_a_length_is_wanted_for_every_block() -> None:
-    cost = cost_of(ZOO["llava"].build())
+    cost = compute_prefill_cost(ZOO["llava"].build())
     with pytest.raises(InputError, match="has 5 blocks, got 2 lengths"):
         cost.of([10, 5])
 
@@ -72,4 +72,4 @@ def test_a_head_that_is_not_linear_is_refused() -> None:
     model: Any = ZOO["llava"].build()
     model.lm_head = nn.Sequential(model.lm_head)
     with pytest.raises(InputError, match="head is a Sequential"):
-        cost_of(model)
+        compute_prefill_cost(model)

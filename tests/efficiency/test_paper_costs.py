@@ -9,11 +9,17 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from tokencover.efficiency.flops import VICUNA_7B, visible_pairs
-from tokencover.efficiency.paper_costs import TABLE_7, PaperCost, as_data, as_text, paper_costs
+from tokencover.efficiency.flops import VICUNA_7B, limit_to_visible_pairs
+from tokencover.efficiency.paper_costs import (
+    TABLE_7,
+    PaperCost,
+    compute_paper_costs,
+    export_paper_costs,
+    format_paper_costs,
+)
 from tokencover.runtime.cost import block_cost
 
-COSTS = {(each.model, each.budget): each for each in paper_costs()}
+COSTS = {(each.model, each.budget): each for each in compute_paper_costs()}
 
 
 @pytest.mark.parametrize("cost", COSTS.values(), ids=lambda each: f"{each.model}-{each.budget}")
@@ -60,9 +66,9 @@ def test_the_true_cost_counts_the_block_before_pruning(
 
 def test_the_true_cost_is_one_block_more_and_one_less() -> None:
     cost = COSTS["LLaVA-1.5-7B", 64]
-    block = visible_pairs(VICUNA_7B.cost.block)
+    block = limit_to_visible_pairs(VICUNA_7B.cost.block)
     assert cost.true - cost.forward == block.of(586) - block.of(74)
-    two = paper_costs(after=2)[1]
+    two = compute_paper_costs(after=2)[1]
     assert two.true - cost.true == cost.true - cost.forward
 
 
@@ -90,15 +96,15 @@ def test_the_dimensions_are_those_of_the_real_block() -> None:
 
 def test_visible_pairs_are_counted_one_by_one() -> None:
     whole = VICUNA_7B.cost.block
-    seen = visible_pairs(whole)
+    seen = limit_to_visible_pairs(whole)
     pairs = sum(key <= query for query in range(7) for key in range(7))
     assert seen.of(7) == 7 * whole.linear + pairs * whole.quadratic
 
 
 def test_the_table_shows_ours_beside_theirs() -> None:
-    costs = paper_costs()
-    lines = as_text(costs).splitlines()
+    costs = compute_paper_costs()
+    lines = format_paper_costs(costs).splitlines()
     assert lines[2].split()[:6] == ["LLaVA-1.5-7B", "64", "0.98", "1.0", "1.0", "1.19"]
-    data = json.loads(json.dumps(as_data(costs)))
+    data = json.loads(json.dumps(export_paper_costs(costs)))
     assert data[1]["printed"] == {"forward": 1.0, "coupling": 2.3e-5, "choosing": 1.7e-4}
     assert data[1]["share"] == costs[1].share

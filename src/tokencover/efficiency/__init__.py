@@ -1,1 +1,31 @@
 """What pruning saves: operations, time, memory."""
+
+from tokencover.efficiency.paper_costs import (
+    compute_paper_costs,
+    export_paper_costs,
+    format_paper_costs,
+)
+from tokencover.efficiency.savings import Savings, measure_savings
+from tokencover.efficiency.savings_table import export_savings, format_savings
+from tokencover.efficiency.workload import (
+    PictureQuestion,
+    Workload,
+    make_workload,
+    pick_bundled_questions,
+    read_own_picture,
+)
+
+__all__ = [
+    "PictureQuestion",
+    "Savings",
+    "Workload",
+    "compute_paper_costs",
+    "export_paper_costs",
+    "export_savings",
+    "format_paper_costs",
+    "format_savings",
+    "make_workload",
+    "measure_savings",
+    "pick_bundled_questions",
+    "read_own_picture",
+]

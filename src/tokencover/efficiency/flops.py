@@ -2,7 +2,7 @@
 
 A multiplication and an addition count as two operations, attention counts all pairs of tokens, and
 only matrix products count, all as in PyTorch's own counter. The vision tower is not part of it: its
-operations are counted while it runs, see `counting.py`.
+operations are counted while it runs, by an `OperationCounter`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ VICUNA_7B: Final = DecoderDimensions(
 """The decoder of LLaVA-1.5-7B and LLaVA-Next-7B."""
 
 
-def cost_of(model: Any) -> PrefillCost:
+def compute_prefill_cost(model: Any) -> PrefillCost:
     """What a loaded vision-language model's decoder and head cost, read off their weights."""
     family = family_of(model)
     blocks = family.blocks(model)
@@ -119,7 +119,7 @@ def cost_of(model: Any) -> PrefillCost:
     )
 
 
-def visible_pairs(cost: BlockCost) -> BlockCost:
+def limit_to_visible_pairs(cost: BlockCost) -> BlockCost:
     """The same block, counting only the pairs of tokens that causal attention sees.
 
     These are n * (n + 1) / 2 of the n * n pairs: half of the quadratic part becomes linear.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from tokencover.efficiency.flops import VICUNA_7B, DecoderDimensions, visible_pairs
+from tokencover.efficiency.flops import VICUNA_7B, DecoderDimensions, limit_to_visible_pairs
 from tokencover.tables import aligned
 
 TERA: Final = 1e12
@@ -22,7 +22,7 @@ RULE_OF_THUMB: Final = 2 * 7_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedColumn:
     """A column of the paper's Table 7, in its unit, 1e12.
 
     Attributes
@@ -58,7 +58,7 @@ class PaperModel:
     visual: int
     prompt: int
     decoder: DecoderDimensions
-    printed: dict[int, Printed]
+    printed: dict[int, PrintedColumn]
 
 
 TABLE_7: Final = (
@@ -68,10 +68,10 @@ TABLE_7: Final = (
         prompt=10,
         decoder=VICUNA_7B,
         printed={
-            576: Printed(8.2, 2.3e-5, None),
-            64: Printed(1.0, 2.3e-5, 1.7e-4),
-            128: Printed(1.9, 2.3e-5, 3.3e-4),
-            192: Printed(2.8, 2.3e-5, 4.8e-4),
+            576: PrintedColumn(8.2, 2.3e-5, None),
+            64: PrintedColumn(1.0, 2.3e-5, 1.7e-4),
+            128: PrintedColumn(1.9, 2.3e-5, 3.3e-4),
+            192: PrintedColumn(2.8, 2.3e-5, 4.8e-4),
         },
     ),
     PaperModel(
@@ -80,10 +80,10 @@ TABLE_7: Final = (
         prompt=10,
         decoder=VICUNA_7B,
         printed={
-            2880: Printed(40.5, 1.2e-4, None),
-            320: Printed(4.6, 1.2e-4, 3.9e-3),
-            640: Printed(9.1, 1.2e-4, 7.6e-3),
-            960: Printed(13.6, 1.2e-4, 1.1e-2),
+            2880: PrintedColumn(40.5, 1.2e-4, None),
+            320: PrintedColumn(4.6, 1.2e-4, 3.9e-3),
+            640: PrintedColumn(9.1, 1.2e-4, 7.6e-3),
+            960: PrintedColumn(13.6, 1.2e-4, 1.1e-2),
         },
     ),
 )
@@ -99,7 +99,7 @@ class PaperCost:
         Its name.
     budget : int
         K; N where nothing is pruned.
-    printed : Printed
+    printed : PrintedColumn
         What the paper says.
     rule_of_thumb : int
         Operations of the forward pass by the rule of thumb.
@@ -113,7 +113,7 @@ class PaperCost:
 
     model: str
     budget: int
-    printed: Printed
+    printed: PrintedColumn
     rule_of_thumb: int
     forward: int
     true: int
@@ -126,17 +126,17 @@ class PaperCost:
         return 2 * (self.coupling + (self.choosing or 0)) / self.true
 
 
-def coupling_multiply_adds(visual: int, prompt: int, width: int) -> int:
+def _count_coupling_multiply_adds(visual: int, prompt: int, width: int) -> int:
     """N * L * d, for Algorithm 2."""
     return visual * prompt * width
 
 
-def choosing_multiply_adds(visual: int, prompt: int, budget: int, width: int) -> int:
+def _count_choosing_multiply_adds(visual: int, prompt: int, budget: int, width: int) -> int:
     """N * (L + K) * d, for Algorithm 1."""
     return visual * (prompt + budget) * width
 
 
-def paper_costs(table: Sequence[PaperModel] = TABLE_7, after: int = 1) -> list[PaperCost]:
+def compute_paper_costs(table: Sequence[PaperModel] = TABLE_7, after: int = 1) -> list[PaperCost]:
     """Compute every column.
 
     Parameters
@@ -146,13 +146,13 @@ def paper_costs(table: Sequence[PaperModel] = TABLE_7, after: int = 1) -> list[P
     after : int
         How many blocks run on all tokens, for the true cost; 1 is the paper's formula.
     """
-    return [_column(model, budget, after) for model in table for budget in model.printed]
+    return [_compute_column(model, budget, after) for model in table for budget in model.printed]
 
 
-def _column(model: PaperModel, budget: int, after: int) -> PaperCost:
+def _compute_column(model: PaperModel, budget: int, after: int) -> PaperCost:
     blocks, width = model.decoder.blocks, model.decoder.width
     cost = model.decoder.cost
-    seen = replace(cost, block=visible_pairs(cost.block))
+    seen = replace(cost, block=limit_to_visible_pairs(cost.block))
     short, whole = budget + model.prompt, model.visual + model.prompt
     pruned = budget < model.visual
     return PaperCost(
@@ -162,14 +162,14 @@ def _column(model: PaperModel, budget: int, after: int) -> PaperCost:
         rule_of_thumb=RULE_OF_THUMB * short,
         forward=seen.of([short] * blocks, predicted=short),
         true=seen.of([whole] * after + [short] * (blocks - after), predicted=short),
-        coupling=coupling_multiply_adds(model.visual, model.prompt, width),
-        choosing=choosing_multiply_adds(model.visual, model.prompt, budget, width)
+        coupling=_count_coupling_multiply_adds(model.visual, model.prompt, width),
+        choosing=_count_choosing_multiply_adds(model.visual, model.prompt, budget, width)
         if pruned
         else None,
     )
 
 
-def as_text(costs: Sequence[PaperCost]) -> str:
+def format_paper_costs(costs: Sequence[PaperCost]) -> str:
     """The table for people; T is 1e12."""
     header = (
         "model", "K", "forward T", "printed", "thumb T", "true T",
@@ -199,6 +199,6 @@ def as_text(costs: Sequence[PaperCost]) -> str:
     return "\n".join([aligned(header, rows), "", *notes])
 
 
-def as_data(costs: Sequence[PaperCost]) -> list[dict[str, Any]]:
+def export_paper_costs(costs: Sequence[PaperCost]) -> list[dict[str, Any]]:
     """The table for machines."""
     return [{**asdict(each), "share": each.share} for each in costs]

@@ -1,7 +1,7 @@
 """The ideal: what no pruning method can beat.
 
-Every block runs natively on a sequence that has the length already, with nobody choosing or moving
-anything. The states are random: time depends on lengths alone.
+Every block runs natively on a sequence that has the length already, and nothing is chosen or
+moved. The states are random: time depends on lengths alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from tokencover.errors import InputError
 
 
-class NativeDecoder:
+class IdealDecoder:
     """Runs a decoder's blocks on sequences of given lengths.
 
     Parameters
@@ -29,7 +29,7 @@ class NativeDecoder:
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder
 
-    def states(self, lengths: Sequence[int], batch: int) -> list[tuple[int, Tensor]]:
+    def make_states(self, lengths: Sequence[int], batch: int) -> list[tuple[int, Tensor]]:
         """Random input for each run of neighbouring blocks that work on the same length.
 
         Returns
@@ -64,13 +64,13 @@ class NativeDecoder:
 
         first = 0
         for blocks, inputs in states:
-            with self._only(first, first + blocks):
+            with self._keep_only(first, first + blocks):
                 self._decoder(inputs_embeds=inputs, past_key_values=DynamicCache(), use_cache=True)
             first += blocks
 
     @contextmanager
-    def _only(self, first: int, end: int) -> Iterator[None]:
-        """A decoder of some of its blocks."""
+    def _keep_only(self, first: int, end: int) -> Iterator[None]:
+        """Cut the decoder down to some of its blocks for a while."""
         decoder, layers = self._decoder, self._decoder.layers
         depth = decoder.config.num_hidden_layers
         decoder.layers = layers[first:end]

@@ -12,12 +12,17 @@ import pytest
 import torch
 
 from tests.runtime.random_method import KeepRandom
-from tokencover.efficiency import bench as bench_module
-from tokencover.efficiency import stopwatch
-from tokencover.efficiency.bench import Bench, bench
-from tokencover.efficiency.contender import Contender, Facts, Times
-from tokencover.efficiency.report import as_data, as_text
-from tokencover.efficiency.subject import Query, Subject, make_subject, scenes
+from tokencover.efficiency import instruments
+from tokencover.efficiency import savings as savings_module
+from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
+from tokencover.efficiency.savings import Savings, measure_savings
+from tokencover.efficiency.savings_table import export_savings, format_savings
+from tokencover.efficiency.workload import (
+    PictureQuestion,
+    Workload,
+    make_workload,
+    pick_scene_questions,
+)
 from tokencover.errors import InputError
 from tokencover.methods import FastV, Method, MoB, PyramidDrop, get_method
 from tokencover.pebble import load_pebble
@@ -25,19 +30,19 @@ from tokencover.runtime import prune
 
 
 @pytest.fixture(scope="module")
-def pair() -> Subject:
+def pair() -> Workload:
     """Two scenes; the second question is longer."""
-    first, second = scenes(2)
-    longer = Query(second.picture, f"{second.question} {second.question}")
-    return make_subject("pebble", *load_pebble(), [first, longer])
+    first, second = pick_scene_questions(2)
+    longer = PictureQuestion(second.picture, f"{second.question} {second.question}")
+    return make_workload("pebble", *load_pebble(), [first, longer])
 
 
 @pytest.fixture(scope="module")
-def found(pair: Subject) -> Bench:
-    return bench(pair, [MoB(64), PyramidDrop(64)], tokens_out=3, repeats=1)
+def found(pair: Workload) -> Savings:
+    return measure_savings(pair, [MoB(64), PyramidDrop(64)], tokens_out=3, repeats=1)
 
 
-def test_every_ratio_is_there(found: Bench) -> None:
+def test_every_ratio_is_there(found: Savings) -> None:
     assert [row.method for row in found.rows] == ["mob", "pyramiddrop"]
     for row in found.rows:
         gains = dataclasses.asdict(row.gains)
@@ -56,7 +61,7 @@ def test_every_ratio_is_there(found: Bench) -> None:
         assert times.facts.selection_flops > 0
 
 
-def test_the_cache_shrinks_as_the_trace_says(pair: Subject, found: Bench) -> None:
+def test_the_cache_shrinks_as_the_trace_says(pair: Workload, found: Savings) -> None:
     config = pair.decoder.config
     of_token = 2 * config.hidden_size * 4 * 2  # keys and values, float32, two samples
     others = pair.other_counts
@@ -76,37 +81,37 @@ def test_the_cache_shrinks_as_the_trace_says(pair: Subject, found: Bench) -> Non
     )
 
 
-def test_operations_are_those_of_the_trace_and_the_head(pair: Subject, found: Bench) -> None:
-    with torch.no_grad(), prune(pair.model, MoB(64), prompt=pair.prompt_mask()) as run:
+def test_operations_are_those_of_the_trace_and_the_head(pair: Workload, found: Savings) -> None:
+    with torch.no_grad(), prune(pair.model, MoB(64), prompt=pair.find_prompt_words()) as run:
         pair.model(**pair.inputs)
     head = 2 * pair.model.lm_head.weight.numel() * 2
     assert found.unpruned.facts.prefill_flops - head == sum(x.flops_unpruned for x in run.trace)
     assert found.rows[0].measured.facts.prefill_flops - head == sum(x.flops for x in run.trace)
 
 
-def test_the_tower_costs_the_same_when_the_decoder_is_pruned(found: Bench) -> None:
+def test_the_tower_costs_the_same_when_the_decoder_is_pruned(found: Savings) -> None:
     vision = found.unpruned.facts.vision_flops
     assert vision
     assert [row.measured.facts.vision_flops for row in found.rows] == [vision, vision]
 
 
-def test_nothing_is_left_on_the_model(pair: Subject, found: Bench) -> None:
+def test_nothing_is_left_on_the_model(pair: Workload, found: Savings) -> None:
     def hooks() -> int:  # transformers has some of its own
         return sum(
             len(part._forward_hooks) + len(part._forward_pre_hooks) for part in pair.model.modules()
         )
 
     before = hooks()
-    contender = Contender(pair, MoB(64))
-    contender.look()
-    contender.answer(1)
+    model = MeasuredModel(pair, MoB(64))
+    model.inspect_pass()
+    model.time_answer(1)
     assert hooks() == before
     assert "get_image_features" not in vars(pair.model.model)
     assert len(pair.decoder.layers) == pair.decoder.config.num_hidden_layers == 6
 
 
-def test_json_tells_everything(found: Bench) -> None:
-    data = json.loads(json.dumps(as_data(found), allow_nan=False))
+def test_json_tells_everything(found: Savings) -> None:
+    data = json.loads(json.dumps(export_savings(found), allow_nan=False))
     assert set(data) == {"setting", "unpruned", "rows"}
     assert data["setting"]["visual_tokens"] == [576, 576]
     assert data["setting"]["repeats"] == 1
@@ -119,48 +124,50 @@ def test_json_tells_everything(found: Bench) -> None:
         "selection", "prefill", "first_token", "ideal_prefill", "above_ideal",
         "decode_rate", "peak_bytes", "facts",
     }  # fmt: skip
-    assert set(data["unpruned"]["facts"]) == {each.name for each in dataclasses.fields(Facts)}
+    assert set(data["unpruned"]["facts"]) == {each.name for each in dataclasses.fields(PassFacts)}
     assert json.loads(row["settings"])["method"] == "mob"
 
 
-def test_the_table_has_a_line_for_each(found: Bench) -> None:
-    lines = as_text(found).splitlines()
+def test_the_table_has_a_line_for_each(found: Savings) -> None:
+    lines = format_savings(found).splitlines()
     assert lines[0].startswith("pebble: 576+576 visual and ")
     assert [line.split()[0] for line in lines[3:6]] == ["unpruned", "mob", "pyramiddrop"]
     assert lines[4].split()[1:4] == ["64", "64", "149.3"]
 
 
 @pytest.fixture
-def quick(found: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing runs but what a test puts in the place of `answer`."""
-    monkeypatch.setattr(Contender, "look", lambda self: found.unpruned.facts)
-    monkeypatch.setattr(bench_module, "_native", lambda subject, facts: lambda: 1.0)
+def quick(found: Savings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing runs but what a test puts in the place of `time_answer`."""
+    monkeypatch.setattr(MeasuredModel, "inspect_pass", lambda self: found.unpruned.facts)
+    monkeypatch.setattr(savings_module, "_make_ideal", lambda workload, facts: lambda: 1.0)
 
 
 @pytest.mark.usefixtures("quick")
-def test_one_token_has_no_decode_rate(pair: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Contender, "answer", lambda self, tokens: Times(0.1, 1.0, 2.0, 0.0))
-    result = bench(pair, [MoB(64)], tokens_out=1, repeats=1)
+def test_one_token_has_no_decode_rate(pair: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        MeasuredModel, "time_answer", lambda self, tokens: AnswerTimes(0.1, 1.0, 2.0, 0.0)
+    )
+    result = measure_savings(pair, [MoB(64)], tokens_out=1, repeats=1)
     assert result.rows[0].measured.decode_rate is None
     assert result.rows[0].gains.decode is None
-    assert as_text(result).splitlines()[4].split()[13:15] == ["-", "-"]
+    assert format_savings(result).splitlines()[4].split()[13:15] == ["-", "-"]
 
 
 @pytest.mark.usefixtures("quick")
-def test_ratios_are_medians_of_pairs(pair: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A neighbour slows the second turn down for both, and then one contender: no ratio of medians
+def test_ratios_are_medians_of_pairs(pair: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A neighbour slows the second turn down for both, and then one model: no ratio of medians
     # would be right.
     noise = {None: iter([1, 10, 1]), "mob": iter([1, 10, 20])}
 
-    def answer(self: Contender, tokens: int) -> Times:
+    def answer(self: MeasuredModel, tokens: int) -> AnswerTimes:
         if tokens < 5:  # not yet a turn that counts
-            return Times(0, 1, 1, 1)
+            return AnswerTimes(0, 1, 1, 1)
         name = None if self.method is None else self.method.name
         factor = next(noise[name])
-        return Times(0.1, factor * (8.0 if name is None else 2.0), factor * 9.0, factor * 4.0)
+        return AnswerTimes(0.1, factor * (8.0 if name is None else 2.0), factor * 9.0, factor * 4.0)
 
-    monkeypatch.setattr(Contender, "answer", answer)
-    result = bench(pair, [MoB(64)], tokens_out=5, repeats=3)
+    monkeypatch.setattr(MeasuredModel, "time_answer", answer)
+    result = measure_savings(pair, [MoB(64)], tokens_out=5, repeats=3)
     prefill = result.rows[0].gains.prefill
     assert (prefill.median, prefill.high) == (4.0, 4.0)
     assert prefill.low == pytest.approx(2.1)
@@ -170,16 +177,18 @@ def test_ratios_are_medians_of_pairs(pair: Subject, monkeypatch: pytest.MonkeyPa
     assert result.rows[0].measured.prefill == 20.0
 
 
-def test_choosing_at_several_places_adds_up(pair: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choosing_at_several_places_adds_up(
+    pair: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ticks = itertools.count()
-    monkeypatch.setattr(stopwatch, "now", lambda: float(next(ticks)))
-    answered = Contender(pair, KeepRandom(9, (1, 2, 4))).answer(1)
+    monkeypatch.setattr(instruments, "read_clock", lambda: float(next(ticks)))
+    answered = MeasuredModel(pair, KeepRandom(9, (1, 2, 4))).time_answer(1)
     assert answered.selection == 3
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
-    return make_subject("pebble", *load_pebble(), scenes(1))
+def workload() -> Workload:
+    return make_workload("pebble", *load_pebble(), pick_scene_questions(1))
 
 
 @pytest.mark.parametrize(
@@ -196,20 +205,20 @@ def subject() -> Subject:
     ],
     ids=lambda each: each.name,
 )
-def test_every_kind_of_method_can_be_looked_at(subject: Subject, method: Method) -> None:
-    facts = Contender(subject, method).look()
-    with torch.no_grad(), prune(subject.model, method, prompt=subject.prompt_mask()) as run:
-        subject.model(**subject.inputs)
+def test_every_kind_of_method_can_be_looked_at(workload: Workload, method: Method) -> None:
+    facts = MeasuredModel(workload, method).inspect_pass()
+    with torch.no_grad(), prune(workload.model, method, prompt=workload.find_prompt_words()) as run:
+        workload.model(**workload.inputs)
     assert facts.tokens_per_layer == [run.trace[0].tokens_per_layer]
     assert facts.cache_lengths == facts.lengths
     assert facts.cache_lengths[-1] < 576
 
 
-def test_numbers_below_one_are_refused(pair: Subject) -> None:
+def test_numbers_below_one_are_refused(pair: Workload) -> None:
     with pytest.raises(InputError, match="--repeats must be at least 1, got 0"):
-        bench(pair, [MoB(64)], repeats=0)
+        measure_savings(pair, [MoB(64)], repeats=0)
     with pytest.raises(InputError, match="--tokens-out must be at least 1, got 0"):
-        bench(pair, [MoB(64)], tokens_out=0)
+        measure_savings(pair, [MoB(64)], tokens_out=0)
 
 
 def test_a_processor_that_shows_no_picture_is_refused() -> None:
@@ -231,4 +240,4 @@ def test_a_processor_that_shows_no_picture_is_refused() -> None:
             return batch
 
     with pytest.raises(InputError, match="no picture into the prompt"):
-        make_subject("pebble", model, Blind(), scenes(1))
+        make_workload("pebble", model, Blind(), pick_scene_questions(1))

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.pebble.benchmark import examples
+from tokencover.pebble.benchmark import Asked, examples
 from tokencover.pebble.clips.benchmark import clip_examples
 from tokencover.prompting import Medium, kinds_taken, make_inputs
 from tokencover.runtime import Family, UserWords, family_of
 
+AnyAsked = TypeVar("AnyAsked", bound=Asked)
+
 
 @dataclass(frozen=True)
-class Query:
+class PictureQuestion:
     """A question about a picture, or about the frames of a clip."""
 
     picture: Medium
@@ -27,7 +29,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Workload:
     """A model with one batch of inputs.
 
     Attributes
@@ -37,7 +39,7 @@ class Subject:
     model : Any
         As ``from_pretrained`` returns it.
     inputs : dict
-        What its processor made of the queries, on the model's device.
+        What its processor made of the questions, on the model's device.
     words : UserWords
         Finds the prompt words; made once, as a program that serves many requests would.
     """
@@ -75,43 +77,53 @@ class Subject:
         real: list[int] = self.inputs["attention_mask"].sum(-1).tolist()
         return [all_ - mine for all_, mine in zip(real, self.visual_counts, strict=True)]
 
-    def prompt_mask(self) -> Tensor:
+    def find_prompt_words(self) -> Tensor:
         """``(b, s)`` bool, the user's own words."""
         return self.words.mask(self.inputs["input_ids"], self.visual)
 
 
-def make_subject(name: str, model: Any, processor: Any, queries: Sequence[Query]) -> Subject:
+def make_workload(
+    name: str, model: Any, processor: Any, questions: Sequence[PictureQuestion]
+) -> Workload:
     """Let a loaded model's processor make a batch of chats with one user turn each."""
     processor.tokenizer.padding_side = "left"
-    batch = make_inputs(processor, [([query.picture], query.question) for query in queries])
+    batch = make_inputs(processor, [([each.picture], each.question) for each in questions])
     inputs = dict(batch.to(model.device, dtype=model.dtype))
-    subject = Subject(name, model, inputs, UserWords(processor))
-    if 0 in subject.visual_counts:
+    workload = Workload(name, model, inputs, UserWords(processor))
+    if 0 in workload.visual_counts:
         raise InputError("the processor put no picture into the prompt: is it the model's own?")
-    return subject
+    return workload
 
 
-def scenes(count: int, question: str | None = None) -> list[Query]:
+def pick_scene_questions(count: int, question: str | None = None) -> list[PictureQuestion]:
     """The first scenes of pebble's test split, each with its first question or with this one."""
-    firsts = {each.scene_id: each for each in reversed(list(examples("test", count)))}
-    return [Query(each.picture, question or each.question) for _, each in sorted(firsts.items())]
+    firsts = _keep_first_questions(examples("test", count))
+    return [PictureQuestion(each.picture, question or each.question) for each in firsts]
 
 
-def clips(count: int, question: str | None = None) -> list[Query]:
+def pick_clip_questions(count: int, question: str | None = None) -> list[PictureQuestion]:
     """The first clips of pebble's test split, each with its first question or with this one."""
-    firsts = {each.scene_id: each for each in reversed(list(clip_examples("test", count)))}
-    return [Query(each.frames, question or each.question) for _, each in sorted(firsts.items())]
+    firsts = _keep_first_questions(clip_examples("test", count))
+    return [PictureQuestion(each.frames, question or each.question) for each in firsts]
 
 
-def bundled(processor: Any, count: int, question: str | None = None) -> list[Query]:
+def _keep_first_questions(asked: Iterable[AnyAsked]) -> list[AnyAsked]:
+    """The first question about each scene or clip, in their order."""
+    firsts = {each.scene_id: each for each in reversed(list(asked))}
+    return [firsts[scene] for scene in sorted(firsts)]
+
+
+def pick_bundled_questions(
+    processor: Any, count: int, question: str | None = None
+) -> list[PictureQuestion]:
     """Scenes, or clips for a model that takes no pictures."""
-    drawn = scenes if "image" in kinds_taken(processor) else clips
-    return drawn(count, question)
+    pick = pick_scene_questions if "image" in kinds_taken(processor) else pick_clip_questions
+    return pick(count, question)
 
 
-def own_picture(path: Path, question: str | None, count: int) -> list[Query]:
+def read_own_picture(path: Path, question: str | None, count: int) -> list[PictureQuestion]:
     """The same question about a picture of the user's, as often as a batch needs."""
     if not question:
         raise InputError("say what to ask about your picture: --question 'what is this ?'")
     with Image.open(path) as picture:
-        return [Query(picture.convert("RGB"), question)] * count
+        return [PictureQuestion(picture.convert("RGB"), question)] * count

@@ -1,4 +1,4 @@
-"""One of those that are compared: the model as it is, or pruned by a method."""
+"""The model that is measured, as it is or pruned by a method: its times, and what it computes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import Any
 
 import torch
 
-from tokencover.efficiency.counting import OperationCounter
-from tokencover.efficiency.flops import cost_of
-from tokencover.efficiency.stopwatch import PrefillWatch, SelectionWatch, TokenTimes, now
-from tokencover.efficiency.subject import Subject
+from tokencover.efficiency.flops import compute_prefill_cost
+from tokencover.efficiency.instruments import (
+    OperationCounter,
+    PrefillWatch,
+    SelectionWatch,
+    TokenTimes,
+    read_clock,
+)
+from tokencover.efficiency.workload import Workload
 from tokencover.errors import InputError
 from tokencover.methods import Method
 from tokencover.runtime import Run, prune
@@ -22,7 +27,7 @@ COUNTABLE = ("eager", "sdpa")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PassFacts:
     """What does not depend on the clock.
 
     Attributes
@@ -53,7 +58,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class AnswerTimes:
     """Seconds of one turn.
 
     Attributes
@@ -74,86 +79,90 @@ class Times:
     decode: float
 
 
-class Contender:
-    """Answers the subject's queries.
+class MeasuredModel:
+    """Answers the workload's questions.
 
     Parameters
     ----------
-    subject : Subject
+    workload : Workload
         Model and inputs.
     method : Method or None
         What prunes the model; None for nothing.
     """
 
-    def __init__(self, subject: Subject, method: Method | None) -> None:
-        self.subject, self.method = subject, method
-        self._prompt = subject.prompt_mask()
+    def __init__(self, workload: Workload, method: Method | None) -> None:
+        self.workload, self.method = workload, method
+        self._prompt = workload.find_prompt_words()
 
-    def answer(self, tokens: int) -> Times:
+    def time_answer(self, tokens: int) -> AnswerTimes:
         """Generate this many tokens, and say how long it took."""
         selection = None if self.method is None else SelectionWatch(self.method)
         prefill, stamps = PrefillWatch(), TokenTimes()
         timed = None if selection is None else selection.method
-        with self._pruned(timed), prefill.on(self.subject.decoder):
-            begin = now()
+        with self._prune(timed), prefill.watch_decoder(self.workload.decoder):
+            begin = read_clock()
             if selection is not None:
                 # The runtime would look for the user's words here. It is given a mask, because it
                 # would first have to learn the chat template, which happens once and not each time.
-                self.subject.prompt_mask()
+                self.workload.find_prompt_words()
             self._generate(tokens, streamer=stamps)
         first, last = stamps.times[0], stamps.times[-1]
         chosen = 0.0 if selection is None else selection.seconds
-        return Times(chosen, prefill.seconds, first - begin, last - first)
+        return AnswerTimes(chosen, prefill.seconds, first - begin, last - first)
 
-    def look(self) -> Facts:
+    def inspect_pass(self) -> PassFacts:
         """Find out what does not depend on the clock, in one pass."""
         counter, prefill = OperationCounter(), PrefillWatch()
-        subject = self.subject
-        method = None if self.method is None else counter.counted(self.method)
-        base = subject.model.get_submodule(subject.family.base)
-        with counter.on(base), self._pruned(method) as run, prefill.on(subject.decoder):
+        workload = self.workload
+        method = None if self.method is None else counter.watch_method(self.method)
+        base = workload.model.get_submodule(workload.family.base)
+        with (
+            counter.watch_encoder(base),
+            self._prune(method) as run,
+            prefill.watch_decoder(workload.decoder),
+        ):
             self._generate(1)
-        counts = self._counts(run)
-        others = subject.other_counts
+        counts = self._count_visual_tokens(run)
+        others = workload.other_counts
         of_samples = [
             [count + other for count in mine] for mine, other in zip(counts, others, strict=True)
         ]
-        cost = cost_of(subject.model)
-        return Facts(
+        cost = compute_prefill_cost(workload.model)
+        return PassFacts(
             tokens_per_layer=counts,
             lengths=[max(each) for each in zip(*of_samples, strict=True)],
             cache_lengths=prefill.lengths,
             cache_bytes=prefill.cached,
             prefill_flops=sum(map(cost.of, of_samples)),
             selection_flops=counter.selection,
-            vision_flops=counter.vision if _is_countable(subject.model) else None,
+            vision_flops=counter.vision if _is_countable(workload.model) else None,
         )
 
-    def _counts(self, run: Run | None) -> list[list[int]]:
+    def _count_visual_tokens(self, run: Run | None) -> list[list[int]]:
         """The visual tokens that each block works on, for each sample."""
-        depth = len(self.subject.decoder.layers)
+        depth = len(self.workload.decoder.layers)
         if run is None:
-            return [[count] * depth for count in self.subject.visual_counts]
-        if len(run.trace) != len(self.subject.visual_counts):
+            return [[count] * depth for count in self.workload.visual_counts]
+        if len(run.trace) != len(self.workload.visual_counts):
             raise InputError(
                 f"{self.method!r} left a trace of {len(run.trace)} samples, the batch has "
-                f"{len(self.subject.visual_counts)}: its last place must show it all of them."
+                f"{len(self.workload.visual_counts)}: its last place must show it all of them."
             )
         return [each.tokens_per_layer for each in run.trace]
 
     @contextmanager
-    def _pruned(self, method: Method | None) -> Iterator[Run | None]:
+    def _prune(self, method: Method | None) -> Iterator[Run | None]:
         if method is None:
             yield None
             return
-        with prune(self.subject.model, method, prompt=self._prompt) as run:
+        with prune(self.workload.model, method, prompt=self._prompt) as run:
             yield run
 
     @torch.inference_mode()
     def _generate(self, tokens: int, **options: Any) -> None:
         # As many tokens in every run: an early end of the answer would not be a saving.
-        self.subject.model.generate(
-            **self.subject.inputs,
+        self.workload.model.generate(
+            **self.workload.inputs,
             max_new_tokens=tokens,
             min_new_tokens=tokens,
             do_sample=False,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.zoo import ZOO
-from tokencover.efficiency.native import NativeDecoder
+from tokencover.efficiency.ideal_prefill import IdealDecoder
 from tokencover.errors import InputError
 from tokencover.runtime.families import family_of
 
@@ -22,8 +22,8 @@ def test_blocks_run_in_order_on_their_lengths(name: str) -> None:
         layer.register_forward_pre_hook(
             lambda module, args, number=number: seen.append((number, *args[0].shape[:2]))
         )
-    native = NativeDecoder(decoder)
-    native.run(native.states([9, 9, 4, 2, 2], batch=3))
+    native = IdealDecoder(decoder)
+    native.run(native.make_states([9, 9, 4, 2, 2], batch=3))
     assert seen == [(0, 3, 9), (1, 3, 9), (2, 3, 4), (3, 3, 2), (4, 3, 2)]
     assert list(decoder.layers) == layers
     assert decoder.config.num_hidden_layers == 5
@@ -32,8 +32,8 @@ def test_blocks_run_in_order_on_their_lengths(name: str) -> None:
 def test_the_decoder_is_whole_again_after_an_error() -> None:
     model = ZOO["llava"].build()
     decoder: Any = model.get_submodule("model.language_model")
-    native = NativeDecoder(decoder)
-    states = native.states([4, 4, 2, 2, 2], batch=1)
+    native = IdealDecoder(decoder)
+    states = native.make_states([4, 4, 2, 2, 2], batch=1)
     wrong = [(2, states[0][1][..., :3]), states[1]]
     with pytest.raises(RuntimeError):
         native.run(wrong)
@@ -44,4 +44,4 @@ def test_the_decoder_is_whole_again_after_an_error() -> None:
 def test_a_length_is_wanted_for_every_block() -> None:
     decoder = ZOO["llava"].build().get_submodule("model.language_model")
     with pytest.raises(InputError, match="has 5 blocks, got 1 lengths"):
-        NativeDecoder(decoder).states([4], batch=1)
+        IdealDecoder(decoder).make_states([4], batch=1)

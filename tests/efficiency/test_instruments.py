@@ -8,8 +8,13 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from tokencover.efficiency import memory
-from tokencover.efficiency.memory import added_at_peak, cache_bytes, cache_lengths, model_bytes
+from tokencover.efficiency import instruments
+from tokencover.efficiency.instruments import (
+    count_cache_bytes,
+    count_cached_tokens,
+    count_weight_bytes,
+    measure_peak,
+)
 
 MEGABYTE = 2**20
 
@@ -19,14 +24,14 @@ def test_a_cache_is_the_sum_of_its_keys_and_values() -> None:
     cache.update(torch.zeros(2, 3, 10, 8), torch.zeros(2, 3, 10, 16), 0)
     half = torch.zeros(2, 3, 4, 8, dtype=torch.bfloat16)
     cache.update(half, half, 1)
-    assert cache_lengths(cache) == [10, 4]
-    assert cache_bytes(cache) == 4 * 2 * 3 * 10 * (8 + 16) + 2 * 2 * 3 * 4 * (8 + 8)
+    assert count_cached_tokens(cache) == [10, 4]
+    assert count_cache_bytes(cache) == 4 * 2 * 3 * 10 * (8 + 16) + 2 * 2 * 3 * 4 * (8 + 8)
 
 
 def test_shared_weights_count_once() -> None:
     first, second = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4, bias=False)
     second.weight = first.weight
-    assert model_bytes(torch.nn.ModuleList([first, second])) == 4 * (8 * 4 + 4)
+    assert count_weight_bytes(torch.nn.ModuleList([first, second])) == 4 * (8 * 4 + 4)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells")
@@ -37,13 +42,13 @@ def test_the_peak_counts_what_was_freed_again() -> None:
 
     touch(1)
     for megabytes in (64, 40, 96):  # above 32 MB glibc asks the system each time
-        added = added_at_peak(lambda size=megabytes: touch(size))  # type: ignore[misc]
+        added = measure_peak(lambda size=megabytes: touch(size))  # type: ignore[misc]
         assert added is not None
         assert abs(added / MEGABYTE - megabytes) < 4
 
 
 def test_elsewhere_the_peak_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "PROCESS", tmp_path)
+    monkeypatch.setattr(instruments, "PROCESS", tmp_path)
     ran = []
-    assert added_at_peak(lambda: ran.append(1)) is None
+    assert measure_peak(lambda: ran.append(1)) is None
     assert ran == [1]

@@ -9,11 +9,10 @@ from typing import Final
 
 import torch
 
-from tokencover.efficiency.contender import Contender, Facts, Times
-from tokencover.efficiency.memory import added_at_peak, model_bytes
-from tokencover.efficiency.native import NativeDecoder
-from tokencover.efficiency.stopwatch import now
-from tokencover.efficiency.subject import Subject
+from tokencover.efficiency.ideal_prefill import IdealDecoder
+from tokencover.efficiency.instruments import count_weight_bytes, measure_peak, read_clock
+from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
+from tokencover.efficiency.workload import Workload
 from tokencover.errors import InputError
 from tokencover.methods import Method, name_method, to_json
 
@@ -22,7 +21,7 @@ MEMORY_TURNS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class BenchSetting:
     """How a run was made.
 
     Attributes
@@ -52,22 +51,22 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCosts:
     """Medians over turns; seconds are not comparable with those of other runs.
 
     Attributes
     ----------
     selection, prefill, first_token : float
-        Seconds; see `Times`.
+        Seconds; see `AnswerTimes`.
     ideal_prefill : float
         Seconds of the same blocks run natively on sequences of the same lengths.
     above_ideal : float
         The prefill over its ideal, the median of paired ratios; 1 cannot be beaten, but for noise.
     decode_rate : float or None
-        New tokens per second and sample behind the first; None if there is only one.
+        New tokens per second and sample after the first; None if there is only one.
     peak_bytes : int or None
         Memory that a prefill adds at its peak; None where the system does not tell.
-    facts : Facts
+    facts : PassFacts
         What does not depend on the clock.
     """
 
@@ -78,11 +77,11 @@ class Measured:
     above_ideal: float
     decode_rate: float | None
     peak_bytes: int | None
-    facts: Facts
+    facts: PassFacts
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class TurnRatio:
     """The ratios of all turns.
 
     Attributes
@@ -102,9 +101,9 @@ class Gains:
 
     Attributes
     ----------
-    prefill, first_token : Ratio
+    prefill, first_token : TurnRatio
         Of times, taken within each turn.
-    decode : Ratio or None
+    decode : TurnRatio or None
         Of the time between tokens.
     cache, flops : float
         Of bytes and operations; operations include choosing.
@@ -112,16 +111,16 @@ class Gains:
         Of memory.
     """
 
-    prefill: Ratio
-    first_token: Ratio
-    decode: Ratio | None
+    prefill: TurnRatio
+    first_token: TurnRatio
+    decode: TurnRatio | None
     cache: float
     flops: float
     peak: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MethodSavings:
     """A method at a budget.
 
     Attributes
@@ -130,7 +129,7 @@ class Row:
         Its name with what is not as by default, and the whole method as JSON.
     budget : int, float or None
         As it was asked for; None if the method has none.
-    measured : Measured
+    measured : MeasuredCosts
         See there.
     gains : Gains
         See there.
@@ -139,30 +138,30 @@ class Row:
     method: str
     settings: str
     budget: int | float | None
-    measured: Measured
+    measured: MeasuredCosts
     gains: Gains
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Savings:
     """The result of a run."""
 
-    setting: Setting
-    unpruned: Measured
-    rows: list[Row]
+    setting: BenchSetting
+    unpruned: MeasuredCosts
+    rows: list[MethodSavings]
 
 
-def bench(
-    subject: Subject, methods: Sequence[Method], *, tokens_out: int = 16, repeats: int = 5
-) -> Bench:
+def measure_savings(
+    workload: Workload, methods: Sequence[Method], *, tokens_out: int = 16, repeats: int = 5
+) -> Savings:
     """Measure each method against the unpruned model.
 
-    Every turn runs all contenders once, so that a noisy neighbour hits all of them; ratios are
+    Every turn runs all models once, so that a noisy neighbour hits all of them; ratios are
     taken within a turn. Memory is measured before that, in turns whose time does not count.
 
     Parameters
     ----------
-    subject : Subject
+    workload : Workload
         Model and inputs.
     methods : sequence of Method
         With their budgets.
@@ -174,81 +173,81 @@ def bench(
     for name, value in (("--tokens-out", tokens_out), ("--repeats", repeats)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
-    contenders = [Contender(subject, method) for method in (None, *methods)]
-    facts = [each.look() for each in contenders]
-    natives = [_native(subject, each) for each in facts]
-    peaks = _peaks(contenders, turns=min(repeats, MEMORY_TURNS))
-    for contender, native in zip(contenders, natives, strict=True):
-        contender.answer(min(tokens_out, 2))  # warms up
-        native()
-    times, ideals = _turns(contenders, natives, tokens_out, repeats)
+    models = [MeasuredModel(workload, method) for method in (None, *methods)]
+    facts = [each.inspect_pass() for each in models]
+    ideal_runs = [_make_ideal(workload, each) for each in facts]
+    peaks = _measure_peaks(models, turns=min(repeats, MEMORY_TURNS))
+    for model, ideal_run in zip(models, ideal_runs, strict=True):
+        model.time_answer(min(tokens_out, 2))  # warms up
+        ideal_run()
+    times, ideals = _take_turns(models, ideal_runs, tokens_out, repeats)
     measured = [
-        _measured(*of_one, tokens_out=tokens_out)
+        _compute_medians(*of_one, tokens_out=tokens_out)
         for of_one in zip(times, ideals, peaks, facts, strict=True)
     ]
     rows = [
-        Row(
+        MethodSavings(
             method=name_method(method),
             settings=to_json(method),
             budget=getattr(method, "budget", None),
             measured=of_method,
-            gains=_gains(times[0], mine, measured[0], of_method),
+            gains=_compute_gains(times[0], mine, measured[0], of_method),
         )
         for method, mine, of_method in zip(methods, times[1:], measured[1:], strict=True)
     ]
-    return Bench(_setting(subject, tokens_out, repeats), measured[0], rows)
+    return Savings(_describe_setting(workload, tokens_out, repeats), measured[0], rows)
 
 
-def _peaks(contenders: Sequence[Contender], turns: int) -> list[int | None]:
+def _measure_peaks(models: Sequence[MeasuredModel], turns: int) -> list[int | None]:
     """What a prefill of each adds to memory, the median of some turns."""
-    found: list[list[int]] = [[] for _ in contenders]
+    found: list[list[int]] = [[] for _ in models]
     for _ in range(turns):
-        for contender, mine in zip(contenders, found, strict=True):
-            peak = added_at_peak(lambda runs=contender: runs.answer(1))  # type: ignore[misc]
+        for model, mine in zip(models, found, strict=True):
+            peak = measure_peak(lambda runs=model: runs.time_answer(1))  # type: ignore[misc]
             mine.extend([] if peak is None else [peak])
     return [statistics.median_low(mine) if mine else None for mine in found]
 
 
-def _native(subject: Subject, facts: Facts) -> Callable[[], float]:
-    """The ideal for a contender: runs, and returns seconds."""
-    decoder = NativeDecoder(subject.decoder)
-    states = decoder.states(facts.lengths, batch=len(facts.tokens_per_layer))
+def _make_ideal(workload: Workload, facts: PassFacts) -> Callable[[], float]:
+    """The ideal for a model: runs, and returns seconds."""
+    decoder = IdealDecoder(workload.decoder)
+    states = decoder.make_states(facts.lengths, batch=len(facts.tokens_per_layer))
 
     def seconds() -> float:
-        begin = now()
+        begin = read_clock()
         decoder.run(states)
-        return now() - begin
+        return read_clock() - begin
 
     return seconds
 
 
-def _turns(
-    contenders: Sequence[Contender],
-    natives: Sequence[Callable[[], float]],
+def _take_turns(
+    models: Sequence[MeasuredModel],
+    ideal_runs: Sequence[Callable[[], float]],
     tokens_out: int,
     repeats: int,
-) -> tuple[list[list[Times]], list[list[float]]]:
-    """The times of every contender and of every ideal, turn by turn."""
-    times: list[list[Times]] = [[] for _ in contenders]
-    ideals: list[list[float]] = [[] for _ in natives]
+) -> tuple[list[list[AnswerTimes]], list[list[float]]]:
+    """The times of every model and of every ideal, turn by turn."""
+    times: list[list[AnswerTimes]] = [[] for _ in models]
+    ideals: list[list[float]] = [[] for _ in ideal_runs]
     for turn in range(repeats):
-        order = range(len(contenders))
-        for place in order if turn % 2 == 0 else reversed(order):  # nobody is always first
-            times[place].append(contenders[place].answer(tokens_out))
-            ideals[place].append(natives[place]())
+        order = range(len(models))
+        for place in order if turn % 2 == 0 else reversed(order):  # none is always first
+            times[place].append(models[place].time_answer(tokens_out))
+            ideals[place].append(ideal_runs[place]())
     return times, ideals
 
 
-def _measured(
-    times: Sequence[Times],
+def _compute_medians(
+    times: Sequence[AnswerTimes],
     ideals: Sequence[float],
     peak: int | None,
-    facts: Facts,
+    facts: PassFacts,
     *,
     tokens_out: int,
-) -> Measured:
+) -> MeasuredCosts:
     above = [each.prefill / ideal for each, ideal in zip(times, ideals, strict=True)]
-    return Measured(
+    return MeasuredCosts(
         selection=statistics.median(each.selection for each in times),
         prefill=statistics.median(each.prefill for each in times),
         first_token=statistics.median(each.first_token for each in times),
@@ -262,44 +261,44 @@ def _measured(
     )
 
 
-def _gains(
-    plain: Sequence[Times],
-    mine: Sequence[Times],
-    unpruned: Measured,
-    pruned: Measured,
+def _compute_gains(
+    plain: Sequence[AnswerTimes],
+    mine: Sequence[AnswerTimes],
+    unpruned: MeasuredCosts,
+    pruned: MeasuredCosts,
 ) -> Gains:
     pairs = list(zip(plain, mine, strict=True))
     before, after = unpruned.facts, pruned.facts
     peaks = unpruned.peak_bytes, pruned.peak_bytes
     return Gains(
-        prefill=_ratio([a.prefill / b.prefill for a, b in pairs]),
-        first_token=_ratio([a.first_token / b.first_token for a, b in pairs]),
+        prefill=_compute_ratio([a.prefill / b.prefill for a, b in pairs]),
+        first_token=_compute_ratio([a.first_token / b.first_token for a, b in pairs]),
         decode=None
         if pruned.decode_rate is None
-        else _ratio([a.decode / b.decode for a, b in pairs]),
+        else _compute_ratio([a.decode / b.decode for a, b in pairs]),
         cache=before.cache_bytes / after.cache_bytes,
         flops=before.prefill_flops / (after.prefill_flops + after.selection_flops),
         peak=peaks[0] / peaks[1] if peaks[0] and peaks[1] else None,
     )
 
 
-def _ratio(of_turns: Sequence[float]) -> Ratio:
+def _compute_ratio(of_turns: Sequence[float]) -> TurnRatio:
     low, middle, high = torch.tensor(of_turns, dtype=torch.float64).quantile(
         torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     )
-    return Ratio(float(middle), float(low), float(high))
+    return TurnRatio(float(middle), float(low), float(high))
 
 
-def _setting(subject: Subject, tokens_out: int, repeats: int) -> Setting:
-    return Setting(
-        model=subject.name,
-        device=str(subject.model.device),
-        dtype=str(subject.model.dtype).removeprefix("torch."),
+def _describe_setting(workload: Workload, tokens_out: int, repeats: int) -> BenchSetting:
+    return BenchSetting(
+        model=workload.name,
+        device=str(workload.model.device),
+        dtype=str(workload.model.dtype).removeprefix("torch."),
         torch=torch.__version__,
         threads=torch.get_num_threads(),
-        weights_bytes=model_bytes(subject.model),
-        visual_tokens=subject.visual_counts,
-        other_tokens=subject.other_counts,
+        weights_bytes=count_weight_bytes(workload.model),
+        visual_tokens=workload.visual_counts,
+        other_tokens=workload.other_counts,
         tokens_out=tokens_out,
         repeats=repeats,
     )
