@@ -47,16 +47,21 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _paper() -> tuple[str, Any]:
-    from tokencover.efficiency.paper_costs import as_data, as_text, paper_costs
+    from tokencover.efficiency import compute_paper_costs, export_paper_costs, format_paper_costs
 
-    costs = paper_costs()
-    return as_text(costs), as_data(costs)
+    costs = compute_paper_costs()
+    return format_paper_costs(costs), export_paper_costs(costs)
 
 
 def _measure(options: argparse.Namespace) -> tuple[str, Any]:
-    from tokencover.efficiency.bench import bench
-    from tokencover.efficiency.report import as_data, as_text
-    from tokencover.efficiency.subject import bundled, make_subject, own_picture
+    from tokencover.efficiency import (
+        export_savings,
+        format_savings,
+        make_workload,
+        measure_savings,
+        pick_bundled_questions,
+        read_own_picture,
+    )
     from tokencover.loading import load
 
     if options.batch_size < 1:
@@ -67,9 +72,11 @@ def _measure(options: argparse.Namespace) -> tuple[str, Any]:
         for budget in budgets(options.budgets)
     ]
     count, question = options.batch_size, options.question
-    own = None if options.image is None else own_picture(options.image, question, count)
+    own = None if options.image is None else read_own_picture(options.image, question, count)
     model, processor = load(options.model, device=options.device, dtype=options.dtype)
-    queries = own or bundled(processor, count, question)
-    subject = make_subject(options.model, model, processor, queries)
-    found = bench(subject, methods, tokens_out=options.tokens_out, repeats=options.repeats)
-    return as_text(found), as_data(found)
+    questions = own or pick_bundled_questions(processor, count, question)
+    workload = make_workload(options.model, model, processor, questions)
+    found = measure_savings(
+        workload, methods, tokens_out=options.tokens_out, repeats=options.repeats
+    )
+    return format_savings(found), export_savings(found)
