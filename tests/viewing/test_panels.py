@@ -13,7 +13,7 @@ import tokencover as tc
 from tests.viewing.traces import Place, make_trace, raster
 from tokencover.viewing import panels
 from tokencover.viewing.colors import KEPT_COLOR, PROMPT_COLOR, VISUAL_COLOR, Color
-from tokencover.viewing.kept_pictures import GAP, MARGIN, WIDEST
+from tokencover.viewing.still_pictures import GAP, MARGIN, WIDEST
 
 GROUND, FADED = (40, 160, 40), (201, 231, 201)
 Box = tuple[int, int, int, int]

@@ -14,7 +14,7 @@ Place = tuple[int, int, int, int]
 
 
 def raster(grids: Mapping[tuple[int, int], tuple[int, int]], newlines: bool = False) -> list[Place]:
-    """The places of all tokens, view by view; a newline token behind every row of later views."""
+    """The places of all tokens, view by view; a newline token after every row of later views."""
     places = []
     for (medium, frame), (rows, columns) in grids.items():
         for row in range(rows):

@@ -1,10 +1,10 @@
 """Pictures of what was kept."""
 
 from tokencover.viewing.center_words import count_words, words_of_centers
-from tokencover.viewing.kept_pictures import GAP, MARGIN, WIDEST, overlay, panels
 from tokencover.viewing.kept_tokens import describe
 from tokencover.viewing.sheet_layout import flow
 from tokencover.viewing.shown_pictures import as_seen, medium_as_seen
+from tokencover.viewing.still_pictures import GAP, MARGIN, WIDEST, overlay, panels
 from tokencover.viewing.web_figure import hover_html
 
 __all__ = [
