@@ -20,19 +20,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.pebble.batches import IGNORED, PIXEL_MEAN, PIXEL_STD, Batch
-from tokencover.pebble.clips import questions as clip_questions
-from tokencover.pebble.clips.describing import VISUAL_TOKENS as CLIP_TOKENS
-from tokencover.pebble.clips.loader import load_pebble_clips
-from tokencover.pebble.clips.subject import Clips
-from tokencover.pebble.loader import load_pebble
-from tokencover.pebble.losses import answer_loss
-from tokencover.pebble.model import VISUAL_TOKENS
-from tokencover.pebble.packing import answer_logits
-from tokencover.pebble.pictures import Pictures
-from tokencover.pebble.questions import FAMILIES, KINDS
-from tokencover.pebble.splits import scene_seeds
-from tokencover.pebble.subject import Subject
+from tokencover.pebble import load_pebble, load_pebble_clips
+from tokencover.pebble.data import (
+    CLIP_QUESTIONS,
+    CLIP_TOKENS,
+    PICTURE_TOKENS,
+    SCENE_QUESTIONS,
+    list_seeds,
+)
+from tokencover.pebble.model import PIXEL_MEAN, PIXEL_STD
+from tokencover.pebble.training import (
+    NO_TARGET,
+    Batch,
+    ClipLearner,
+    Learner,
+    PictureLearner,
+    answer_questions,
+    compute_answer_loss,
+)
 
 GREY = 127 / 255
 Marks = dict[str, list[bool]]
@@ -41,33 +46,33 @@ Marks = dict[str, list[bool]]
 
 def main() -> None:
     """Print one line a type and write the numbers when asked."""
-    options = _options()
+    options = _read_options()
     torch.set_num_threads(1)
     clips = options.clips
-    subject: Subject = Clips() if clips else Pictures()
+    learner: Learner = ClipLearner() if clips else PictureLearner()
     model: Any = (load_pebble_clips if clips else load_pebble)(options.checkpoint)[0]
-    families = clip_questions.FAMILIES if clips else FAMILIES
+    questions = CLIP_QUESTIONS if clips else SCENE_QUESTIONS
+    visual_tokens = CLIP_TOKENS if clips else PICTURE_TOKENS
     seen: Marks = defaultdict(list)
     blind: Marks = defaultdict(list)
     given: dict[str, Counter[str]] = defaultdict(Counter)
-    for seed in scene_seeds(options.split, options.scenes):
-        kinds = clip_questions.KINDS if clips else KINDS
-        batch = subject.batch([seed], kinds, CLIP_TOKENS if clips else VISUAL_TOKENS)
+    for seed in list_seeds(options.split, options.scenes):
+        batch = learner.make_batch([seed], questions.kinds, visual_tokens)
         grey = torch.full_like(batch.pixels, (GREY - PIXEL_MEAN) / PIXEL_STD)
-        for kind, right in _marks(model, subject, batch):
+        for kind, right in _mark_answers(model, learner, batch):
             seen[kind].append(right)
-        for kind, right in _marks(model, subject, replace(batch, pixels=grey)):
+        for kind, right in _mark_answers(model, learner, replace(batch, pixels=grey)):
             blind[kind].append(right)
         for question in batch.questions[0]:
             given[question.kind][question.answer] += 1
-    _print(families, seen, blind, given)
+    _print(questions.families, seen, blind, given)
     if options.json:
-        shares = {"right": _shares(seen), "blank": _shares(blind)}
+        shares = {"right": _share_right(seen), "blank": _share_right(blind)}
         asked = {kind: len(marks) for kind, marks in seen.items()}
         options.json.write_text(json.dumps({"asked": asked, **shares}, indent=1) + "\n")
 
 
-def _options() -> argparse.Namespace:
+def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--clips", action="store_true", help="the model for clips")
     parser.add_argument("--checkpoint", type=Path, help="folder; by default the shipped model")
@@ -77,19 +82,21 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _marks(model: Any, subject: Subject, batch: Batch) -> Iterator[tuple[str, bool]]:
+def _mark_answers(model: Any, learner: Learner, batch: Batch) -> Iterator[tuple[str, bool]]:
     """Answer all questions about one picture, or clip."""
     words: Tensor = model.get_input_embeddings().weight
     with torch.inference_mode():
-        visual, _, _ = subject.see(model, batch, words)
-        _, right = answer_loss(answer_logits(model, visual, batch.pack, True), batch.pack)
-    asked = (batch.pack.targets[0] != IGNORED).any(1).tolist()
+        visual, _, _ = learner.see(model, batch, words)
+        _, right = compute_answer_loss(
+            answer_questions(model, visual, batch.pack, True), batch.pack
+        )
+    asked = (batch.pack.targets[0] != NO_TARGET).any(1).tolist()
     marks = [mark for mark, was_asked in zip(right[0].tolist(), asked, strict=True) if was_asked]
     for question, mark in zip(batch.questions[0], marks, strict=True):
         yield question.kind, bool(mark)
 
 
-def _shares(marks: Marks) -> dict[str, float]:
+def _share_right(marks: Marks) -> dict[str, float]:
     return {kind: sum(each) / len(each) for kind, each in marks.items()}
 
 
@@ -98,7 +105,7 @@ def _print(
 ) -> None:
     """One line a type; the best guess is the share of a type's most frequent answer."""
     best = {kind: max(tally.values()) / tally.total() for kind, tally in given.items()}
-    columns = (_shares(seen), _shares(blind), best)
+    columns = (_share_right(seen), _share_right(blind), best)
     print(f"{'type':14} {'family':7} {'asked':>6} {'right':>7} {'blank':>7} {'best guess':>11}")
     for kind, family in families.items():
         right, guessed, most = (f"{100 * column[kind]:.1f}" for column in columns)

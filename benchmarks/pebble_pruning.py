@@ -15,22 +15,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tokencover.pebble.benchmark import examples
-from tokencover.pebble.loader import load_pebble
-from tokencover.pebble.probing import Sight, answers
-from tokencover.pebble.questions import COARSE, FAMILIES, FINE, KINDS
-from tokencover.pebble.selectors import METHODS, make_selector
-from tokencover.statistics import average, paired_difference, table
+from answer_tables import Cells, average_kinds, compare_tables, make_table
+from plain_pruning import SELECTORS, Sight, answer, make_selector
+from tokencover.pebble import load_pebble
+from tokencover.pebble.data import COARSE, FINE, SCENE_QUESTIONS, make_examples
+
+KINDS = SCENE_QUESTIONS.kinds
 
 
 def main() -> None:
     """Run every method at every budget, print as it goes, write the cells when asked."""
-    options = _options()
+    options = _read_options()
     torch.set_num_threads(1)
     model, processor = load_pebble(options.checkpoint)
-    asked = list(examples(options.split, options.scenes))
+    asked = list(make_examples(options.split, options.scenes))
     sight = Sight(model, processor)
-    whole = table(answers(model, processor, asked, sight=sight), KINDS)
+    whole = make_table(answer(model, processor, asked, sight=sight), KINDS)
     cells = {"unpruned": whole}
     _print_line("unpruned", whole, whole)
     for budget in options.budgets:
@@ -41,22 +41,22 @@ def main() -> None:
                 part = None if share is None else round(share * budget)
                 fold = None if part is None else max(1, round(part / 8))
                 selector = make_selector(method, budget, prompt_budget=part, fold=fold)
-                results = answers(
+                results = answer(
                     model, processor, asked, selector, after=options.after, sight=sight
                 )
                 name = f"{method}-{budget}" + ("" if share is None else f"-{share:g}")
-                cells[name] = table(results, KINDS)
+                cells[name] = make_table(results, KINDS)
                 _print_line(name, cells[name], whole, time.monotonic() - start)
                 _write(options.json, cells)
 
 
-def _options() -> argparse.Namespace:
+def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--checkpoint", type=Path, help="folder; by default the shipped model")
     parser.add_argument("--split", default="test", choices=("test", "validation"))
     parser.add_argument("--scenes", type=int, help="by default the whole split")
     parser.add_argument("--budgets", type=int, nargs="+", default=[192, 128, 64, 32])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--methods", nargs="+", default=list(SELECTORS), choices=SELECTORS)
     parser.add_argument("--after", type=int, default=1, help="blocks that run before pruning")
     parser.add_argument(
         "--prompt-shares",
@@ -69,25 +69,24 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _print_line(
-    name: str, cells: np.ndarray, whole: np.ndarray, seconds: float | None = None
-) -> None:
+def _print_line(name: str, cells: Cells, whole: Cells, seconds: float | None = None) -> None:
     shares = np.nanmean(cells, axis=0)
+    families = SCENE_QUESTIONS.families
     fine, coarse = (
-        100 * np.mean([shares[i] for i, kind in enumerate(KINDS) if FAMILIES[kind] == family])
+        100 * np.mean([shares[i] for i, kind in enumerate(KINDS) if families[kind] == family])
         for family in (FINE, COARSE)
     )
-    loss = paired_difference(whole, cells)
+    loss = compare_tables(whole, cells)
     each = " ".join(f"{kind}:{100 * share:.0f}" for kind, share in zip(KINDS, shares, strict=True))
     print(
-        f"{name:18} {100 * average(cells):5.1f} fine {fine:5.1f} coarse {coarse:5.1f}  "
+        f"{name:18} {100 * average_kinds(cells):5.1f} fine {fine:5.1f} coarse {coarse:5.1f}  "
         f"loses {100 * loss.mean:.1f} [{100 * loss.low:.1f}, {100 * loss.high:.1f}]  {each}"
         + (f"  ({seconds:.0f} s)" if seconds is not None else ""),
         flush=True,
     )
 
 
-def _write(path: Path | None, cells: dict[str, np.ndarray]) -> None:
+def _write(path: Path | None, cells: dict[str, Cells]) -> None:
     if path is None:
         return
     rows = {

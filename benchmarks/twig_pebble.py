@@ -19,18 +19,20 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
+from answer_tables import average_kinds, compare_tables, make_table
 from tokencover.methods import FastV, FinalWipe, LookAhead, Method, TwigVLM
-from tokencover.pebble.batches import IGNORED, make_batch
-from tokencover.pebble.benchmark import Example, examples
-from tokencover.pebble.model import VISUAL_TOKENS
-from tokencover.pebble.packing import LEAD
-from tokencover.pebble.questions import KINDS
-from tokencover.pebble.splits import training_seed
-from tokencover.pebble.tokenizer import prompt
-from tokencover.pebble.vocabulary import IMAGE, PAD, WORD_IDS, WORDS
-from tokencover.statistics import average, paired_difference, table
+from tokencover.pebble.data import (
+    PICTURE_TOKENS,
+    SCENE_QUESTIONS,
+    PictureExample,
+    find_training_seed,
+    make_examples,
+)
+from tokencover.pebble.model import IMAGE, PAD, WORD_IDS, WORDS, make_prompt
+from tokencover.pebble.training import LEAD, NO_TARGET, make_picture_batch
 from tokencover.twig import TrainingSettings, save_twig, train
 
+KINDS = SCENE_QUESTIONS.kinds
 AFTER, DEPTH, WIPE = 2, 1, 5
 TWIG_RUN = 1
 """Pebble's own training was run 0; scenes of another run are new to the twig and to its base."""
@@ -38,7 +40,7 @@ TWIG_RUN = 1
 
 def main() -> None:
     """Train or compare."""
-    options = _options()
+    options = _read_options()
     torch.set_num_threads(1)
     model, processor = tc.load_pebble()
     if options.command == "train":
@@ -47,7 +49,7 @@ def main() -> None:
         _compare(model, processor, options)
 
 
-def _options() -> argparse.Namespace:
+def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")
@@ -81,7 +83,7 @@ def _train(model: Any, options: argparse.Namespace) -> None:
 
     twig = train(
         model,
-        packed_batches(options.pictures),
+        make_batches(options.pictures),
         settings,
         checkpoint=options.out / "state.pt",
         report=report,
@@ -89,26 +91,28 @@ def _train(model: Any, options: argparse.Namespace) -> None:
     save_twig(twig, options.out)
 
 
-def packed_batches(pictures: int) -> Iterator[Mapping[str, Tensor]]:
-    """Training batches without end: all kinds of questions behind each picture.
+def make_batches(pictures: int) -> Iterator[Mapping[str, Tensor]]:
+    """Training batches without end: all kinds of questions after each picture.
 
     The questions do not see each other, and each has the positions it would have alone.
     """
     step = 0
     while True:
-        seeds = [training_seed(TWIG_RUN, 0, step * pictures + each) for each in range(pictures)]
-        yield packed(seeds)
+        seeds = [
+            find_training_seed(TWIG_RUN, 0, step * pictures + each) for each in range(pictures)
+        ]
+        yield make_batch(seeds)
         step += 1
 
 
-def packed(seeds: list[int]) -> Mapping[str, Tensor]:
+def make_batch(seeds: list[int]) -> Mapping[str, Tensor]:
     """What the stock forward takes for pictures with many questions each, and the labels."""
-    batch = make_batch(seeds, KINDS, VISUAL_TOKENS)
+    batch = make_picture_batch(seeds, KINDS, PICTURE_TOKENS)
     count, questions, length = batch.pack.tokens.shape
-    shared = len(LEAD) + VISUAL_TOKENS
-    lead = torch.tensor([*LEAD, *[WORD_IDS[IMAGE]] * VISUAL_TOKENS]).expand(count, -1)
+    shared = len(LEAD) + PICTURE_TOKENS
+    lead = torch.tensor([*LEAD, *[WORD_IDS[IMAGE]] * PICTURE_TOKENS]).expand(count, -1)
     end = torch.full((count, 1), WORD_IDS[PAD])
-    no_labels = torch.full((count, shared + 1), IGNORED)
+    no_labels = torch.full((count, shared + 1), NO_TARGET)
     size = shared + questions * length + 1
     own = torch.block_diag(*[torch.ones(length, length)] * questions)
     sees = torch.ones(size, size)
@@ -120,7 +124,7 @@ def packed(seeds: list[int]) -> Mapping[str, Tensor]:
         "input_ids": torch.cat([lead, batch.pack.tokens.flatten(1), end], dim=1),
         "attention_mask": sees.tril().bool().expand(count, 1, -1, -1),
         "position_ids": order.expand(count, -1),
-        # A target is what a token should say, a label is what the place behind it should hold.
+        # A target is what a token should say, a label is what the place after it should hold.
         "labels": torch.cat([no_labels, batch.pack.targets.flatten(1)], dim=1),
     }
 
@@ -129,7 +133,7 @@ def packed(seeds: list[int]) -> Mapping[str, Tensor]:
 
 
 def _compare(model: Any, processor: Any, options: argparse.Namespace) -> None:
-    asked = list(examples(options.split, options.scenes))
+    asked = list(make_examples(options.split, options.scenes))
     budget = options.budget
     methods: dict[str, Method | None] = {
         "unpruned": None,
@@ -140,22 +144,26 @@ def _compare(model: Any, processor: Any, options: argparse.Namespace) -> None:
     }
     whole = None
     for name, method in methods.items():
-        cells = table(replies(model, processor, asked, method), KINDS)
+        cells = make_table(reply(model, processor, asked, method), KINDS)
         whole = cells if whole is None else whole
-        loss = paired_difference(whole, cells)
+        loss = compare_tables(whole, cells)
         print(
-            f"{name:18} {100 * average(cells):5.1f}  loses {100 * loss.mean:.1f} "
+            f"{name:18} {100 * average_kinds(cells):5.1f}  loses {100 * loss.mean:.1f} "
             f"[{100 * loss.low:.1f}, {100 * loss.high:.1f}]",
             flush=True,
         )
 
 
-def replies(
-    model: Any, processor: Any, asked: list[Example], method: Method | None, batch_size: int = 16
-) -> list[tuple[Example, str]]:
+def reply(
+    model: Any,
+    processor: Any,
+    asked: list[PictureExample],
+    method: Method | None,
+    batch_size: int = 16,
+) -> list[tuple[PictureExample, str]]:
     """One word for each example, greedily."""
-    found: list[tuple[Example, str]] = []
-    groups: dict[int, list[Example]] = defaultdict(list)
+    found: list[tuple[PictureExample, str]] = []
+    groups: dict[int, list[PictureExample]] = defaultdict(list)
     for example in asked:
         groups[len(example.question.split())].append(example)
     for group in groups.values():
@@ -163,16 +171,16 @@ def replies(
             part = group[start : start + batch_size]
             inputs = processor(
                 images=[example.picture for example in part],
-                text=[prompt(example.question) for example in part],
+                text=[make_prompt(example.question) for example in part],
                 return_tensors="pt",
             )
             with torch.inference_mode():
-                words = _last_words(model, processor, inputs, method)
+                words = _choose_words(model, processor, inputs, method)
             found += zip(part, words, strict=True)
     return found
 
 
-def _last_words(model: Any, processor: Any, inputs: Any, method: Method | None) -> list[str]:
+def _choose_words(model: Any, processor: Any, inputs: Any, method: Method | None) -> list[str]:
     if method is None:
         logits = model(**inputs, logits_to_keep=1).logits
     else:

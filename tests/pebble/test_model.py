@@ -4,27 +4,27 @@ import pytest
 import torch
 from transformers import LlavaForConditionalGeneration
 
-from tokencover.pebble.batches import make_batch, pixels_of
-from tokencover.pebble.drawing import draw
-from tokencover.pebble.model import VISUAL_TOKENS, make_model, make_processor
-from tokencover.pebble.packing import answer_logits, visual_features
-from tokencover.pebble.questions import KINDS
-from tokencover.pebble.scene import make_scene
-from tokencover.pebble.starting import prepare
-from tokencover.pebble.tokenizer import make_tokenizer, prompt
+from tokencover.pebble.data import PICTURE_TOKENS, SCENE_QUESTIONS, draw_scene, make_scene
+from tokencover.pebble.model import (
+    make_picture_model,
+    make_picture_processor,
+    make_picture_tokenizer,
+    make_prompt,
+    normalise_pictures,
+)
+from tokencover.pebble.training import answer_questions, make_picture_batch
+from tokencover.pebble.training.packed_questions import see_pictures
+from tokencover.pebble.training.starting_weights import set_starting_weights, start_picture_model
 from tokencover.pebble.vocabulary import IMAGE, UNKNOWN, WORD_IDS, WORDS
 
 
 @pytest.fixture(scope="module")
 def model() -> LlavaForConditionalGeneration:
-    made = make_model()
-    prepare(made, seed=1)
-    made.eval()
-    return made
+    return start_picture_model(seed=1).eval()
 
 
 def test_every_word_survives_the_tokenizer() -> None:
-    tokenizer = make_tokenizer()
+    tokenizer = make_picture_tokenizer()
     assert len(tokenizer) == len(WORDS)
     for word, index in WORD_IDS.items():
         assert tokenizer.convert_tokens_to_ids(word) == index
@@ -32,7 +32,7 @@ def test_every_word_survives_the_tokenizer() -> None:
 
 
 def test_sentences_survive_the_tokenizer() -> None:
-    tokenizer = make_tokenizer()
+    tokenizer = make_picture_tokenizer()
     text = "What color is the star marked 7?"
     ids = tokenizer(text).input_ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == "what color is the star marked 7 ?"
@@ -42,10 +42,12 @@ def test_sentences_survive_the_tokenizer() -> None:
 def test_the_processor_makes_576_places_and_the_model_fills_them(
     model: LlavaForConditionalGeneration,
 ) -> None:
-    processor = make_processor()
-    picture = draw(make_scene(0))
-    inputs = processor(images=picture, text=prompt("which place is this ?"), return_tensors="pt")
-    assert int((inputs["input_ids"] == WORD_IDS[IMAGE]).sum()) == VISUAL_TOKENS == 576
+    processor = make_picture_processor()
+    picture = draw_scene(make_scene(0))
+    inputs = processor(
+        images=picture, text=make_prompt("which place is this ?"), return_tensors="pt"
+    )
+    assert int((inputs["input_ids"] == WORD_IDS[IMAGE]).sum()) == PICTURE_TOKENS == 576
     assert inputs["pixel_values"].shape == (1, 3, 192, 192)
     with torch.inference_mode():
         features = model.get_image_features(pixel_values=inputs["pixel_values"]).pooler_output
@@ -54,36 +56,38 @@ def test_the_processor_makes_576_places_and_the_model_fills_them(
 
 
 def test_a_chat_and_a_prompt_are_the_same_tokens() -> None:
-    processor: Any = make_processor()
+    processor: Any = make_picture_processor()
     parts = [{"type": "image"}, {"type": "text", "text": "which place is this ?"}]
     chat = processor.apply_chat_template(
         [{"role": "user", "content": parts}], add_generation_prompt=True
     )
     assert (
         processor.tokenizer(chat).input_ids
-        == processor.tokenizer(prompt("which place is this ?")).input_ids
+        == processor.tokenizer(make_prompt("which place is this ?")).input_ids
     )
 
 
 def test_training_pixels_are_the_processors() -> None:
     scene = make_scene(4)
-    inputs = make_processor().image_processor(draw(scene), return_tensors="pt")
-    assert torch.equal(inputs["pixel_values"], pixels_of([scene]))
+    inputs = make_picture_processor().image_processor(draw_scene(scene), return_tensors="pt")
+    assert torch.equal(inputs["pixel_values"], normalise_pictures([draw_scene(scene)]))
 
 
 def test_packed_questions_get_the_stock_models_logits(
     model: LlavaForConditionalGeneration,
 ) -> None:
     seed = 10_000_000
-    batch = make_batch([seed], KINDS, VISUAL_TOKENS)
-    processor = make_processor()
+    batch = make_picture_batch([seed], SCENE_QUESTIONS.kinds, PICTURE_TOKENS)
+    processor = make_picture_processor()
     with torch.inference_mode():
-        visual, _ = visual_features(model, batch.pixels)
-        packed = answer_logits(model, visual, batch.pack, early_sight=True)
+        visual, _ = see_pictures(model, batch.pixels)
+        packed = answer_questions(model, visual, batch.pack, early_sight=True)
         for slot in (0, 5, 10):
             question = batch.questions[0][slot]
             inputs = processor(
-                images=draw(make_scene(seed)), text=prompt(question.text), return_tensors="pt"
+                images=draw_scene(make_scene(seed)),
+                text=make_prompt(question.text),
+                return_tensors="pt",
             )
             alone = model(**inputs).logits[0, -1]
             place = len(question.text.split())
@@ -93,15 +97,15 @@ def test_packed_questions_get_the_stock_models_logits(
 def test_fewer_visual_tokens_always_include_things_and_animals() -> None:
     seed = 10_000_007
     scene = make_scene(seed)
-    kept = set(make_batch([seed], ["place"], 64).pack.positions[0].tolist())
+    kept = set(make_picture_batch([seed], ["place"], 64).pack.positions[0].tolist())
     assert len(kept) == 64
     assert {thing.row * 24 + thing.column for thing in scene.things} <= kept
     assert {animal.row * 24 + animal.column for animal in scene.animals} <= kept
 
 
 def test_the_same_seed_prepares_the_same_weights(model: LlavaForConditionalGeneration) -> None:
-    again = make_model()
-    prepare(again, seed=1)
+    again = make_picture_model()
+    set_starting_weights(again, seed=1)
     for name, weight in model.named_parameters():
         if "layers.4" not in name or "language_model" in name:
             assert torch.equal(weight, again.get_parameter(name)), name

@@ -2,14 +2,21 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from tests.pebble.reading import read
+from tests.pebble.slow_scene_answers import answer_slowly
 from tokencover.errors import InputError
-from tokencover.pebble.benchmark import examples
-from tokencover.pebble.questions import COARSE, FAMILIES, FINE, KINDS, ask
-from tokencover.pebble.scene import make_scene
-from tokencover.pebble.splits import FIRST_SEED, SPLIT_SCENES, scene_seeds, training_seed
+from tokencover.pebble.data import (
+    COARSE,
+    FINE,
+    SCENE_QUESTIONS,
+    find_training_seed,
+    list_seeds,
+    make_examples,
+    make_scene,
+)
+from tokencover.pebble.data.splits import FIRST_SEED, SPLIT_SCENES
 from tokencover.pebble.vocabulary import WORD_IDS
 
+KINDS, FAMILIES, ask = SCENE_QUESTIONS.kinds, SCENE_QUESTIONS.families, SCENE_QUESTIONS.ask
 CHOICES = {
     **{"exist": 2, "color": 8, "shape": 8, "read": 10, "where": 9},
     **{"animal_color": 8, "animal_name": 10},
@@ -23,7 +30,9 @@ def test_answers_agree_with_a_second_reading() -> None:
         scene = make_scene(seed)
         for turn in range(2):
             for question in ask(scene, turn=turn):
-                assert question.answer == read(scene, question.kind, question.text), question
+                assert question.answer == answer_slowly(scene, question.kind, question.text), (
+                    question
+                )
 
 
 def test_every_word_is_in_the_vocabulary() -> None:
@@ -34,7 +43,7 @@ def test_every_word_is_in_the_vocabulary() -> None:
 
 def test_no_answer_is_much_more_frequent_than_chance() -> None:
     tallies: dict[str, Counter[str]] = defaultdict(Counter)
-    for seed in scene_seeds("test"):
+    for seed in list_seeds("test"):
         for question in ask(make_scene(seed)):
             tallies[question.kind][question.answer] += 1
     for kind, choices in CHOICES.items():
@@ -47,9 +56,9 @@ def test_no_answer_is_much_more_frequent_than_chance() -> None:
 
 def test_the_test_split_is_large_enough() -> None:
     counts = Counter(
-        question.kind for seed in scene_seeds("test") for question in ask(make_scene(seed))
+        question.kind for seed in list_seeds("test") for question in ask(make_scene(seed))
     )
-    assert len(scene_seeds("test")) >= 300
+    assert len(list_seeds("test")) >= 300
     assert counts.total() >= 3000
     assert set(counts) == set(KINDS)
     assert min(counts.values()) >= 150
@@ -69,8 +78,8 @@ def test_each_kind_has_several_phrasings() -> None:
 
 
 def test_splits_share_no_scene() -> None:
-    test, validation = set(scene_seeds("test")), set(scene_seeds("validation"))
-    train = {training_seed(run, stage, 0) for run in range(3) for stage in range(6)}
+    test, validation = set(list_seeds("test")), set(list_seeds("validation"))
+    train = {find_training_seed(run, stage, 0) for run in range(3) for stage in range(6)}
     assert not test & validation
     assert max(test | validation) < FIRST_SEED["train"] <= min(train)
     assert SPLIT_SCENES["test"] == len(test)
@@ -80,7 +89,7 @@ def test_splits_share_no_scene() -> None:
 @pytest.mark.parametrize("arguments", [("holdout", 3), ("train", None), ("test", 0)])
 def test_wrong_splits_are_refused(arguments: tuple[str, int | None]) -> None:
     with pytest.raises(InputError):
-        scene_seeds(*arguments)
+        list_seeds(*arguments)
 
 
 def test_an_unknown_kind_is_refused() -> None:
@@ -89,7 +98,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 def test_examples_carry_all_that_is_needed() -> None:
-    found = list(examples("validation", scenes=2))
+    found = list(make_examples("validation", scenes=2))
     assert len(found) == 2 * len(KINDS)
     assert {example.scene_id for example in found} == {1_000_000, 1_000_001}
     assert all(example.family == FAMILIES[example.kind] for example in found)

@@ -4,10 +4,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokencover.errors import InputError
-from tokencover.pebble.describing import GROUPS, NONE, describe, mixing_weights
-from tokencover.pebble.drawing import SIZE, draw
-from tokencover.pebble.scene import covered, make_scene
-from tokencover.pebble.sprites import ANIMAL_SPRITES, DECORATION_SPRITES, DIGIT_SPRITES
+from tokencover.pebble.data import (
+    NONE,
+    PICTURE_SIZE,
+    SCENE_GROUPS,
+    draw_scene,
+    label_scene,
+    make_scene,
+    weigh_words,
+)
+from tokencover.pebble.data.scene import mark_covered
+from tokencover.pebble.data.sprites import ANIMAL_SPRITES, DECORATION_SPRITES, DIGIT_SPRITES
 from tokencover.pebble.vocabulary import ANIMALS, DIGITS, WORD_IDS
 
 SEEDS = st.integers(0, 2**40)
@@ -18,7 +25,7 @@ SEEDS = st.integers(0, 2**40)
 def test_the_same_seed_gives_the_same_scene_and_picture(seed: int) -> None:
     first, second = make_scene(seed), make_scene(seed)
     assert first == second
-    assert np.array_equal(np.asarray(draw(first)), np.asarray(draw(second)))
+    assert np.array_equal(np.asarray(draw_scene(first)), np.asarray(draw_scene(second)))
 
 
 def test_other_seeds_give_other_scenes() -> None:
@@ -53,13 +60,13 @@ def test_nothing_overlaps_and_one_region_is_empty(seed: int) -> None:
 def test_ground_differs_from_patch_to_patch() -> None:
     for seed in range(20):
         scene = make_scene(seed)
-        labels = describe(scene)[~covered(scene.things).reshape(-1)]
+        labels = label_scene(scene)[~mark_covered(scene.things).reshape(-1)]
         assert len(np.unique(labels, axis=0)) > 0.5 * len(labels)
 
 
 def test_every_object_is_described_where_its_centre_is() -> None:
     scene = make_scene(3)
-    weights = mixing_weights(describe(scene))
+    weights = weigh_words(label_scene(scene))
     for thing in scene.things:
         patch = weights[thing.row * 24 + thing.column]
         words = (thing.color, thing.shape, thing.digit, thing.region)
@@ -71,9 +78,9 @@ def test_every_object_is_described_where_its_centre_is() -> None:
 
 
 def test_labels_stay_within_their_groups() -> None:
-    labels = describe(make_scene(5))
-    assert labels.shape == (576, len(GROUPS))
-    for index, group in enumerate(GROUPS):
+    labels = label_scene(make_scene(5))
+    assert labels.shape == (576, len(SCENE_GROUPS))
+    for index, group in enumerate(SCENE_GROUPS):
         assert labels[:, index].min() >= NONE
         assert labels[:, index].max() < len(group.words)
 
@@ -88,6 +95,6 @@ def test_sprites_have_the_right_size() -> None:
 
 
 def test_pictures_have_the_size_the_model_wants() -> None:
-    picture = draw(make_scene(0))
-    assert picture.size == (SIZE, SIZE) == (192, 192)
+    picture = draw_scene(make_scene(0))
+    assert picture.size == (PICTURE_SIZE, PICTURE_SIZE) == (192, 192)
     assert picture.mode == "RGB"

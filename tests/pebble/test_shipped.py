@@ -8,13 +8,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, LlavaForConditionalGeneration, LlavaProcessor
 
 import tokencover as tc
+from answer_tables import average_kinds, compare_tables, make_table
+from plain_pruning import SELECTORS, answer, drop_tokens, make_selector, measure_accuracy
 from tokencover.errors import TokenCoverError
-from tokencover.pebble.benchmark import examples
-from tokencover.pebble.loader import SHIPPED, CheckpointError, load_pebble
-from tokencover.pebble.probing import accuracy, answers, dropping
-from tokencover.pebble.selectors import METHODS, make_selector
-from tokencover.pebble.tokenizer import prompt
-from tokencover.statistics import average, paired_difference, table
+from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
+from tokencover.pebble.data import make_examples
+from tokencover.pebble.model import CheckpointError, make_prompt
 
 Pebble = tuple[LlavaForConditionalGeneration, LlavaProcessor]
 
@@ -25,43 +24,43 @@ def pebble() -> Pebble:
 
 
 def test_it_is_small() -> None:
-    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 30e6
-    assert (SHIPPED / "README.md").exists()
+    assert sum(path.stat().st_size for path in PICTURE_CHECKPOINT.iterdir()) < 30e6
+    assert (PICTURE_CHECKPOINT / "README.md").exists()
 
 
 def test_it_answers_well_on_a_sample(pebble: Pebble) -> None:
-    shares = accuracy(answers(*pebble, examples("validation", scenes=6)))
+    shares = measure_accuracy(answer(*pebble, make_examples("validation", scenes=6)))
     assert sum(shares.values()) / len(shares) > 0.88
 
 
 def test_generate_gives_the_same_answers(pebble: Pebble) -> None:
     model: Any = pebble[0]
     processor: Any = pebble[1]
-    for example, reply in answers(*pebble, list(examples("validation", scenes=1))[:4]):
+    for example, reply in answer(*pebble, list(make_examples("validation", scenes=1))[:4]):
         inputs = processor(
-            images=example.picture, text=prompt(example.question), return_tensors="pt"
+            images=example.picture, text=make_prompt(example.question), return_tensors="pt"
         )
         tokens = model.generate(**inputs)[0, inputs["input_ids"].shape[1] :]
         assert processor.decode(tokens, skip_special_tokens=True) == reply
 
 
 def test_it_loads_by_plain_transformers(pebble: Pebble) -> None:
-    stock = LlavaForConditionalGeneration.from_pretrained(SHIPPED)
+    stock = LlavaForConditionalGeneration.from_pretrained(PICTURE_CHECKPOINT)
     auto: Any = AutoProcessor
-    assert isinstance(auto.from_pretrained(SHIPPED), LlavaProcessor)
+    assert isinstance(auto.from_pretrained(PICTURE_CHECKPOINT), LlavaProcessor)
     for name, weight in pebble[0].named_parameters():
         assert torch.equal(weight, stock.get_parameter(name))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SELECTORS)
 def test_keeping_every_token_changes_no_answer(pebble: Pebble, method: str) -> None:
-    asked = list(examples("validation", scenes=1))
-    whole = [reply for _, reply in answers(*pebble, asked)]
-    kept = answers(*pebble, asked, make_selector(method, 576))
+    asked = list(make_examples("validation", scenes=1))
+    whole = [reply for _, reply in answer(*pebble, asked)]
+    kept = answer(*pebble, asked, make_selector(method, 576))
     assert [reply for _, reply in kept] == whole
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SELECTORS)
 @pytest.mark.parametrize("budget", [1, 7, 64, 192])
 def test_selectors_keep_exactly_the_budget(method: str, budget: int) -> None:
     rng = torch.Generator().manual_seed(0)
@@ -73,27 +72,27 @@ def test_selectors_keep_exactly_the_budget(method: str, budget: int) -> None:
 
 def test_dropping_leaves_nothing_behind(pebble: Pebble) -> None:
     model = pebble[0]
-    with dropping(model, make_selector("grid", 64), after=1):
+    with drop_tokens(model, make_selector("grid", 64), after=1):
         pass
     layers = model.model.language_model.layers
     assert not any(layer._forward_pre_hooks for layer in layers)
 
 
 def test_random_pruning_hurts(pebble: Pebble) -> None:
-    asked = list(examples("validation", scenes=6))
+    asked = list(make_examples("validation", scenes=6))
     kinds = tuple(dict.fromkeys(example.kind for example in asked))
-    whole = table(answers(*pebble, asked), kinds)
-    pruned = table(answers(*pebble, asked, make_selector("random", 64)), kinds)
-    loss = paired_difference(whole, pruned, draws=200)
+    whole = make_table(answer(*pebble, asked), kinds)
+    pruned = make_table(answer(*pebble, asked, make_selector("random", 64)), kinds)
+    loss = compare_tables(whole, pruned, draws=200)
     assert loss.low <= loss.mean <= loss.high
-    assert loss.mean == pytest.approx(average(whole) - average(pruned))
+    assert loss.mean == pytest.approx(average_kinds(whole) - average_kinds(pruned))
     assert loss.mean > 0.1
 
 
 def test_an_impossible_block_is_refused(pebble: Pebble) -> None:
     with (
         pytest.raises(TokenCoverError, match="after"),
-        dropping(pebble[0], make_selector("grid", 4), after=0),
+        drop_tokens(pebble[0], make_selector("grid", 4), after=0),
     ):
         pass
 
@@ -105,7 +104,7 @@ def test_unknown_methods_are_refused() -> None:
 
 def test_unequal_tables_are_refused() -> None:
     with pytest.raises(TokenCoverError, match="paired"):
-        paired_difference(table([], ["a"]), table([], ["a", "b"]))
+        compare_tables(make_table([], ["a"]), make_table([], ["a", "b"]))
 
 
 def test_a_missing_checkpoint_says_what_to_do(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_a_missing_checkpoint_says_what_to_do(tmp_path: Path) -> None:
 
 def test_a_cut_checkpoint_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "cut"
-    shutil.copytree(SHIPPED, folder)
+    shutil.copytree(PICTURE_CHECKPOINT, folder)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match="damaged"):
@@ -124,7 +123,7 @@ def test_a_cut_checkpoint_says_so(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_some_weights_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "partial"
-    shutil.copytree(SHIPPED, folder)
+    shutil.copytree(PICTURE_CHECKPOINT, folder)
     weights = load_file(folder / "model.safetensors")
     name = next(name for name in weights if "embed_tokens" in name)
     save_file(
@@ -139,11 +138,11 @@ def test_a_checkpoint_without_some_weights_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["mob", "nearest", "farthest"])
 def test_the_runtime_gives_the_same_logits_as_plain_hooks(pebble: Pebble, method: str) -> None:
     model, processor = pebble
-    for example in list(examples("validation", scenes=1))[::3]:
+    for example in list(make_examples("validation", scenes=1))[::3]:
         inputs = processor(
-            images=example.picture, text=prompt(example.question), return_tensors="pt"
+            images=example.picture, text=make_prompt(example.question), return_tensors="pt"
         )
-        with torch.inference_mode(), dropping(model, make_selector(method, 64), after=1):
+        with torch.inference_mode(), drop_tokens(model, make_selector(method, 64), after=1):
             expected = model(**inputs, use_cache=False, logits_to_keep=1).logits
         chosen = tc.get_method(method, budget=64, after=1)
         with torch.inference_mode(), tc.prune(model, chosen, processor=processor):

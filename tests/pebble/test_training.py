@@ -6,45 +6,54 @@ import torch
 from transformers import AutoProcessor, LlavaForConditionalGeneration, LlavaProcessor
 
 from tokencover.errors import InputError
-from tokencover.pebble.loader import load_pebble
-from tokencover.pebble.stages import FULL_PLAN, Plan, Stage
+from tokencover.pebble.model import load_picture_checkpoint
 from tokencover.pebble.train import make_parser
-from tokencover.pebble.training import Settings, rate_factor, train
+from tokencover.pebble.training import (
+    PICTURE_SCHEDULE,
+    PebbleTrainingSettings,
+    Schedule,
+    Stage,
+    train,
+)
+from tokencover.pebble.training.loop import scale_rate
 
-TINY = Plan(
+EXTRA = ("exist", "more", "side", "level")
+TINY = Schedule(
     (
         Stage("vision", "vision", 2, 1, vision_rate=1e-4),
         Stage("words", "words", 2, 1, rate=1e-4, visual_tokens=64),
         Stage("joint", "joint", 2, 1, rate=1e-4, vision_rate=1e-4, blind=0.5),
     ),
     kinds=("exist", "place", "color"),
+    extra=EXTRA,
 )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return {name: w.detach() for name, w in load_pebble(folder)[0].named_parameters()}
+    return {name: w.detach() for name, w in load_picture_checkpoint(folder)[0].named_parameters()}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
-    train(Settings(out=out, seed=3, workers=1, plan=TINY))
+    train(PebbleTrainingSettings(out=out, seed=3, workers=1, schedule=TINY))
     return out
 
 
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_resumed_run_ends_with_the_same_weights(whole: Path, tmp_path: Path, stop: int) -> None:
-    train(Settings(out=tmp_path, seed=3, workers=1, plan=TINY, stop_after=stop))
+    train(PebbleTrainingSettings(out=tmp_path, seed=3, workers=1, schedule=TINY, stop_after=stop))
     assert not (tmp_path / "checkpoint").exists()
-    train(Settings(out=tmp_path, seed=3, workers=1, plan=TINY), resume=True)
+    train(PebbleTrainingSettings(out=tmp_path, seed=3, workers=1, schedule=TINY), resume=True)
     once, twice = weights(whole / "checkpoint"), weights(tmp_path / "checkpoint")
     assert once.keys() == twice.keys()
     assert all(torch.equal(once[name], twice[name]) for name in once)
 
 
 def test_two_processes_train_too(tmp_path: Path) -> None:
-    plan = Plan((Stage("joint", "joint", 1, 1, rate=1e-4, vision_rate=1e-4),), kinds=("place",))
-    train(Settings(out=tmp_path, workers=2, plan=plan))
+    stage = Stage("joint", "joint", 1, 1, rate=1e-4, vision_rate=1e-4)
+    schedule = Schedule((stage,), kinds=("place",), extra=EXTRA)
+    train(PebbleTrainingSettings(out=tmp_path, workers=2, schedule=schedule))
     assert (tmp_path / "checkpoint" / "model.safetensors").exists()
     assert [path.name for path in tmp_path.glob("meeting*")] == []
 
@@ -52,7 +61,7 @@ def test_two_processes_train_too(tmp_path: Path) -> None:
 def test_the_result_loads_by_plain_transformers(whole: Path) -> None:
     folder = whole / "checkpoint"
     stock = LlavaForConditionalGeneration.from_pretrained(folder)
-    ours, _ = load_pebble(folder)
+    ours, _ = load_picture_checkpoint(folder)
     for name, weight in ours.named_parameters():
         assert torch.equal(weight, stock.get_parameter(name))
     auto: Any = AutoProcessor
@@ -61,29 +70,29 @@ def test_the_result_loads_by_plain_transformers(whole: Path) -> None:
 
 def test_a_finished_run_is_not_overwritten(whole: Path) -> None:
     with pytest.raises(InputError, match="--resume"):
-        train(Settings(out=whole, seed=3, workers=1, plan=TINY))
+        train(PebbleTrainingSettings(out=whole, seed=3, workers=1, schedule=TINY))
 
 
 def test_a_damaged_state_says_so(tmp_path: Path) -> None:
     (tmp_path / "state.pt").write_bytes(b"not a state")
     with pytest.raises(InputError, match="delete it"):
-        train(Settings(out=tmp_path, workers=1, plan=TINY), resume=True)
+        train(PebbleTrainingSettings(out=tmp_path, workers=1, schedule=TINY), resume=True)
 
 
 def test_no_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="workers"):
-        train(Settings(out=tmp_path, workers=0, plan=TINY))
+        train(PebbleTrainingSettings(out=tmp_path, workers=0, schedule=TINY))
 
 
 def test_the_rate_rises_and_falls() -> None:
-    factors = [rate_factor(step, 100) for step in range(100)]
+    factors = [scale_rate(step, 100) for step in range(100)]
     assert factors[0] < factors[5] == max(factors) == 1
     assert factors[-1] < 0.05
 
 
-def test_the_full_plan_trains_every_part() -> None:
-    assert {stage.mode for stage in FULL_PLAN.stages} == {"vision", "words", "joint"}
-    assert len(FULL_PLAN.as_json()["stages"]) == len(FULL_PLAN.stages)
+def test_the_full_schedule_trains_every_part() -> None:
+    assert {stage.mode for stage in PICTURE_SCHEDULE.stages} == {"vision", "words", "joint"}
+    assert len(PICTURE_SCHEDULE.as_json()["stages"]) == len(PICTURE_SCHEDULE.stages)
 
 
 def test_the_command_needs_a_folder() -> None:

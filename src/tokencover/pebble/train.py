@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from tokencover.pebble.clips.stages import CLIP_PLAN
-from tokencover.pebble.clips.subject import Clips
-from tokencover.pebble.training import Settings, train
+from tokencover.pebble.training import run_training
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -25,10 +22,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> None:
     """Train with the options of the command."""
-    settings = Settings(out=options.out, seed=options.seed, workers=options.workers)
-    if options.clips:
-        settings = replace(settings, plan=CLIP_PLAN, subject=Clips())
-    train(settings, resume=options.resume)
+    run_training(
+        options.out,
+        clips=options.clips,
+        seed=options.seed,
+        workers=options.workers,
+        resume=options.resume,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

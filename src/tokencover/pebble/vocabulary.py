@@ -91,7 +91,7 @@ _GLUE: Final = (
 )
 
 
-def all_words() -> tuple[str, ...]:
+def _list_words() -> tuple[str, ...]:
     """Words in the order of their token ids, without repeats.
 
     Returns
@@ -106,7 +106,7 @@ def all_words() -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for group in groups for word in group))
 
 
-WORDS: Final = all_words()
+WORDS: Final = _list_words()
 WORD_IDS: Final = {word: index for index, word in enumerate(WORDS)}
 
 VIDEO: Final = "<video>"

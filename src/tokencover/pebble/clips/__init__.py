@@ -1,1 +1,0 @@
-"""Pebble for short clips: eight frames, questions about what happens when, a Video-LLaVA."""

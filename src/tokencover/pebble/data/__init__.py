@@ -1,0 +1,85 @@
+"""What Pebble is taught and asked: scenes and clips from seeds, their pictures, words, questions.
+
+Needs numpy and Pillow, no model.
+"""
+
+from tokencover.pebble.data.clip import (
+    COUNTER,
+    FRAME_COUNT,
+    FRAME_GRID,
+    Clip,
+    Passer,
+    Visitor,
+    make_clip,
+)
+from tokencover.pebble.data.clip_questions import CLIP_QUESTIONS
+from tokencover.pebble.data.drawing import FRAME_SIZE, PICTURE_SIZE, draw_clip, draw_scene
+from tokencover.pebble.data.examples import (
+    ClipExample,
+    PebbleExample,
+    PictureExample,
+    make_clip_examples,
+    make_examples,
+)
+from tokencover.pebble.data.patch_labels import (
+    CLIP_GROUP_INDEX,
+    CLIP_GROUPS,
+    CLIP_TOKENS,
+    NONE,
+    PICTURE_TOKENS,
+    SCENE_GROUP_INDEX,
+    SCENE_GROUPS,
+    WordGroup,
+    label_clip,
+    label_scene,
+    weigh_words,
+)
+from tokencover.pebble.data.questions import COARSE, FINE, Content, Question, QuestionSet
+from tokencover.pebble.data.scene import GRID, PATCH, Animal, Scene, Thing, make_scene
+from tokencover.pebble.data.scene_questions import SCENE_QUESTIONS
+from tokencover.pebble.data.splits import find_training_seed, list_seeds
+
+__all__ = [
+    "CLIP_GROUPS",
+    "CLIP_GROUP_INDEX",
+    "CLIP_QUESTIONS",
+    "CLIP_TOKENS",
+    "COARSE",
+    "COUNTER",
+    "FINE",
+    "FRAME_COUNT",
+    "FRAME_GRID",
+    "FRAME_SIZE",
+    "GRID",
+    "NONE",
+    "PATCH",
+    "PICTURE_SIZE",
+    "PICTURE_TOKENS",
+    "SCENE_GROUPS",
+    "SCENE_GROUP_INDEX",
+    "SCENE_QUESTIONS",
+    "Animal",
+    "Clip",
+    "ClipExample",
+    "Content",
+    "Passer",
+    "PebbleExample",
+    "PictureExample",
+    "Question",
+    "QuestionSet",
+    "Scene",
+    "Thing",
+    "Visitor",
+    "WordGroup",
+    "draw_clip",
+    "draw_scene",
+    "find_training_seed",
+    "label_clip",
+    "label_scene",
+    "list_seeds",
+    "make_clip",
+    "make_clip_examples",
+    "make_examples",
+    "make_scene",
+    "weigh_words",
+]

@@ -1,0 +1,53 @@
+"""What Pebble's models are made of, and how they are loaded."""
+
+from tokencover.pebble.model.architecture import (
+    HEADS,
+    VISION_FEATURE_LAYER,
+    WIDTH,
+    make_clip_model,
+    make_picture_model,
+)
+from tokencover.pebble.model.checkpoints import (
+    CheckpointError,
+    load_clip_checkpoint,
+    load_picture_checkpoint,
+)
+from tokencover.pebble.model.processors import (
+    PIXEL_MEAN,
+    PIXEL_STD,
+    ClipProcessor,
+    make_picture_processor,
+    normalise_clip,
+    normalise_pictures,
+)
+from tokencover.pebble.model.tokenizer import (
+    make_clip_tokenizer,
+    make_picture_tokenizer,
+    make_prompt,
+)
+from tokencover.pebble.vocabulary import IMAGE, PAD, VIDEO, WORD_IDS, WORDS
+
+__all__ = [
+    "HEADS",
+    "IMAGE",
+    "PAD",
+    "PIXEL_MEAN",
+    "PIXEL_STD",
+    "VIDEO",
+    "VISION_FEATURE_LAYER",
+    "WIDTH",
+    "WORDS",
+    "WORD_IDS",
+    "CheckpointError",
+    "ClipProcessor",
+    "load_clip_checkpoint",
+    "load_picture_checkpoint",
+    "make_clip_model",
+    "make_clip_tokenizer",
+    "make_picture_model",
+    "make_picture_processor",
+    "make_picture_tokenizer",
+    "make_prompt",
+    "normalise_clip",
+    "normalise_pictures",
+]

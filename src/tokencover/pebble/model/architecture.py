@@ -1,0 +1,113 @@
+"""The models' shape: a small but stock LLaVA for pictures, a Video-LLaVA for clips."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transformers import (
+    CLIPVisionConfig,
+    GenerationConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    VideoLlavaConfig,
+    VideoLlavaForConditionalGeneration,
+)
+
+from tokencover.pebble.data import CLIP_TOKENS, FRAME_SIZE, PATCH, PICTURE_SIZE, PICTURE_TOKENS
+from tokencover.pebble.model.tokenizer import LONGEST_CLIP_PROMPT, LONGEST_PROMPT
+from tokencover.pebble.vocabulary import (
+    BEGIN,
+    CLIP_WORD_IDS,
+    CLIP_WORDS,
+    END,
+    IMAGE,
+    PAD,
+    VIDEO,
+    WORD_IDS,
+    WORDS,
+)
+
+WIDTH: Final = 128
+HEADS: Final = 4
+VISION_LAYERS: Final = 5
+VISION_FEATURE_LAYER: Final = -2
+BLOCKS: Final = 6
+
+
+def _make_vision_config(size: int) -> CLIPVisionConfig:
+    """Configuration of the tower for pictures of some size."""
+    return CLIPVisionConfig(
+        hidden_size=WIDTH,
+        intermediate_size=4 * WIDTH,
+        projection_dim=WIDTH,
+        num_hidden_layers=VISION_LAYERS,
+        num_attention_heads=HEADS,
+        image_size=size,
+        patch_size=PATCH,
+        hidden_act="gelu",
+    )
+
+
+def _make_text_config(words: int, longest: int) -> LlamaConfig:
+    """Configuration of the decoder for so many words and sequences so long."""
+    return LlamaConfig(
+        vocab_size=words,
+        hidden_size=WIDTH,
+        intermediate_size=3 * WIDTH,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=HEADS,
+        max_position_embeddings=longest,
+        # Most rotary pairs turn so slowly that what a patch shows can be matched with what is
+        # asked at any distance; the few fast ones carry the order of words.
+        rope_parameters={"rope_type": "default", "rope_theta": 1e9},
+        tie_word_embeddings=True,
+        initializer_range=0.06,
+        bos_token_id=WORD_IDS[BEGIN],
+        eos_token_id=WORD_IDS[END],
+        pad_token_id=WORD_IDS[PAD],
+    )
+
+
+def make_picture_model() -> LlavaForConditionalGeneration:
+    """Make the model for pictures with transformers' own random weights."""
+    config = LlavaConfig(
+        vision_config=_make_vision_config(PICTURE_SIZE),
+        text_config=_make_text_config(len(WORDS), LONGEST_PROMPT),
+        image_token_index=WORD_IDS[IMAGE],
+        image_seq_length=PICTURE_TOKENS,
+        vision_feature_layer=VISION_FEATURE_LAYER,
+        vision_feature_select_strategy="default",
+        tie_word_embeddings=True,
+    )
+    model = LlavaForConditionalGeneration(config)
+    model.generation_config = _make_generation_config()
+    return model
+
+
+def make_clip_model() -> VideoLlavaForConditionalGeneration:
+    """Make the model for clips with transformers' own random weights."""
+    config = VideoLlavaConfig(
+        vision_config=_make_vision_config(FRAME_SIZE),
+        text_config=_make_text_config(len(CLIP_WORDS), LONGEST_CLIP_PROMPT),
+        image_token_index=CLIP_WORD_IDS[IMAGE],
+        video_token_index=CLIP_WORD_IDS[VIDEO],
+        video_seq_length=CLIP_TOKENS,
+        vision_feature_layer=VISION_FEATURE_LAYER,
+        vision_feature_select_strategy="default",
+        tie_word_embeddings=True,
+    )
+    model = VideoLlavaForConditionalGeneration(config)
+    model.generation_config = _make_generation_config()
+    return model
+
+
+def _make_generation_config() -> GenerationConfig:
+    """How answers are generated: greedily, and never more than a few words."""
+    return GenerationConfig(
+        bos_token_id=WORD_IDS[BEGIN],
+        eos_token_id=WORD_IDS[END],
+        pad_token_id=WORD_IDS[PAD],
+        do_sample=False,
+        max_new_tokens=4,
+    )

@@ -1,0 +1,298 @@
+"""The training loop: staged, resumable, one or more processes of one thread each."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
+from torch.nn import Parameter
+
+from tokencover.errors import InputError
+from tokencover.pebble.data import find_training_seed
+from tokencover.pebble.training.batches import Batch
+from tokencover.pebble.training.learners import ClipLearner, Learner, PictureLearner
+from tokencover.pebble.training.losses import compute_answer_loss
+from tokencover.pebble.training.packed_questions import answer_questions
+from tokencover.pebble.training.run_log import Clock, Tally, write_report
+from tokencover.pebble.training.run_state import Position, load_state, save_state
+from tokencover.pebble.training.schedules import CLIP_SCHEDULE, PICTURE_SCHEDULE, Schedule, Stage
+
+NOISE: Final = 0.1
+WARMUP: Final = 0.06
+FLOOR: Final = 0.04
+WORD_RATE: Final = 0.3
+SAVE_EVERY: Final = 50
+REPORT_EVERY: Final = 10
+PICTURE_LEARNER: Final = PictureLearner()
+
+
+@dataclass(frozen=True)
+class PebbleTrainingSettings:
+    """What a run is made of.
+
+    Attributes
+    ----------
+    out
+        Folder for the state, the log and the finished model.
+    seed
+        Of starting weights, scenes and noise.
+    workers
+        Processes; each uses one thread.
+    schedule
+        Stages.
+    learner
+        What is trained.
+    stop_after
+        Stop after so many steps in all, as an interruption would; None runs to the end.
+    """
+
+    out: Path
+    seed: int = 0
+    workers: int = 2
+    schedule: Schedule = PICTURE_SCHEDULE
+    learner: Learner = PICTURE_LEARNER
+    stop_after: int | None = None
+
+    @property
+    def state(self) -> Path:
+        """File that holds the state of the run."""
+        return self.out / "state.pt"
+
+
+def run_training(
+    out: str | os.PathLike[str],
+    *,
+    clips: bool = False,
+    seed: int = 0,
+    workers: int = 2,
+    resume: bool = False,
+) -> None:
+    """Train one of the models as those that are shipped were trained.
+
+    Parameters
+    ----------
+    out
+        Folder for the state, the log and the finished model.
+    clips
+        Train the model for clips instead of the one for pictures.
+    seed
+        Of starting weights, scenes and noise.
+    workers
+        Processes; each uses one thread.
+    resume
+        Go on from the state in `out`.
+    """
+    settings = PebbleTrainingSettings(Path(out), seed, workers)
+    if clips:
+        settings = replace(settings, schedule=CLIP_SCHEDULE, learner=ClipLearner())
+    train(settings, resume=resume)
+
+
+def train(settings: PebbleTrainingSettings, resume: bool = False) -> None:
+    """Train Pebble and save it as ``checkpoint`` in the output folder.
+
+    Parameters
+    ----------
+    settings
+        What to run.
+    resume
+        Go on from the state in ``settings.out``; an interrupted and resumed run ends with the
+        same weights as one that was never interrupted.
+    """
+    if settings.workers < 1:
+        raise InputError(f"workers must be 1 or more, got {settings.workers}")
+    if settings.state.exists() and not resume:
+        raise InputError(
+            f"{settings.state} exists already; pass --resume to go on, or another --out"
+        )
+    settings.out.mkdir(parents=True, exist_ok=True)
+    if settings.workers == 1:
+        _work(0, settings, None)
+        return
+    meeting = settings.out.resolve() / f"meeting-{os.getpid()}"
+    spawn(_work, args=(settings, meeting), nprocs=settings.workers)
+    meeting.unlink(missing_ok=True)
+
+
+def _work(rank: int, settings: PebbleTrainingSettings, meeting: Path | None) -> None:
+    with _use_one_thread(), _join_processes(rank, settings.workers, meeting):
+        _Worker(rank, settings).go()
+
+
+@contextmanager
+def _use_one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _join_processes(rank: int, workers: int, meeting: Path | None) -> Iterator[None]:
+    if meeting is None:
+        yield
+        return
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=workers)
+    try:
+        yield
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+class _Worker:
+    """One process of a run."""
+
+    def __init__(self, rank: int, settings: PebbleTrainingSettings) -> None:
+        self.rank = rank
+        self.settings = settings
+        self.model = settings.learner.start(settings.seed)
+        self.position, self.moments = Position(), None
+        if settings.state.exists():
+            self.position, self.moments = load_state(settings.state, self.model)
+        self.tally = Tally()
+
+    def go(self) -> None:
+        """Run all stages that are left, then save the model."""
+        stages = self.settings.schedule.stages
+        if self.position.stage < len(stages):
+            clock = Clock(self.settings.schedule, self.position)
+        for stage in stages[self.position.stage :]:
+            if not self._run_stage(stage, clock):
+                return
+        if self.rank == 0:
+            self.settings.learner.save(self.model, self.settings.out / "checkpoint")
+
+    def _run_stage(self, stage: Stage, clock: Clock) -> bool:
+        """Run a stage from where it stands; False when told to stop before its end."""
+        vision_parts = self.settings.learner.list_vision_parts(self.model)
+        optimizer = make_optimizer(self.model, vision_parts, stage)
+        peaks = [group["lr"] for group in optimizer.param_groups]
+        if self.moments is not None:
+            optimizer.load_state_dict(self.moments)
+            self.moments = None
+        stop = self.settings.stop_after
+        while self.position.step < stage.steps:
+            if stop is not None and self.position.done >= stop:
+                self._save(optimizer.state_dict())
+                return False
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = peak * scale_rate(self.position.step, stage.steps)
+            self._step(stage, [p for group in optimizer.param_groups for p in group["params"]])
+            optimizer.step()
+            # Parts the stage does not train collect gradients too; a later stage must not use them.
+            self.model.zero_grad(set_to_none=True)
+            self.position.step += 1
+            self.position.done += 1
+            clock.tick(stage)
+            if self.position.step % REPORT_EVERY == 0:
+                self._report(stage, clock)
+            if self.position.step % SAVE_EVERY == 0:
+                self._save(optimizer.state_dict())
+        self.position.stage, self.position.step = self.position.stage + 1, 0
+        self._save(None)
+        return True
+
+    def _report(self, stage: Stage, clock: Clock) -> None:
+        if self.rank == 0:
+            write_report(self.settings.out, stage, self.position, self.tally, clock)
+        self.tally = Tally()
+
+    def _save(self, moments: dict[str, Any] | None) -> None:
+        if self.rank == 0:
+            save_state(self.settings.state, self.model, moments, self.position)
+
+    def _step(self, stage: Stage, parameters: list[Parameter]) -> None:
+        """Forward, backward, and the mean of all processes' gradients."""
+        run, position = self.settings.seed, self.position
+        first = (position.step * self.settings.workers + self.rank) * stage.pictures
+        seeds = [find_training_seed(run, position.stage, first + i) for i in range(stage.pictures)]
+        # All processes toss the same coin: these are choices for the whole step.
+        coin = torch.Generator().manual_seed(run * 7919 + position.done)
+        early_sight = bool(torch.rand((), generator=coin) >= stage.blind)
+        choices = stage.choices or (stage.visual_tokens,)
+        visual_tokens = choices[int(torch.randint(len(choices), (), generator=coin))]
+        kinds = (*self.settings.schedule.kinds, *self.settings.schedule.extra)
+        batch = self.settings.learner.make_batch(seeds, kinds, visual_tokens)
+        noise = torch.Generator().manual_seed(seeds[0])
+        visual, loss = self._see(stage, batch, noise)
+        if stage.mode != "vision":
+            loss = loss + self._answer(batch, visual, early_sight)
+        loss.backward()
+        average_gradients(parameters, self.settings.workers)
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        self.tally.loss += loss.item()
+        self.tally.steps += 1
+
+    def _see(self, stage: Stage, batch: Batch, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Visual tokens, and what describing them badly costs."""
+        embeddings: Any = self.model.get_input_embeddings()
+        words: Tensor = embeddings.weight.detach()
+        if stage.mode == "words":
+            described = batch.weights @ words
+            noise = torch.randn(described.shape, generator=rng)
+            return described + NOISE * noise, words.new_zeros(())
+        visual, loss, told = self.settings.learner.see(self.model, batch, words)
+        for name, value in told.items():
+            self.tally.told[name] += value
+        return visual, loss * (1.0 if stage.mode == "vision" else stage.description)
+
+    def _answer(self, batch: Batch, visual: Tensor, early_sight: bool) -> Tensor:
+        places = batch.pack.positions
+        seen = visual.gather(1, places[..., None].expand(-1, -1, visual.shape[2]))
+        logits = answer_questions(self.model, seen, batch.pack, early_sight)
+        loss, right = compute_answer_loss(logits, batch.pack)
+        for asked, hits in zip(batch.questions, right.tolist(), strict=True):
+            for question, hit in zip(asked, hits, strict=False):
+                self.tally.right[question.kind][0] += int(hit)
+                self.tally.right[question.kind][1] += 1
+        return loss
+
+
+def average_gradients(parameters: list[Parameter], workers: int) -> None:
+    """Replace every process's gradients by their mean."""
+    if workers == 1:
+        return
+    grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+    flat = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(flat)
+    flat /= workers
+    start = 0
+    for parameter in parameters:
+        parameter.grad = flat[start : start + parameter.numel()].view_as(parameter).clone()
+        start += parameter.numel()
+
+
+def make_optimizer(model: Any, vision_parts: list[nn.Module], stage: Stage) -> torch.optim.AdamW:
+    """Optimiser over the parts a stage trains."""
+    vision = [parameter for part in vision_parts for parameter in part.parameters()]
+    words = model.get_input_embeddings().weight
+    decoder = [p for p in model.model.language_model.parameters() if p is not words]
+    groups: list[dict[str, Any]] = []
+    if stage.mode != "words":
+        groups.append({"params": vision, "lr": stage.vision_rate})
+    if stage.mode != "vision":
+        groups.append({"params": decoder, "lr": stage.rate})
+    if stage.mode == "joint":
+        groups.append({"params": [words], "lr": WORD_RATE * stage.rate})
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
+
+
+def scale_rate(step: int, steps: int) -> float:
+    """Share of the peak learning rate at a step: a short rise, then half a cosine."""
+    rise = max(1, round(WARMUP * steps))
+    if step < rise:
+        return (step + 1) / rise
+    part = (step - rise) / max(1, steps - rise)
+    return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * part))

@@ -1,0 +1,136 @@
+"""The course of a training run, as data.
+
+The decoder first learns to answer from described patches (sums of word vectors), the vision tower
+to describe patches; both use the same fixed word vectors, so that afterwards they fit together and
+learn jointly.
+
+While the decoder learns, text is kept from attending to the picture in the first two blocks for
+most of the batches. Otherwise all look-ups settle in the very first block, and pruning after it
+could not hurt any more: the model would be useless for studying pruning.
+
+The model for clips starts from the picture model, which knows objects and how to look them up;
+what is new is time. Its last stage too shows parts of the ground only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from tokencover.pebble.data import CLIP_QUESTIONS, SCENE_QUESTIONS
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of training.
+
+    Attributes
+    ----------
+    name
+        For the progress line.
+    mode
+        ``"words"``: decoder on described patches; ``"vision"``: vision tower and projector;
+        ``"joint"``: everything.
+    steps
+        Optimiser steps.
+    pictures
+        Pictures a step and process.
+    rate, vision_rate
+        Peak learning rates of decoder and vision.
+    blind
+        Share of batches in which text cannot see the picture in the first two blocks.
+    visual_tokens
+        Patches the decoder is shown.
+    description
+        Weight of the description loss in joint training.
+    choices
+        Numbers of patches of which each step draws one instead of `visual_tokens`.
+    cost
+        Rough seconds a step, for the estimate of the time left.
+    """
+
+    name: str
+    mode: Literal["words", "vision", "joint"]
+    steps: int
+    pictures: int
+    rate: float = 0.0
+    vision_rate: float = 0.0
+    blind: float = 0.8
+    visual_tokens: int = 576
+    description: float = 1.0
+    choices: tuple[int, ...] = ()
+    cost: float = 1.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All stages of a training run, and what they ask.
+
+    Attributes
+    ----------
+    stages
+        In their order.
+    kinds
+        Kinds of questions asked about every picture.
+    extra
+        Kinds asked once more.
+    """
+
+    stages: tuple[Stage, ...]
+    kinds: tuple[str, ...]
+    extra: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The schedule as plain values."""
+        return {
+            "stages": [asdict(stage) for stage in self.stages],
+            "kinds": [*self.kinds, *self.extra],
+        }
+
+
+PICTURE_SCHEDULE: Final = Schedule(
+    (
+        Stage("vision", "vision", 600, 4, vision_rate=8e-4, cost=0.6),
+        Stage("words-64", "words", 300, 4, rate=3e-4, visual_tokens=64, cost=0.5),
+        Stage("words-160", "words", 400, 4, rate=4e-4, visual_tokens=160, cost=0.7),
+        Stage("words-576", "words", 300, 3, rate=4e-4, cost=1.1),
+        Stage("joint", "joint", 900, 3, rate=1.5e-4, vision_rate=1e-4, cost=0.7),
+        Stage("finish", "joint", 400, 3, rate=8e-5, vision_rate=5e-5, blind=0.5, cost=0.7),
+        Stage(
+            "vary",
+            "joint",
+            200,
+            3,
+            rate=1.2e-4,
+            vision_rate=4e-5,
+            blind=0.5,
+            choices=(64, 96, 160, 288, 576, 576),
+            cost=0.5,
+        ),
+    ),
+    kinds=SCENE_QUESTIONS.kinds,
+    extra=("exist", "more", "side", "level"),
+)
+
+CLIP_SCHEDULE: Final = Schedule(
+    (
+        Stage("vision", "vision", 120, 3, vision_rate=4e-4, cost=0.8),
+        Stage("words-160", "words", 600, 4, rate=4e-4, visual_tokens=160, cost=0.4),
+        Stage("words-576", "words", 200, 3, rate=3e-4, visual_tokens=576, cost=0.8),
+        Stage("joint", "joint", 800, 2, rate=1.5e-4, vision_rate=1e-4, cost=1.2),
+        Stage("finish", "joint", 200, 2, rate=8e-5, vision_rate=4e-5, blind=0.5, cost=1.2),
+        Stage(
+            "vary",
+            "joint",
+            150,
+            2,
+            rate=8e-5,
+            vision_rate=3e-5,
+            blind=0.5,
+            choices=(136, 192, 320, 576, 1160, 1160),
+            cost=0.9,
+        ),
+    ),
+    kinds=CLIP_QUESTIONS.kinds,
+    extra=("exist", "more", "half", "order"),
+)

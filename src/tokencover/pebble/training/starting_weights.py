@@ -1,0 +1,234 @@
+"""Weights that the model for pictures starts training from.
+
+Nothing here is needed to run the model. It saves the first half hour of training: the vision tower
+starts with heads that look at a patch's neighbours, the later decoder blocks start with heads that
+match words of the question with words of a patch and copy what they find, and the first blocks
+start almost as identity, so that look-ups do not settle there (see `schedules`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from transformers import LlavaForConditionalGeneration
+
+from tokencover.pebble.data import GRID, SCENE_GROUPS
+from tokencover.pebble.model import HEADS, WIDTH, make_picture_model
+from tokencover.pebble.vocabulary import (
+    ANIMALS,
+    ASSISTANT,
+    COLORS,
+    COLUMNS,
+    DIGITS,
+    PLURALS,
+    REGIONS,
+    ROWS,
+    SHAPES,
+    WORD_IDS,
+    WORDS,
+)
+
+HEAD: Final = WIDTH // HEADS
+WORD_STD: Final = 0.2
+EARLY_BLOCKS: Final = 2
+SLOW_PAIR: Final = 6
+SEEN_AXIS: Final = 0
+ASKING_AXIS: Final = 1
+MATCH: Final = 6.0
+PREFERENCE: Final = 8.0
+TOLD: Final = 0.4
+QUIET: Final = 0.05
+LOOKUP_BLOCKS: Final = (2,)
+# Per head: words it matches between question and patch, words it then tells of the patch.
+LOOKUPS: Final = (
+    ((*COLORS, *SHAPES), (*DIGITS, *REGIONS)),
+    ((*SHAPES, *DIGITS), COLORS),
+    ((*COLORS, *DIGITS), SHAPES),
+    ((*ANIMALS, *REGIONS), (*ANIMALS, *COLORS)),
+)
+WAVES: Final = HEAD // 4
+AROUND: Final = (
+    ((-1, 0), (1, 0), (0, -1), (0, 1)),
+    ((-1, -1), (-1, 1), (1, -1), (1, 1)),
+)
+
+
+def start_picture_model(seed: int) -> LlavaForConditionalGeneration:
+    """Make a model for pictures with starting weights; the same ones for the same seed."""
+    model = make_picture_model()
+    set_starting_weights(model, seed)
+    return model
+
+
+@torch.no_grad()
+def set_starting_weights(model: LlavaForConditionalGeneration, seed: int) -> None:
+    """Overwrite the model's random weights with the starting weights, in place.
+
+    Parameters
+    ----------
+    model
+        What `make_picture_model` returns.
+    seed
+        Same seed, same weights.
+    """
+    vision, rng = (torch.Generator().manual_seed(2 * seed + part) for part in range(2))
+    decoder: Any = model.model.language_model
+    words: Tensor = decoder.embed_tokens.weight
+    words.copy_(_make_word_vectors(rng))
+    for part, source in (
+        (model.model.vision_tower, vision),
+        (model.model.multi_modal_projector, vision),
+        (decoder.layers, rng),
+    ):
+        for parameter in part.parameters():
+            if parameter.ndim >= 2:
+                width = min(0.09, parameter[0].numel() ** -0.5)
+                parameter.normal_(0, width, generator=source)
+    _prepare_vision(model.model.vision_tower)
+    model.model.multi_modal_projector.linear_2.weight.mul_(0.3)
+    for index, block in enumerate(decoder.layers):
+        if index < EARLY_BLOCKS:
+            block.self_attn.o_proj.weight.mul_(QUIET)
+            block.mlp.down_proj.weight.mul_(QUIET)
+        else:
+            block.self_attn.q_proj.weight.mul_(0.1)
+            block.self_attn.o_proj.weight.mul_(QUIET)
+            _prefer_picture(block.self_attn, PREFERENCE)
+            if index in LOOKUP_BLOCKS:
+                for head, (asked, told) in enumerate(LOOKUPS):
+                    match_words(block.self_attn, head, words[_find_ids(asked)])
+                    tell_words(block.self_attn, head, words[_find_ids(told)])
+            block.mlp.down_proj.weight.mul_(QUIET)
+    # Word vectors are long; without this the first answers would be confident, wrong and loud.
+    decoder.norm.weight.fill_(0.3)
+    # The last word of a question must know the others before it can look anything up.
+    gather = decoder.layers[EARLY_BLOCKS - 1].self_attn
+    gather.q_proj.weight.mul_(0.02)
+    _prefer_picture(gather, -PREFERENCE / 2)
+    _copy(gather, 1.0, rng)
+
+
+def _make_word_vectors(rng: torch.Generator) -> Tensor:
+    """Vectors for all words.
+
+    Words that describe patches are orthogonal, so that a sum of them can be read back; all other
+    words share what room is left. Two axes are kept free: one for the words that every patch has,
+    one for the word before an answer. A plural leans on its singular.
+    """
+    described = [WORD_IDS[word] for group in SCENE_GROUPS for word in group.words]
+    length = WORD_STD * WIDTH**0.5
+    free = [axis for axis in range(WIDTH) if axis not in (SEEN_AXIS, ASKING_AXIS)]
+    basis = torch.zeros(len(free), WIDTH)
+    basis[:, free] = _make_orthogonal(len(free), rng)
+    room = basis[len(described) :]
+    mixes = torch.randn(len(WORDS), len(room), generator=rng)
+    vectors: Tensor = length * torch.nn.functional.normalize(mixes @ room, dim=1)
+    vectors[described] = length * basis[: len(described)]
+    for singular, plural in PLURALS.items():
+        both = vectors[WORD_IDS[singular]] + vectors[WORD_IDS[plural]]
+        vectors[WORD_IDS[plural]] = 0.5**0.5 * both
+    for word in (*ROWS, *COLUMNS):
+        vectors[WORD_IDS[word], SEEN_AXIS] = 1.0
+    vectors[WORD_IDS[ASSISTANT], ASKING_AXIS] = 2.0
+    return vectors
+
+
+def _prepare_vision(tower: Any) -> None:
+    embeddings = tower.embeddings
+    embeddings.class_embedding.normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
+    embeddings.patch_embedding.weight[-HEAD:] = 0
+    embeddings.position_embedding.weight.zero_()
+    embeddings.position_embedding.weight[1:, -HEAD:] = _make_position_code()
+    layers = tower.encoder.layers
+    for layer, offsets in zip(layers, AROUND, strict=False):
+        for head, (down, right) in enumerate(offsets):
+            rows = slice(head * HEAD, (head + 1) * HEAD)
+            for projection, turn in (
+                (layer.self_attn.k_proj, torch.eye(HEAD)),
+                (layer.self_attn.q_proj, _make_turn(down, right)),
+            ):
+                projection.weight[rows] = 0
+                projection.weight[rows, -HEAD:] = 1.6 * turn
+    for layer in layers:
+        layer.self_attn.out_proj.weight.mul_(0.5)
+        layer.mlp.fc2.weight.mul_(0.5)
+
+
+def _make_wave_lengths() -> Tensor:
+    lengths: Tensor = 2.6 * (60 / 2.6) ** (torch.arange(WAVES) / (WAVES - 1))
+    return lengths
+
+
+def _make_position_code() -> Tensor:
+    """Sines and cosines of a patch's row and column, shape (576, 32)."""
+    angle = 2 * torch.pi * torch.arange(GRID)[:, None] / _make_wave_lengths()
+    line = torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+    rows = line[:, None].expand(GRID, GRID, -1)
+    columns = line[None].expand(GRID, GRID, -1)
+    return torch.cat([rows, columns], dim=2).reshape(GRID * GRID, HEAD)
+
+
+def _make_turn(down: int, right: int) -> Tensor:
+    """Matrix that takes a patch's position code to that of the patch `down`, `right` of it."""
+    result = torch.zeros(HEAD, HEAD)
+    for start, step in ((0, down), (2 * WAVES, right)):
+        for index, length in enumerate(_make_wave_lengths().tolist()):
+            angle = torch.tensor(2 * torch.pi * step / length)
+            sine, cosine = float(angle.sin()), float(angle.cos())
+            at = start + 2 * index
+            result[at : at + 2, at : at + 2] = torch.tensor([[cosine, sine], [-sine, cosine]])
+    return result
+
+
+def match_words(attention: Any, head: int, words: Tensor, start: int = 0) -> None:
+    """Let a head find patches that share some of these words with the question.
+
+    Each word gets a dimension of its own among those that rotary positions hardly turn, from the
+    one numbered `start`.
+    """
+    rows = _list_slow_rows(head)[1 + start : 1 + start + len(words)]
+    for name in ("q_proj", "k_proj"):
+        getattr(attention, name).weight[rows] = MATCH * _make_readers(words)
+
+
+def tell_words(attention: Any, head: int, words: Tensor, start: int = 0) -> None:
+    """Let a head pass on these words of what it attends to, through dimensions from `start` on."""
+    rows = [head * HEAD + start + index for index in range(len(words))]
+    attention.v_proj.weight[rows] = _make_readers(words)
+    attention.o_proj.weight[:, rows] = TOLD * words.T
+
+
+def _make_readers(words: Tensor) -> Tensor:
+    return words / words.square().sum(1, keepdim=True)
+
+
+def _find_ids(words: tuple[str, ...]) -> list[int]:
+    return [WORD_IDS[word] for word in words]
+
+
+def _prefer_picture(attention: Any, strength: float) -> None:
+    """Let the last word before an answer look at the picture (or, below 0, away from it)."""
+    for head in range(HEADS):
+        row = _list_slow_rows(head)[0]
+        for name, axis, weight in (("q_proj", ASKING_AXIS, 1.0), ("k_proj", SEEN_AXIS, strength)):
+            reader = torch.zeros(WIDTH)
+            reader[axis] = weight
+            getattr(attention, name).weight[row] = reader
+
+
+def _list_slow_rows(head: int) -> list[int]:
+    slow = [*range(SLOW_PAIR, HEAD // 2), *range(HEAD // 2 + SLOW_PAIR, HEAD)]
+    return [head * HEAD + dim for dim in slow]
+
+
+def _copy(attention: Any, strength: float, rng: torch.Generator) -> None:
+    whole = _make_orthogonal(WIDTH, rng)
+    attention.v_proj.weight.copy_(whole)
+    attention.o_proj.weight.copy_(strength * whole.T)
+
+
+def _make_orthogonal(size: int, rng: torch.Generator) -> Tensor:
+    basis: Tensor = torch.linalg.qr(torch.randn(size, size, generator=rng)).Q
+    return basis
