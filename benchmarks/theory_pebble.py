@@ -19,8 +19,8 @@ import torch
 
 import tokencover as tc
 from tokencover.methods import Choice, View
-from tokencover.pebble.benchmark import Example, examples
-from tokencover.pebble.tokenizer import prompt
+from tokencover.pebble.data import PictureExample, make_examples
+from tokencover.pebble.model import make_prompt
 from tokencover.theory import Certificate, certify, estimate_lipschitz
 
 
@@ -46,7 +46,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(1)
     model, processor = tc.load_pebble()
-    asked = list(examples("test", options.scenes))
+    asked = list(make_examples("test", options.scenes))
     for budget in options.budgets:
         method = CertifiedMoB(budget)
         with torch.no_grad(), tc.prune(model, method, processor=processor):
@@ -58,8 +58,8 @@ def main() -> None:
         _print_lipschitz(model, processor, asked[:: options.every], budget)
 
 
-def _inputs(processor: Any, example: Example) -> dict[str, Any]:
-    text, picture = prompt(example.question), example.picture
+def _inputs(processor: Any, example: PictureExample) -> dict[str, Any]:
+    text, picture = make_prompt(example.question), example.picture
     return dict(processor(text=text, images=picture, return_tensors="pt"))
 
 
@@ -95,7 +95,9 @@ def _print_summary(budget: int, found: Sequence[Certificate]) -> None:
         print(f"    {claim:<36}{count:>6}")
 
 
-def _print_lipschitz(model: Any, processor: Any, asked: Sequence[Example], budget: int) -> None:
+def _print_lipschitz(
+    model: Any, processor: Any, asked: Sequence[PictureExample], budget: int
+) -> None:
     found = [
         estimate_lipschitz(
             model, _inputs(processor, example), tc.MoB(budget=budget), processor=processor

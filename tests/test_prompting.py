@@ -9,7 +9,7 @@ from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.pebble import load_pebble
-from tokencover.pebble.clips.processor import ClipProcessor
+from tokencover.pebble.model import ClipProcessor
 from tokencover.prompting import kinds_taken, make_inputs
 
 PICTURE = Image.new("RGB", (96, 96), "navy")

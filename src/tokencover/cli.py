@@ -18,8 +18,7 @@ from tokencover.errors import InputError, TokenCoverError
 from tokencover.loading import load
 from tokencover.methods import METHODS, Method, get_method
 from tokencover.pebble import train as pebble_training
-from tokencover.pebble.benchmark import Asked, examples
-from tokencover.pebble.clips.benchmark import clip_examples
+from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
 from tokencover.prompting import Medium, kind_of, kinds_taken, make_inputs
 from tokencover.runtime import FAMILIES, Trace, claims, prune
 from tokencover.viewing import (
@@ -35,7 +34,7 @@ from tokencover.viewing import (
 SHOWN = ("exist", "read", "color", "where", "common_color", "place")
 SHOWN_OF_CLIPS = ("read", "when", "animal_then", "common_color", "half", "place")
 WORDS_SHOWN = 6
-AnyAsked = TypeVar("AnyAsked", bound=Asked)
+AnyAsked = TypeVar("AnyAsked", bound=PebbleExample)
 
 
 @dataclass(frozen=True)
@@ -177,12 +176,12 @@ def _queries(options: argparse.Namespace, processor: Any) -> list[Query]:
 
 
 def _scene(number: int) -> list[Query]:
-    found = _of_the_last(list(examples("test", number + 1, SHOWN)))
+    found = _of_the_last(list(make_examples("test", number + 1, SHOWN)))
     return [Query(each.picture, each.question, each.answer) for each in found]
 
 
 def _clip(number: int) -> list[Query]:
-    found = _of_the_last(list(clip_examples("test", number + 1, SHOWN_OF_CLIPS)))
+    found = _of_the_last(list(make_clip_examples("test", number + 1, SHOWN_OF_CLIPS)))
     return [Query(each.frames, each.question, each.answer) for each in found]
 
 

@@ -9,12 +9,9 @@ from typing import Any, Final
 import torch
 
 from tokencover.errors import InputError
-from tokencover.pebble.clips.loader import SHIPPED as SHIPPED_CLIPS
-from tokencover.pebble.clips.loader import load_pebble_clips
-from tokencover.pebble.clips.processor import ClipProcessor
-from tokencover.pebble.loader import SHIPPED, load_pebble
+from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, load_pebble_clips
 
-BUNDLED: Final = {"pebble": SHIPPED, "pebble-clips": SHIPPED_CLIPS}
+BUNDLED: Final = {"pebble": PICTURE_CHECKPOINT, "pebble-clips": CLIP_CHECKPOINT}
 """Models that come with tokencover, and where they lie."""
 
 
@@ -72,6 +69,8 @@ def _from_pretrained(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
 def _processor(source: str | Path, model_type: str) -> Any:
     """The model's own; a model for clips that we trained has a tokenizer and nothing else."""
     from transformers import AutoProcessor, PreTrainedTokenizerFast
+
+    from tokencover.pebble.model import ClipProcessor
 
     folder = Path(source)
     ours = model_type == "video_llava" and folder.is_dir()

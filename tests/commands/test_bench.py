@@ -11,7 +11,7 @@ from PIL import Image
 
 from tokencover.commands.bench import add_parser
 from tokencover.errors import InputError
-from tokencover.pebble.loader import SHIPPED
+from tokencover.pebble import PICTURE_CHECKPOINT as SHIPPED
 
 
 def run(*arguments: str) -> None:

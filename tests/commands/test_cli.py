@@ -9,7 +9,7 @@ from PIL import Image
 
 from tokencover.cli import main
 from tokencover.methods import METHODS
-from tokencover.pebble.clips.benchmark import clip_examples
+from tokencover.pebble.data import make_clip_examples
 from tokencover.viewing import MARGIN
 
 
@@ -71,7 +71,7 @@ def test_ask_shows_a_clip_to_the_model_for_clips(
     printed = capsys.readouterr().out
     assert "136 of 1160" in printed
     assert str(tmp_path / "clip.png") in printed
-    frames = list(clip_examples("test", 2, ["place"]))[1].frames
+    frames = list(make_clip_examples("test", 2, ["place"]))[1].frames
     with Image.open(tmp_path / "clip.png") as strip:
         first = strip.crop((0, 0, *frames[0].size))
         last = strip.crop((strip.width - 96, 0, strip.width, 96))

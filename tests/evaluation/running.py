@@ -15,7 +15,7 @@ from tokencover.evaluation.plan import Plan
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.runner import Settings
-from tokencover.pebble.benchmark import examples as pebble_examples
+from tokencover.pebble.data import make_examples as pebble_examples
 
 RUN = {"model": {"name": "pebble"}, "settings": {"limit": 2}}
 SMALL = ("--tasks", "pebble/color,pebble/place", "--limit", "2", "--threads", "1")

@@ -19,9 +19,8 @@ from tokencover.evaluation.bundled import own_benchmark
 from tokencover.evaluation.plan import Combination, Scoring
 from tokencover.evaluation.runner import Settings, score
 from tokencover.methods import MoB
-from tokencover.pebble.clips.benchmark import clip_examples
-from tokencover.pebble.clips.loader import SHIPPED
-from tokencover.pebble.clips.questions import FAMILIES, KINDS
+from tokencover.pebble import CLIP_CHECKPOINT
+from tokencover.pebble.data import CLIP_QUESTIONS, make_clip_examples
 from tokencover.runtime import prune
 
 TOKENS = 8 * (1 + 12 * 12)
@@ -34,7 +33,7 @@ def clip_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clips")
     (folder / "frames").mkdir()
     rows = []
-    for each in clip_examples("test", 1, ["when", "place"]):
+    for each in make_clip_examples("test", 1, ["when", "place"]):
         names = [f"frames/{number}.png" for number in range(len(each.frames))]
         for name, frame in zip(names, each.frames, strict=True):
             frame.save(folder / name)
@@ -46,15 +45,17 @@ def clip_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_pebble_clips_is_all_kinds_of_questions_about_clips() -> None:
     tasks = find_tasks(["pebble-clips"], limit=3)
-    assert [task.name for task in tasks] == [f"pebble-clips/{kind}" for kind in KINDS]
-    assert [task.group for task in tasks] == list(FAMILIES.values())
+    assert [task.name for task in tasks] == [
+        f"pebble-clips/{kind}" for kind in CLIP_QUESTIONS.kinds
+    ]
+    assert [task.group for task in tasks] == list(CLIP_QUESTIONS.families.values())
     assert {task.version for task in tasks} == {"test, 3 clips"}
     assert {task.shows for task in tasks} == {frozenset({"video"})}
 
 
 def test_pebble_clips_asks_what_its_benchmark_asks() -> None:
     (task,) = find_tasks(["pebble-clips/when"], split="validation", limit=2)
-    expected = [each for each in clip_examples("validation", 2) if each.kind == "when"]
+    expected = [each for each in make_clip_examples("validation", 2) if each.kind == "when"]
     found = list(task.examples())
     assert [(each.question, each.answers) for each in found] == [
         (each.question, (each.answer,)) for each in expected
@@ -74,9 +75,11 @@ def test_a_clip_is_no_relative_of_the_picture_with_its_number() -> None:
 
 
 def test_kinds_that_no_clip_allows_are_left_out() -> None:
-    asked = {each.kind for each in clip_examples("test", 1)}
-    assert asked < set(KINDS), "take another clip, of which something cannot be asked"
-    (left_out, *_) = set(KINDS) - asked
+    asked = {each.kind for each in make_clip_examples("test", 1)}
+    assert asked < set(CLIP_QUESTIONS.kinds), (
+        "take another clip, of which something cannot be asked"
+    )
+    (left_out, *_) = set(CLIP_QUESTIONS.kinds) - asked
     tasks = find_tasks(["pebble-clips"], limit=1)
     assert {task.name for task in tasks} == {f"pebble-clips/{kind}" for kind in asked}
     with pytest.raises(InputError, match=f"none of the first 1 clips .* '{left_out}'"):
@@ -155,7 +158,7 @@ def test_mob_splits_a_clip_by_the_table_for_videos(
 
 def test_a_folder_is_a_model_for_clips_too(tmp_path: Path) -> None:
     copied = tmp_path / "mine"
-    shutil.copytree(SHIPPED, copied)
+    shutil.copytree(CLIP_CHECKPOINT, copied)
     loaded = load_model(str(copied), dtype="bfloat16")
     assert loaded.model.dtype == torch.bfloat16
     (task,) = find_tasks(["pebble-clips/place"], limit=1)

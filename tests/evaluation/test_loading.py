@@ -11,7 +11,7 @@ from tokencover.evaluation.runner import Settings, score
 from tokencover.evaluation.scoring import exact
 from tokencover.evaluation.task import Task
 from tokencover.methods import MoB
-from tokencover.pebble.loader import SHIPPED
+from tokencover.pebble import PICTURE_CHECKPOINT as SHIPPED
 
 PICTURE = Image.new("RGB", (192, 192), "navy")
 

@@ -8,14 +8,14 @@ from tests.evaluation.running import picture_task
 from tokencover.errors import InputError
 from tokencover.evaluation import find_tasks
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.pebble.benchmark import examples as pebble_examples
-from tokencover.pebble.questions import FAMILIES, KINDS
+from tokencover.pebble.data import SCENE_QUESTIONS
+from tokencover.pebble.data import make_examples as pebble_examples
 
 
 def test_pebble_is_all_kinds_of_questions() -> None:
     tasks = find_tasks(["pebble"], limit=2)
-    assert [task.name for task in tasks] == [f"pebble/{kind}" for kind in KINDS]
-    assert [task.group for task in tasks] == list(FAMILIES.values())
+    assert [task.name for task in tasks] == [f"pebble/{kind}" for kind in SCENE_QUESTIONS.kinds]
+    assert [task.group for task in tasks] == list(SCENE_QUESTIONS.families.values())
 
 
 def test_pebble_asks_what_its_benchmark_asks() -> None:

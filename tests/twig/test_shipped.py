@@ -8,9 +8,8 @@ import torch
 
 import tokencover as tc
 from tokencover.methods.twigvlm import TwigVLM
-from tokencover.pebble.benchmark import examples
-from tokencover.pebble.tokenizer import prompt
-from tokencover.pebble.vocabulary import WORDS
+from tokencover.pebble.data import make_examples
+from tokencover.pebble.model import WORDS, make_prompt
 from tokencover.twig import SHIPPED, load_twig
 
 LARGEST_FILE = 4_000_000
@@ -35,7 +34,7 @@ def test_it_fits_the_model_and_differs_from_it() -> None:
 
 def test_the_model_answers_with_64_tokens() -> None:
     model, processor = tc.load_pebble()
-    asked = list(examples("validation", 1))
+    asked = list(make_examples("validation", 1))
     right = 0
     with (
         torch.inference_mode(),
@@ -43,7 +42,7 @@ def test_the_model_answers_with_64_tokens() -> None:
     ):
         for example in asked:
             inputs = processor(
-                images=example.picture, text=prompt(example.question), return_tensors="pt"
+                images=example.picture, text=make_prompt(example.question), return_tensors="pt"
             )
             logits = model(**inputs, logits_to_keep=1).logits
             right += WORDS[int(logits[0, -1].argmax())] == example.answer

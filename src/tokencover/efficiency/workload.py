@@ -12,12 +12,11 @@ from PIL import Image
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.pebble.benchmark import Asked, examples
-from tokencover.pebble.clips.benchmark import clip_examples
+from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
 from tokencover.prompting import Medium, kinds_taken, make_inputs
 from tokencover.runtime import Family, UserWords, family_of
 
-AnyAsked = TypeVar("AnyAsked", bound=Asked)
+AnyAsked = TypeVar("AnyAsked", bound=PebbleExample)
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,13 @@ def make_workload(
 
 def pick_scene_questions(count: int, question: str | None = None) -> list[PictureQuestion]:
     """The first scenes of pebble's test split, each with its first question or with this one."""
-    firsts = _keep_first_questions(examples("test", count))
+    firsts = _keep_first_questions(make_examples("test", count))
     return [PictureQuestion(each.picture, question or each.question) for each in firsts]
 
 
 def pick_clip_questions(count: int, question: str | None = None) -> list[PictureQuestion]:
     """The first clips of pebble's test split, each with its first question or with this one."""
-    firsts = _keep_first_questions(clip_examples("test", count))
+    firsts = _keep_first_questions(make_clip_examples("test", count))
     return [PictureQuestion(each.frames, question or each.question) for each in firsts]
 
 

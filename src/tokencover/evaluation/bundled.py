@@ -10,11 +10,8 @@ from typing import Final
 from tokencover.errors import InputError
 from tokencover.evaluation.scoring import exact
 from tokencover.evaluation.task import Example, Task
-from tokencover.pebble.benchmark import examples as picture_examples
-from tokencover.pebble.clips import questions as clip_questions
-from tokencover.pebble.clips.benchmark import clip_examples
-from tokencover.pebble.questions import FAMILIES
-from tokencover.pebble.splits import scene_seeds
+from tokencover.pebble.data import CLIP_QUESTIONS, SCENE_QUESTIONS, list_seeds, make_clip_examples
+from tokencover.pebble.data import make_examples as picture_examples
 from tokencover.prompting import Kind
 
 
@@ -71,7 +68,7 @@ class Benchmark:
         def examples() -> Iterator[Example]:
             return (each for own, each in _drawn(self.name, split, scenes) if own == kind)
 
-        version = f"{split}, {len(scene_seeds(split, scenes))} {self.unit}"
+        version = f"{split}, {len(list_seeds(split, scenes))} {self.unit}"
         name, shows = f"{self.name}/{kind}", frozenset({self.medium})
         return Task(name, self.groups[kind], examples, exact, version, shows)
 
@@ -83,7 +80,7 @@ def _pictures(split: str, scenes: int | None) -> Iterator[tuple[str, Example]]:
 
 
 def _clips(split: str, clips: int | None) -> Iterator[tuple[str, Example]]:
-    for each in clip_examples(split, clips):
+    for each in make_clip_examples(split, clips):
         name = f"{each.scene_id}"
         # A cluster of its own: a picture of the same number is another scene.
         cluster = f"clip {name}"
@@ -94,8 +91,8 @@ def _clips(split: str, clips: int | None) -> Iterator[tuple[str, Example]]:
 BENCHMARKS: Final = {
     each.name: each
     for each in (
-        Benchmark("pebble", "scenes", "image", FAMILIES, _pictures),
-        Benchmark("pebble-clips", "clips", "video", clip_questions.FAMILIES, _clips),
+        Benchmark("pebble", "scenes", "image", SCENE_QUESTIONS.families, _pictures),
+        Benchmark("pebble-clips", "clips", "video", CLIP_QUESTIONS.families, _clips),
     )
 }
 
