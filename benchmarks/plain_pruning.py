@@ -22,7 +22,7 @@ from tokencover.budget import paper_split
 from tokencover.covering import mob
 from tokencover.errors import InputError
 from tokencover.pebble.data import GRID, PICTURE_TOKENS, PictureExample
-from tokencover.pebble.model import IMAGE, WORD_IDS, WORDS, make_prompt
+from tokencover.pebble.model import IMAGE, PICTURE_WORD_IDS, PICTURE_WORDS, make_prompt
 
 Selector = Callable[[Tensor, Tensor], Tensor]
 """Visual states (n, d) and the states of the question's words (l, d) to indices to keep."""
@@ -72,7 +72,7 @@ def answer(
         with torch.inference_mode(), drop_tokens(model, selector, after):
             logits = model(inputs_embeds=embeds, use_cache=False, logits_to_keep=1).logits
         for index, word in zip(group, logits[:, -1].argmax(1).tolist(), strict=True):
-            replies[index] = WORDS[word]
+            replies[index] = PICTURE_WORDS[word]
     return list(zip(asked, replies, strict=True))
 
 
@@ -109,7 +109,7 @@ class Sight:
         with torch.inference_mode():
             words = self.model.get_input_embeddings()(tokens)
             seen = torch.stack([self._see(example) for example in batch])
-        at = int((tokens[0] == WORD_IDS[IMAGE]).nonzero()[0, 0])
+        at = int((tokens[0] == PICTURE_WORD_IDS[IMAGE]).nonzero()[0, 0])
         return torch.cat([words[:, :at], seen, words[:, at + 1 :]], dim=1)
 
     def _see(self, example: PictureExample) -> Tensor:

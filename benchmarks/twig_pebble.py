@@ -28,7 +28,7 @@ from tokencover.pebble.data import (
     find_training_seed,
     make_examples,
 )
-from tokencover.pebble.model import IMAGE, PAD, WORD_IDS, WORDS, make_prompt
+from tokencover.pebble.model import IMAGE, PAD, PICTURE_WORD_IDS, PICTURE_WORDS, make_prompt
 from tokencover.pebble.training import LEAD, NO_TARGET, make_picture_batch
 from tokencover.twig import TrainingSettings, save_twig, train
 
@@ -110,8 +110,8 @@ def make_batch(seeds: list[int]) -> Mapping[str, Tensor]:
     batch = make_picture_batch(seeds, KINDS, PICTURE_TOKENS)
     count, questions, length = batch.pack.tokens.shape
     shared = len(LEAD) + PICTURE_TOKENS
-    lead = torch.tensor([*LEAD, *[WORD_IDS[IMAGE]] * PICTURE_TOKENS]).expand(count, -1)
-    end = torch.full((count, 1), WORD_IDS[PAD])
+    lead = torch.tensor([*LEAD, *[PICTURE_WORD_IDS[IMAGE]] * PICTURE_TOKENS]).expand(count, -1)
+    end = torch.full((count, 1), PICTURE_WORD_IDS[PAD])
     no_labels = torch.full((count, shared + 1), NO_TARGET)
     size = shared + questions * length + 1
     own = torch.block_diag(*[torch.ones(length, length)] * questions)
@@ -186,7 +186,7 @@ def _choose_words(model: Any, processor: Any, inputs: Any, method: Method | None
     else:
         with tc.prune(model, method, processor=processor):
             logits = model(**inputs, logits_to_keep=1).logits
-    return [WORDS[word] for word in logits[:, -1].argmax(-1).tolist()]
+    return [PICTURE_WORDS[word] for word in logits[:, -1].argmax(-1).tolist()]
 
 
 if __name__ == "__main__":

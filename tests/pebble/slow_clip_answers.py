@@ -6,13 +6,13 @@ from collections import Counter
 
 from tests.pebble.slow_scene_answers import SINGULAR, list_classes
 from tokencover.pebble.data import Clip, Visitor
-from tokencover.pebble.vocabulary import ANIMALS, COLORS, DIGITS, FRAMES, SHAPES
+from tokencover.pebble.vocabulary import ANIMALS, COLOR_WORDS, DIGITS, FRAMES, SHAPES
 
 ROWS, COLUMNS = ("top", "", "bottom"), ("left", "", "right")
 
 
 def find_named(clip: Clip, words: list[str]) -> list[Visitor]:
-    wanted = {word for word in words if word in (*COLORS, *SHAPES, *DIGITS)}
+    wanted = {word for word in words if word in (*COLOR_WORDS, *SHAPES, *DIGITS)}
     return [t for t in clip.things if wanted <= {t.color, t.shape, t.digit}]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tokencover.pebble.data import Scene, Thing
-from tokencover.pebble.vocabulary import ANIMALS, COLORS, DIGITS, PLURALS, REGIONS, SHAPES
+from tokencover.pebble.vocabulary import ANIMALS, COLOR_WORDS, DIGITS, PLURALS, REGIONS, SHAPES
 
 SINGULAR = {plural: shape for shape, plural in PLURALS.items()}
 
@@ -19,7 +19,7 @@ def name_ninth(row: int, column: int) -> str:
 def find_matching(scene: Scene, words: list[str]) -> list[Thing]:
     found = []
     for thing in scene.things:
-        wanted = {word for word in words if word in (*COLORS, *SHAPES, *DIGITS)}
+        wanted = {word for word in words if word in (*COLOR_WORDS, *SHAPES, *DIGITS)}
         if wanted <= {thing.color, thing.shape, thing.digit}:
             found.append(thing)
     return found
@@ -31,7 +31,7 @@ def find_members(scene: Scene, name: str) -> list[Thing]:
 
 
 def list_classes(words: list[str]) -> list[str]:
-    return [word for word in words if word in SINGULAR or word in COLORS]
+    return [word for word in words if word in SINGULAR or word in COLOR_WORDS]
 
 
 def take_only(things: list[Thing]) -> Thing:

@@ -24,7 +24,7 @@ from tokencover.pebble.data import (
     make_clip_examples,
 )
 from tokencover.pebble.data.scene import mark_covered
-from tokencover.pebble.vocabulary import ANIMALS, CLIP_WORD_IDS, COLORS, WORD_IDS
+from tokencover.pebble.vocabulary import ANIMALS, CLIP_WORD_IDS, COLOR_WORDS, PICTURE_WORD_IDS
 
 SEEDS = st.integers(0, 2**40)
 KINDS, FAMILIES, ask = CLIP_QUESTIONS.kinds, CLIP_QUESTIONS.families, CLIP_QUESTIONS.ask
@@ -98,7 +98,7 @@ def test_every_token_is_described_with_its_frame() -> None:
         for animal in clip.animals_in(frame):
             spot = (frame, animal.row, animal.column)
             assert ANIMALS[told["animal"][spot]] == animal.kind
-            assert COLORS[told["color"][spot]] == animal.color
+            assert COLOR_WORDS[told["color"][spot]] == animal.color
     summary = words[:, 0]
     assert {CLIP_GROUPS[i].name for i in np.flatnonzero((summary != NONE).any(0))} == {
         *("place", "frame", "seen")
@@ -133,7 +133,7 @@ def test_questions_are_balanced_and_in_the_vocabulary() -> None:
 
 
 def test_the_picture_models_words_keep_their_ids() -> None:
-    assert {word: CLIP_WORD_IDS[word] for word in WORD_IDS} == WORD_IDS
+    assert {word: CLIP_WORD_IDS[word] for word in PICTURE_WORD_IDS} == PICTURE_WORD_IDS
 
 
 def test_examples_share_their_frames_and_name_their_clip() -> None:

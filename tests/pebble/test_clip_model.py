@@ -26,11 +26,11 @@ from tokencover.pebble.training.starting_weights import LOOKUP_BLOCKS
 from tokencover.pebble.vocabulary import (
     CLIP_WORD_IDS,
     CLIP_WORDS,
-    COLUMNS,
+    COLUMN_WORDS,
     FRAMES,
-    ROWS,
+    PICTURE_WORD_IDS,
+    ROW_WORDS,
     VIDEO,
-    WORD_IDS,
 )
 
 SEED = 10_000_000
@@ -63,8 +63,8 @@ def test_it_starts_from_the_picture_model(
     )
     assert isinstance(known, torch.Tensor)
     assert isinstance(words, torch.Tensor)
-    frames = {(*ROWS, *COLUMNS)[i]: frame for i, frame in enumerate(FRAMES)}
-    for word, index in WORD_IDS.items():
+    frames = {(*ROW_WORDS, *COLUMN_WORDS)[i]: frame for i, frame in enumerate(FRAMES)}
+    for word, index in PICTURE_WORD_IDS.items():
         if word in frames:
             assert torch.equal(words[CLIP_WORD_IDS[frames[word]], 1:], known[index, 1:])
         else:

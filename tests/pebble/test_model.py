@@ -15,18 +15,20 @@ from tokencover.pebble.model import (
 from tokencover.pebble.training import answer_questions, make_picture_batch
 from tokencover.pebble.training.packed_questions import see_pictures
 from tokencover.pebble.training.starting_weights import set_starting_weights, start_picture_model
-from tokencover.pebble.vocabulary import IMAGE, UNKNOWN, WORD_IDS, WORDS
+from tokencover.pebble.vocabulary import IMAGE, PICTURE_WORD_IDS, PICTURE_WORDS, UNKNOWN
 
 
 @pytest.fixture(scope="module")
 def model() -> LlavaForConditionalGeneration:
-    return start_picture_model(seed=1).eval()
+    started = start_picture_model(seed=1)
+    started.eval()
+    return started
 
 
 def test_every_word_survives_the_tokenizer() -> None:
     tokenizer = make_picture_tokenizer()
-    assert len(tokenizer) == len(WORDS)
-    for word, index in WORD_IDS.items():
+    assert len(tokenizer) == len(PICTURE_WORDS)
+    for word, index in PICTURE_WORD_IDS.items():
         assert tokenizer.convert_tokens_to_ids(word) == index
         assert tokenizer.decode([index]) == word
 
@@ -36,7 +38,7 @@ def test_sentences_survive_the_tokenizer() -> None:
     text = "What color is the star marked 7?"
     ids = tokenizer(text).input_ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == "what color is the star marked 7 ?"
-    assert tokenizer("what is a zebra").input_ids[-1] == WORD_IDS[UNKNOWN]
+    assert tokenizer("what is a zebra").input_ids[-1] == PICTURE_WORD_IDS[UNKNOWN]
 
 
 def test_the_processor_makes_576_places_and_the_model_fills_them(
@@ -47,12 +49,12 @@ def test_the_processor_makes_576_places_and_the_model_fills_them(
     inputs = processor(
         images=picture, text=make_prompt("which place is this ?"), return_tensors="pt"
     )
-    assert int((inputs["input_ids"] == WORD_IDS[IMAGE]).sum()) == PICTURE_TOKENS == 576
+    assert int((inputs["input_ids"] == PICTURE_WORD_IDS[IMAGE]).sum()) == PICTURE_TOKENS == 576
     assert inputs["pixel_values"].shape == (1, 3, 192, 192)
     with torch.inference_mode():
         features = model.get_image_features(pixel_values=inputs["pixel_values"]).pooler_output
         assert features[0].shape == (576, 128)
-        assert model(**inputs).logits.shape == (1, inputs["input_ids"].shape[1], len(WORDS))
+        assert model(**inputs).logits.shape == (1, inputs["input_ids"].shape[1], len(PICTURE_WORDS))
 
 
 def test_a_chat_and_a_prompt_are_the_same_tokens() -> None:

@@ -14,7 +14,7 @@ from tokencover.pebble.data import (
     make_scene,
 )
 from tokencover.pebble.data.splits import FIRST_SEED, SPLIT_SCENES
-from tokencover.pebble.vocabulary import WORD_IDS
+from tokencover.pebble.vocabulary import PICTURE_WORD_IDS
 
 KINDS, FAMILIES, ask = SCENE_QUESTIONS.kinds, SCENE_QUESTIONS.families, SCENE_QUESTIONS.ask
 CHOICES = {
@@ -38,7 +38,7 @@ def test_answers_agree_with_a_second_reading() -> None:
 def test_every_word_is_in_the_vocabulary() -> None:
     for seed in range(100):
         for question in ask(make_scene(seed)):
-            assert {*question.text.split(), question.answer} <= set(WORD_IDS)
+            assert {*question.text.split(), question.answer} <= set(PICTURE_WORD_IDS)
 
 
 def test_no_answer_is_much_more_frequent_than_chance() -> None:

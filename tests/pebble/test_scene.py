@@ -15,7 +15,7 @@ from tokencover.pebble.data import (
 )
 from tokencover.pebble.data.scene import mark_covered
 from tokencover.pebble.data.sprites import ANIMAL_SPRITES, DECORATION_SPRITES, DIGIT_SPRITES
-from tokencover.pebble.vocabulary import ANIMALS, DIGITS, WORD_IDS
+from tokencover.pebble.vocabulary import ANIMALS, DIGITS, PICTURE_WORD_IDS
 
 SEEDS = st.integers(0, 2**40)
 
@@ -70,11 +70,11 @@ def test_every_object_is_described_where_its_centre_is() -> None:
     for thing in scene.things:
         patch = weights[thing.row * 24 + thing.column]
         words = (thing.color, thing.shape, thing.digit, thing.region)
-        assert all(patch[WORD_IDS[word]] > 0 for word in words)
+        assert all(patch[PICTURE_WORD_IDS[word]] > 0 for word in words)
         assert np.count_nonzero(patch) == 6
     for animal in scene.animals:
         patch = weights[animal.row * 24 + animal.column]
-        assert patch[WORD_IDS[animal.kind]] == patch[WORD_IDS[animal.color]] == 1
+        assert patch[PICTURE_WORD_IDS[animal.kind]] == patch[PICTURE_WORD_IDS[animal.color]] == 1
 
 
 def test_labels_stay_within_their_groups() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.runtime.test_matrix import ALL, built
-from tests.twig.growing import shaken
+from tests.twig.shaken_twigs import grow_shaken
 from tests.zoo.entry import ZooEntry
 from tokencover import InputError
 from tokencover.twig import grow, load_twig, save_twig
@@ -18,7 +18,7 @@ from tokencover.twig import grow, load_twig, save_twig
 
 @pytest.mark.parametrize("entry", ALL)
 def test_a_twig_comes_back_as_it_was(entry: ZooEntry, tmp_path: Path) -> None:
-    twig = shaken(built(entry.name), 2, 2)
+    twig = grow_shaken(built(entry.name), 2, 2)
     save_twig(twig, tmp_path / "deep" / "folder")
     found = load_twig(tmp_path / "deep" / "folder")
     assert found.plan == twig.plan
@@ -56,11 +56,11 @@ def test_an_untrained_twig_has_the_weights_of_the_next_blocks_but_not_their_tens
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_twig(shaken(built("llava"), 1, 2), tmp_path)
+    save_twig(grow_shaken(built("llava"), 1, 2), tmp_path)
     return tmp_path
 
 
-def changed(folder: Path, **changes: Any) -> None:
+def change_plan(folder: Path, **changes: Any) -> None:
     plan = json.loads((folder / "twig.json").read_text())
     (folder / "twig.json").write_text(json.dumps({**plan, **changes}))
 
@@ -109,14 +109,14 @@ def test_a_damaged_plan_is_refused(folder: Path, text: str) -> None:
 def test_a_plan_that_does_not_fit_is_refused(
     folder: Path, changes: dict[str, Any], message: str
 ) -> None:
-    changed(folder, **changes)
+    change_plan(folder, **changes)
     with pytest.raises(InputError, match=message):
         load_twig(folder)
 
 
 def test_another_width_is_refused(folder: Path) -> None:
     config = json.loads((folder / "twig.json").read_text())["config"]
-    changed(folder, config={**config, "hidden_size": 16})
+    change_plan(folder, config={**config, "hidden_size": 16})
     with pytest.raises(InputError, match="blocks of width 16"):
         load_twig(folder)
 

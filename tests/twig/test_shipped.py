@@ -9,17 +9,17 @@ import torch
 import tokencover as tc
 from tokencover.methods.twigvlm import TwigVLM
 from tokencover.pebble.data import make_examples
-from tokencover.pebble.model import WORDS, make_prompt
-from tokencover.twig import SHIPPED, load_twig
+from tokencover.pebble.model import PICTURE_WORDS, make_prompt
+from tokencover.twig import SHIPPED_TWIGS, load_twig
 
 LARGEST_FILE = 4_000_000
 
 
 def test_it_is_small_and_tells_nothing_of_where_it_was_made() -> None:
-    files = list(SHIPPED["pebble"].iterdir())
+    files = list(SHIPPED_TWIGS["pebble"].iterdir())
     assert sorted(each.name for each in files) == ["twig.json", "twig.safetensors"]
     assert sum(each.stat().st_size for each in files) < LARGEST_FILE
-    assert "/" not in (SHIPPED["pebble"] / "twig.json").read_text()
+    assert "/" not in (SHIPPED_TWIGS["pebble"] / "twig.json").read_text()
 
 
 def test_it_fits_the_model_and_differs_from_it() -> None:
@@ -45,6 +45,6 @@ def test_the_model_answers_with_64_tokens() -> None:
                 images=example.picture, text=make_prompt(example.question), return_tensors="pt"
             )
             logits = model(**inputs, logits_to_keep=1).logits
-            right += WORDS[int(logits[0, -1].argmax())] == example.answer
+            right += PICTURE_WORDS[int(logits[0, -1].argmax())] == example.answer
             assert run.trace[0].tokens_per_layer == [576, 576, 64, 64, 64, 0]
     assert right >= 0.9 * len(asked)

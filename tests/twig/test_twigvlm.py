@@ -13,7 +13,7 @@ from torch import Tensor
 import tokencover as tc
 from tests.methods.test_look_ahead import kept_by_rows, last_row
 from tests.runtime.test_matrix import built
-from tests.twig.growing import shaken
+from tests.twig.shaken_twigs import grow_shaken
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side
 from tokencover.methods import Choice, View
@@ -35,7 +35,7 @@ class Seeing(TwigVLM):
         return super().choose(view)
 
 
-def truncated(name: str, twig: Twig) -> Any:
+def truncate(name: str, twig: Twig) -> Any:
     """An eager model whose blocks after the first ones are the twig's."""
     model: Any = copy.deepcopy(built(name, "eager"))
     blocks = model.get_decoder().layers
@@ -51,14 +51,14 @@ def test_it_keeps_what_the_truncated_network_attends_to(
     name: str, side: Side, attention: str, tmp_path: Path
 ) -> None:
     entry, model = ZOO[name], built(name, attention)
-    twig = shaken(model, AFTER, DEPTH)
+    twig = grow_shaken(model, AFTER, DEPTH)
     save_twig(twig, tmp_path)
     inputs = entry.inputs("mixed", side)
     method = Seeing(6, after=AFTER, wipe=4, weights=str(tmp_path))
     method.seen.clear()
     with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)) as run:
         model(**inputs)
-    rows = last_row(truncated(name, twig), inputs, AFTER + DEPTH - 1)
+    rows = last_row(truncate(name, twig), inputs, AFTER + DEPTH - 1)
     newline, visual = entry.newline(inputs), entry.visual(inputs)
     patches = visual if newline is None else visual & ~newline
     kept = kept_by_rows(entry, inputs, rows, 6)
@@ -79,14 +79,14 @@ def run(model: Any, inputs: Inputs, method: TwigVLM) -> Any:
 def test_the_twig_differs_from_the_base(tmp_path: Path) -> None:
     """Otherwise the comparison above would show nothing."""
     inputs, model = ZOO["llava"].inputs("single"), built("llava", "eager")
-    twig = shaken(model, AFTER, DEPTH)
+    twig = grow_shaken(model, AFTER, DEPTH)
     base = last_row(model, inputs, AFTER + DEPTH - 1)
-    own = last_row(truncated("llava", twig), inputs, AFTER + DEPTH - 1)
+    own = last_row(truncate("llava", twig), inputs, AFTER + DEPTH - 1)
     assert (base - own).abs().max() > 1e-2
 
 
 def test_it_is_read_once_and_follows_the_type_of_the_model(tmp_path: Path) -> None:
-    save_twig(shaken(built("llava"), AFTER, DEPTH), tmp_path)
+    save_twig(grow_shaken(built("llava"), AFTER, DEPTH), tmp_path)
     method = TwigVLM(6, after=AFTER, weights=str(tmp_path))
     inputs = ZOO["llava"].inputs("single")
     with torch.inference_mode():
@@ -109,7 +109,7 @@ def test_it_is_read_once_and_follows_the_type_of_the_model(tmp_path: Path) -> No
 def test_a_twig_of_another_model_is_refused(
     settings: dict[str, Any], layers: int, message: str, tmp_path: Path
 ) -> None:
-    save_twig(shaken(built("llava"), AFTER, DEPTH), tmp_path)
+    save_twig(grow_shaken(built("llava"), AFTER, DEPTH), tmp_path)
     model = ZOO["llava"].build(layers=layers)
     with pytest.raises(tc.InputError, match=message):
         run(model, ZOO["llava"].inputs("single"), TwigVLM(6, weights=str(tmp_path), **settings))

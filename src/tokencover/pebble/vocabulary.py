@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-COLORS: Final = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white")
+COLOR_WORDS: Final = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "white")
 SHAPES: Final = ("circle", "square", "triangle", "star", "heart", "diamond", "cross", "flower")
 DIGITS: Final = tuple("0123456789")
 ANIMALS: Final = (
@@ -58,8 +58,8 @@ STUFF: Final = (
     "rim",
 )
 TINTS: Final = ("pale", "plain", "deep")
-ROWS: Final = tuple(f"<row{i}>" for i in range(6))
-COLUMNS: Final = tuple(f"<column{i}>" for i in range(6))
+ROW_WORDS: Final = tuple(f"<row{i}>" for i in range(6))
+COLUMN_WORDS: Final = tuple(f"<column{i}>" for i in range(6))
 
 PLURALS: Final = {
     "circle": "circles",
@@ -100,20 +100,20 @@ def _list_words() -> tuple[str, ...]:
         Special tokens first, then the turn markers, then every group.
     """
     groups = (
-        *(SPECIAL, (USER, ASSISTANT), COLORS, SHAPES, DIGITS, ANIMALS, REGIONS, PLACES, STUFF),
-        *(TINTS, ROWS, COLUMNS, tuple(PLURALS.values()), _GLUE),
+        *(SPECIAL, (USER, ASSISTANT), COLOR_WORDS, SHAPES, DIGITS, ANIMALS, REGIONS, PLACES, STUFF),
+        *(TINTS, ROW_WORDS, COLUMN_WORDS, tuple(PLURALS.values()), _GLUE),
     )
     return tuple(dict.fromkeys(word for group in groups for word in group))
 
 
-WORDS: Final = _list_words()
-WORD_IDS: Final = {word: index for index, word in enumerate(WORDS)}
+PICTURE_WORDS: Final = _list_words()
+PICTURE_WORD_IDS: Final = {word: index for index, word in enumerate(PICTURE_WORDS)}
 
 VIDEO: Final = "<video>"
 FRAMES: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _CLIP_GLUE: Final = (
     *("clip", "frame", "when", "comes", "early", "late", "earlier", "before", "film", "during"),
 )
-CLIP_WORDS: Final = (*WORDS, VIDEO, *FRAMES, *_CLIP_GLUE)
-"""What the model for clips knows: all of ``WORDS`` with the same ids, and some more."""
+CLIP_WORDS: Final = (*PICTURE_WORDS, VIDEO, *FRAMES, *_CLIP_GLUE)
+"""What the model for clips knows: all of ``PICTURE_WORDS`` with the same ids, and some more."""
 CLIP_WORD_IDS: Final = {word: index for index, word in enumerate(CLIP_WORDS)}

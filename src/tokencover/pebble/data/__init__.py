@@ -34,7 +34,7 @@ from tokencover.pebble.data.patch_labels import (
     label_scene,
     weigh_words,
 )
-from tokencover.pebble.data.questions import COARSE, FINE, Content, Question, QuestionSet
+from tokencover.pebble.data.questions import COARSE, FINE, Question, QuestionSet, SceneLike
 from tokencover.pebble.data.scene import GRID, PATCH, Animal, Scene, Thing, make_scene
 from tokencover.pebble.data.scene_questions import SCENE_QUESTIONS
 from tokencover.pebble.data.splits import find_training_seed, list_seeds
@@ -61,13 +61,13 @@ __all__ = [
     "Animal",
     "Clip",
     "ClipExample",
-    "Content",
     "Passer",
     "PebbleExample",
     "PictureExample",
     "Question",
     "QuestionSet",
     "Scene",
+    "SceneLike",
     "Thing",
     "Visitor",
     "WordGroup",

@@ -24,7 +24,7 @@ from tokencover.pebble.data.scene import (
     mark_covered,
     start_rng,
 )
-from tokencover.pebble.vocabulary import ANIMALS, COLORS, FRAMES, PLACES, REGIONS
+from tokencover.pebble.vocabulary import ANIMALS, COLOR_WORDS, FRAMES, PLACES, REGIONS
 
 FRAME_COUNT: Final = len(FRAMES)
 HALF_CLIP: Final = FRAME_COUNT // 2
@@ -151,7 +151,7 @@ def _make_passers(rng: Generator, things: tuple[Visitor, ...]) -> tuple[Passer, 
     count = int(rng.integers(6, FRAME_COUNT + 1))
     kinds = rng.permutation(ANIMALS)[:count]
     frames = np.sort(rng.permutation(FRAME_COUNT)[:count])
-    colors = rng.choice(COLORS, size=count)
+    colors = rng.choice(COLOR_WORDS, size=count)
     passers = []
     for kind, frame, color in zip(kinds, frames.tolist(), colors, strict=True):
         taken = mark_covered([thing for thing in things if frame in thing.frames], FRAME_GRID)

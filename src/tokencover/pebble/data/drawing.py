@@ -16,10 +16,10 @@ from tokencover.pebble.data.sprites import (
     ANIMAL_SPRITES,
     DECORATION_SPRITES,
     DIGIT_SPRITES,
-    INK,
+    SPRITE_INK,
     stamp,
 )
-from tokencover.pebble.vocabulary import COLORS, STUFF
+from tokencover.pebble.vocabulary import COLOR_WORDS, STUFF
 
 Pixels = NDArray[np.float32]
 
@@ -28,7 +28,7 @@ FRAME_SIZE: Final = FRAME_GRID * PATCH
 FLICKER: Final = 3
 TILE: Final = 32
 OVERSAMPLING: Final = 8
-RADIUS: Final = 10.5
+THING_RADIUS: Final = 10.5
 
 PAINT: Final = {
     "red": (214, 40, 48),
@@ -105,7 +105,7 @@ def draw_clip(clip: Clip) -> list[Image.Image]:
 
 def _paint_counter(canvas: Pixels, frame: int) -> None:
     row, column = (PATCH * index for index in COUNTER)
-    canvas[row : row + PATCH, column : column + PATCH] = INK
+    canvas[row : row + PATCH, column : column + PATCH] = SPRITE_INK
     stamp(canvas, DIGIT_SPRITES[str(frame + 1)], (255, 255, 255), row + 1, column + 2)
 
 
@@ -137,7 +137,7 @@ def _paint_ground(ground: Ground, seed: int) -> Pixels:
         stamp(
             canvas,
             DECORATION_SPRITES[kind],
-            PAINT[COLORS[ground.color[row, column]]],
+            PAINT[COLOR_WORDS[ground.color[row, column]]],
             int(row) * PATCH,
             int(column) * PATCH,
         )
@@ -161,7 +161,7 @@ def _paint_thing(canvas: Pixels, thing: Thing) -> None:
     stamp(
         canvas,
         DIGIT_SPRITES[thing.digit],
-        (255, 255, 255) if dark else INK,
+        (255, 255, 255) if dark else SPRITE_INK,
         thing.row * PATCH + 1 + down,
         thing.column * PATCH + 2 + right,
     )
@@ -170,8 +170,8 @@ def _paint_thing(canvas: Pixels, thing: Thing) -> None:
 @cache
 def _paint_tile(shape: str, color: str) -> tuple[Pixels, Pixels]:
     """Colour and opacity of one shaded object with outline and shadow, (32, 32, 3), (32, 32, 1)."""
-    body = _measure_coverage(shape, RADIUS - 1.1)
-    outline = _measure_coverage(shape, RADIUS)
+    body = _measure_coverage(shape, THING_RADIUS - 1.1)
+    outline = _measure_coverage(shape, THING_RADIUS)
     shadow = Image.fromarray((outline * 255).astype(np.uint8))
     blurred = np.asarray(shadow.filter(ImageFilter.GaussianBlur(1.2)), dtype=np.float32) / 255
     dim = np.roll(blurred, (1, 1), axis=(0, 1)) * 0.35

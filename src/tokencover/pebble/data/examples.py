@@ -11,7 +11,7 @@ from PIL import Image
 from tokencover.pebble.data.clip import make_clip
 from tokencover.pebble.data.clip_questions import CLIP_QUESTIONS
 from tokencover.pebble.data.drawing import draw_clip, draw_scene
-from tokencover.pebble.data.questions import Content, QuestionSet
+from tokencover.pebble.data.questions import QuestionSet, SceneLike
 from tokencover.pebble.data.scene import make_scene
 from tokencover.pebble.data.scene_questions import SCENE_QUESTIONS
 from tokencover.pebble.data.splits import list_seeds
@@ -102,7 +102,7 @@ def make_clip_examples(
 
 
 def _ask_all(
-    questions: QuestionSet, scene: Content, kinds: Sequence[str] | None
+    questions: QuestionSet, scene: SceneLike, kinds: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
     """Fields of a `PebbleExample`, for each question."""
     families = questions.families

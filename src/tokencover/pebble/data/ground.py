@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from tokencover.pebble.vocabulary import COLORS, STUFF, TINTS
+from tokencover.pebble.vocabulary import COLOR_WORDS, STUFF, TINTS
 
 DECORATED_SHARE: Final = 0.3
 
@@ -51,7 +51,7 @@ class Ground:
     stuff
         What is seen there: the area's kind or a decoration, indices into ``STUFF``.
     color
-        Colour of the decoration, indices into ``COLORS``, or -1 where there is none.
+        Colour of the decoration, indices into ``COLOR_WORDS``, or -1 where there is none.
     tint
         Indices into ``TINTS``.
     light
@@ -110,7 +110,7 @@ def make_ground(rng: Generator, place: str, size: int) -> Ground:
     kinds = np.array([STUFF.index(kind) for kind in recipe.decorations])
     decorated = rng.random((size, size)) < DECORATED_SHARE
     stuff = np.where(decorated, rng.choice(kinds, size=(size, size)), area)
-    color = np.where(decorated, rng.integers(len(COLORS), size=(size, size)), -1)
+    color = np.where(decorated, rng.integers(len(COLOR_WORDS), size=(size, size)), -1)
     light = 2 * make_smooth_noise(rng, 6, size) - 1
     tint = np.minimum((light + 1) * len(TINTS) / 2, len(TINTS) - 1).astype(np.int64)
     return Ground(area=area, stuff=stuff, color=color, tint=tint, light=light)

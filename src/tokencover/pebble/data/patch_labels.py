@@ -21,17 +21,17 @@ from tokencover.pebble.data.scene import CELL_PATCHES, GRID, Animal, Scene, Thin
 from tokencover.pebble.vocabulary import (
     ANIMALS,
     CLIP_WORD_IDS,
-    COLORS,
-    COLUMNS,
+    COLOR_WORDS,
+    COLUMN_WORDS,
     DIGITS,
     FRAMES,
+    PICTURE_WORDS,
     PLACES,
     REGIONS,
-    ROWS,
+    ROW_WORDS,
     SHAPES,
     STUFF,
     TINTS,
-    WORDS,
 )
 
 NONE: Final = -1
@@ -62,7 +62,7 @@ class WordGroup:
 
 
 SCENE_GROUPS: Final = (
-    WordGroup("color", COLORS, 1.0),
+    WordGroup("color", COLOR_WORDS, 1.0),
     WordGroup("shape", SHAPES, 1.0),
     WordGroup("digit", DIGITS, 1.0),
     WordGroup("animal", ANIMALS, 1.0),
@@ -70,15 +70,15 @@ SCENE_GROUPS: Final = (
     WordGroup("tint", TINTS, 0.6),
     WordGroup("place", PLACES, 0.4),
     WordGroup("region", REGIONS, 0.7),
-    WordGroup("row", ROWS, 0.5),
-    WordGroup("column", COLUMNS, 0.5),
+    WordGroup("row", ROW_WORDS, 0.5),
+    WordGroup("column", COLUMN_WORDS, 0.5),
 )
 # Three rows and columns of cells are what regions say already. One of their words stays, for all
 # tokens: it is how the decoder tells a picture from words.
 CLIP_GROUPS: Final = (
     *(group for group in SCENE_GROUPS if group.name not in {"row", "column"}),
     WordGroup("frame", FRAMES, 1.0),
-    WordGroup("seen", COLUMNS[-1:], 1.0),
+    WordGroup("seen", COLUMN_WORDS[-1:], 1.0),
 )
 SCENE_GROUP_INDEX: Final = {group.name: index for index, group in enumerate(SCENE_GROUPS)}
 CLIP_GROUP_INDEX: Final = {group.name: index for index, group in enumerate(CLIP_GROUPS)}
@@ -177,18 +177,20 @@ def _label_objects(
     for thing in things:
         patch = labels[thing.row, thing.column]
         patch[[index["stuff"], index["tint"], index["place"]]] = NONE
-        patch[index["color"]] = COLORS.index(thing.color)
+        patch[index["color"]] = COLOR_WORDS.index(thing.color)
         patch[index["shape"]] = SHAPES.index(thing.shape)
         patch[index["digit"]] = DIGITS.index(thing.digit)
     for animal in animals:
         patch = labels[animal.row, animal.column]
         patch[[index["stuff"], index["tint"], index["place"]]] = NONE
         patch[index["animal"]] = ANIMALS.index(animal.kind)
-        patch[index["color"]] = COLORS.index(animal.color)
+        patch[index["color"]] = COLOR_WORDS.index(animal.color)
 
 
 def weigh_words(
-    labels: NDArray[np.int64], groups: tuple[WordGroup, ...] = SCENE_GROUPS, words: int = len(WORDS)
+    labels: NDArray[np.int64],
+    groups: tuple[WordGroup, ...] = SCENE_GROUPS,
+    words: int = len(PICTURE_WORDS),
 ) -> NDArray[np.float32]:
     """Weigh every word of the vocabulary in every patch.
 

@@ -17,7 +17,7 @@ from numpy.random import Generator
 
 from tokencover.errors import InputError
 from tokencover.pebble.data.scene import Animal, Thing
-from tokencover.pebble.vocabulary import COLORS, PLURALS, SHAPES
+from tokencover.pebble.vocabulary import COLOR_WORDS, PLURALS, SHAPES
 
 FINE: Final = "fine"
 COARSE: Final = "coarse"
@@ -42,11 +42,15 @@ class Question:
     answer: str
 
 
-class Content(Protocol):
+class SceneLike(Protocol):
     """What most questions need to know of a scene, or of a clip."""
 
     @property
-    def ask_place(self) -> str:
+    def seed(self) -> int:
+        """What it was made from."""
+
+    @property
+    def place(self) -> str:
         """Kind of background."""
 
     @property
@@ -92,39 +96,39 @@ def _find_sole(things: Sequence[Thing], *names: str) -> list[Thing]:
     return [thing for thing, key in zip(things, keys, strict=True) if counts[key] == 1]
 
 
-def ask_existence(scene: Content, rng: Generator) -> Draft:
+def ask_existence(scene: SceneLike, rng: Generator) -> Draft:
     """Whether there is a thing of some colour and shape, both of which are there."""
     present = {(thing.color, thing.shape) for thing in scene.things}
     colors, shapes = {c for c, _ in present}, {s for _, s in present}
-    pairs = [(c, s) for c in COLORS for s in SHAPES if c in colors and s in shapes]
+    pairs = [(c, s) for c in COLOR_WORDS for s in SHAPES if c in colors and s in shapes]
     return draw_named(rng, [("yes" if pair in present else "no", " ".join(pair)) for pair in pairs])
 
 
-def ask_color(scene: Content, rng: Generator) -> Draft:
+def ask_color(scene: SceneLike, rng: Generator) -> Draft:
     """Colour of a thing named by shape and number."""
     sole = _find_sole(scene.things, "shape", "digit")
     return draw_named(rng, [(t.color, f"{t.shape} marked {t.digit}") for t in sole])
 
 
-def ask_shape(scene: Content, rng: Generator) -> Draft:
+def ask_shape(scene: SceneLike, rng: Generator) -> Draft:
     """Shape of a thing named by colour and number."""
     sole = _find_sole(scene.things, "color", "digit")
     return draw_named(rng, [(t.shape, f"{t.color} thing marked {t.digit}") for t in sole])
 
 
-def ask_number(scene: Content, rng: Generator) -> Draft:
+def ask_number(scene: SceneLike, rng: Generator) -> Draft:
     """Number printed on a thing named by colour and shape."""
     sole = _find_sole(scene.things, "color", "shape")
     return draw_named(rng, [(t.digit, f"{t.color} {t.shape}") for t in sole])
 
 
-def ask_region(scene: Content, rng: Generator) -> Draft:
+def ask_region(scene: SceneLike, rng: Generator) -> Draft:
     """Region of a thing named by colour and shape."""
     sole = _find_sole(scene.things, "color", "shape")
     return draw_named(rng, [(t.region, f"{t.color} {t.shape}") for t in sole])
 
 
-def ask_animal_color(scene: Content, rng: Generator) -> Draft:
+def ask_animal_color(scene: SceneLike, rng: Generator) -> Draft:
     """Colour of an animal."""
     return draw_named(rng, [(animal.color, animal.kind) for animal in scene.animals])
 
@@ -159,7 +163,7 @@ def ask_more(rng: Generator, things: Iterable[Thing], margin: int) -> Draft:
     return draw_named(rng, pairs, "either")
 
 
-def ask_place(scene: Content, _: Generator) -> Draft:
+def ask_place(scene: SceneLike, _: Generator) -> Draft:
     """The kind of background."""
     return scene.place, {}
 
@@ -208,7 +212,7 @@ class QuestionSet:
         return {**dict.fromkeys(self.fine, FINE), **dict.fromkeys(self.coarse, COARSE)}
 
     def ask(
-        self, scene: Content, kinds: Iterable[str] | None = None, turn: int = 0
+        self, scene: SceneLike, kinds: Iterable[str] | None = None, turn: int = 0
     ) -> list[Question]:
         """Ask one question of each kind that the scene allows.
 

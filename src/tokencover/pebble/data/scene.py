@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokencover.errors import InputError
 from tokencover.pebble.data.ground import Ground, make_ground
-from tokencover.pebble.vocabulary import ANIMALS, COLORS, DIGITS, PLACES, REGIONS, SHAPES
+from tokencover.pebble.vocabulary import ANIMALS, COLOR_WORDS, DIGITS, PLACES, REGIONS, SHAPES
 
 PATCH: Final = 8
 GRID: Final = 24
@@ -184,7 +184,7 @@ def make_things(
         Share of objects that have the most common colour, and shape.
     """
     majority = round(majority_share * len(cells))
-    colors = _choose_leaning(rng, far[0], COLORS, leaning, majority)
+    colors = _choose_leaning(rng, far[0], COLOR_WORDS, leaning, majority)
     shapes = _choose_leaning(rng, far[1], SHAPES, leaning, majority)
     digits = rng.choice(DIGITS, size=len(cells))
     corners = rng.integers(1, 3, size=(len(cells), 2))
@@ -261,7 +261,7 @@ def _make_animals(rng: Generator, things: tuple[Thing, ...]) -> tuple[Animal, ..
     count = int(rng.integers(6, 10))
     kinds = rng.permutation(ANIMALS)[:count]
     regions = rng.permutation(len(REGIONS))[:count]
-    colors = rng.choice(COLORS, size=count)
+    colors = rng.choice(COLOR_WORDS, size=count)
     side = GRID // 3
     animals = []
     for kind, region, color in zip(kinds, regions, colors, strict=True):

@@ -50,7 +50,7 @@ DECORATION_SPRITES: Final = {
     "twig": "......#./.#...#../..#.#.../...#.#../..#...#./.#....../#......./........",
 }
 
-INK: Final = (34, 28, 44)
+SPRITE_INK: Final = (34, 28, 44)
 
 
 def stamp(
@@ -78,7 +78,7 @@ def stamp(
         "#": base,
         "+": base + (255 - base) * 0.45,
         "-": base * 0.62,
-        "o": np.array(INK, dtype=np.float32),
+        "o": np.array(SPRITE_INK, dtype=np.float32),
         "w": np.full(3, 250, dtype=np.float32),
     }
     for down, row in enumerate(sprite.split("/")):

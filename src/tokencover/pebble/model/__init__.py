@@ -1,9 +1,9 @@
 """What Pebble's models are made of, and how they are loaded."""
 
 from tokencover.pebble.model.architecture import (
-    HEADS,
+    MODEL_HEADS,
+    MODEL_WIDTH,
     VISION_FEATURE_LAYER,
-    WIDTH,
     make_clip_model,
     make_picture_model,
 )
@@ -25,19 +25,19 @@ from tokencover.pebble.model.tokenizer import (
     make_picture_tokenizer,
     make_prompt,
 )
-from tokencover.pebble.vocabulary import IMAGE, PAD, VIDEO, WORD_IDS, WORDS
+from tokencover.pebble.vocabulary import IMAGE, PAD, PICTURE_WORD_IDS, PICTURE_WORDS, VIDEO
 
 __all__ = [
-    "HEADS",
     "IMAGE",
+    "MODEL_HEADS",
+    "MODEL_WIDTH",
     "PAD",
+    "PICTURE_WORDS",
+    "PICTURE_WORD_IDS",
     "PIXEL_MEAN",
     "PIXEL_STD",
     "VIDEO",
     "VISION_FEATURE_LAYER",
-    "WIDTH",
-    "WORDS",
-    "WORD_IDS",
     "CheckpointError",
     "ClipProcessor",
     "load_clip_checkpoint",

@@ -23,13 +23,13 @@ from tokencover.pebble.vocabulary import (
     END,
     IMAGE,
     PAD,
+    PICTURE_WORD_IDS,
+    PICTURE_WORDS,
     VIDEO,
-    WORD_IDS,
-    WORDS,
 )
 
-WIDTH: Final = 128
-HEADS: Final = 4
+MODEL_WIDTH: Final = 128
+MODEL_HEADS: Final = 4
 VISION_LAYERS: Final = 5
 VISION_FEATURE_LAYER: Final = -2
 BLOCKS: Final = 6
@@ -38,11 +38,11 @@ BLOCKS: Final = 6
 def _make_vision_config(size: int) -> CLIPVisionConfig:
     """Configuration of the tower for pictures of some size."""
     return CLIPVisionConfig(
-        hidden_size=WIDTH,
-        intermediate_size=4 * WIDTH,
-        projection_dim=WIDTH,
+        hidden_size=MODEL_WIDTH,
+        intermediate_size=4 * MODEL_WIDTH,
+        projection_dim=MODEL_WIDTH,
         num_hidden_layers=VISION_LAYERS,
-        num_attention_heads=HEADS,
+        num_attention_heads=MODEL_HEADS,
         image_size=size,
         patch_size=PATCH,
         hidden_act="gelu",
@@ -53,19 +53,19 @@ def _make_text_config(words: int, longest: int) -> LlamaConfig:
     """Configuration of the decoder for so many words and sequences so long."""
     return LlamaConfig(
         vocab_size=words,
-        hidden_size=WIDTH,
-        intermediate_size=3 * WIDTH,
+        hidden_size=MODEL_WIDTH,
+        intermediate_size=3 * MODEL_WIDTH,
         num_hidden_layers=BLOCKS,
-        num_attention_heads=HEADS,
+        num_attention_heads=MODEL_HEADS,
         max_position_embeddings=longest,
         # Most rotary pairs turn so slowly that what a patch shows can be matched with what is
         # asked at any distance; the few fast ones carry the order of words.
         rope_parameters={"rope_type": "default", "rope_theta": 1e9},
         tie_word_embeddings=True,
         initializer_range=0.06,
-        bos_token_id=WORD_IDS[BEGIN],
-        eos_token_id=WORD_IDS[END],
-        pad_token_id=WORD_IDS[PAD],
+        bos_token_id=PICTURE_WORD_IDS[BEGIN],
+        eos_token_id=PICTURE_WORD_IDS[END],
+        pad_token_id=PICTURE_WORD_IDS[PAD],
     )
 
 
@@ -73,8 +73,8 @@ def make_picture_model() -> LlavaForConditionalGeneration:
     """Make the model for pictures with transformers' own random weights."""
     config = LlavaConfig(
         vision_config=_make_vision_config(PICTURE_SIZE),
-        text_config=_make_text_config(len(WORDS), LONGEST_PROMPT),
-        image_token_index=WORD_IDS[IMAGE],
+        text_config=_make_text_config(len(PICTURE_WORDS), LONGEST_PROMPT),
+        image_token_index=PICTURE_WORD_IDS[IMAGE],
         image_seq_length=PICTURE_TOKENS,
         vision_feature_layer=VISION_FEATURE_LAYER,
         vision_feature_select_strategy="default",
@@ -105,9 +105,9 @@ def make_clip_model() -> VideoLlavaForConditionalGeneration:
 def _make_generation_config() -> GenerationConfig:
     """How answers are generated: greedily, and never more than a few words."""
     return GenerationConfig(
-        bos_token_id=WORD_IDS[BEGIN],
-        eos_token_id=WORD_IDS[END],
-        pad_token_id=WORD_IDS[PAD],
+        bos_token_id=PICTURE_WORD_IDS[BEGIN],
+        eos_token_id=PICTURE_WORD_IDS[END],
+        pad_token_id=PICTURE_WORD_IDS[PAD],
         do_sample=False,
         max_new_tokens=4,
     )

@@ -19,11 +19,11 @@ from tokencover.pebble.vocabulary import (
     END,
     IMAGE,
     PAD,
+    PICTURE_WORD_IDS,
     SPECIAL,
     UNKNOWN,
     USER,
     VIDEO,
-    WORD_IDS,
 )
 
 LONGEST_PROMPT: Final = 1024
@@ -60,7 +60,7 @@ def make_prompt(question: str, media: str = IMAGE) -> str:
 
 def make_picture_tokenizer() -> PreTrainedTokenizerFast:
     """Make the tokenizer of the model for pictures."""
-    return _make_tokenizer(WORD_IDS, (IMAGE,), LONGEST_PROMPT)
+    return _make_tokenizer(PICTURE_WORD_IDS, (IMAGE,), LONGEST_PROMPT)
 
 
 def make_clip_tokenizer() -> PreTrainedTokenizerFast:
@@ -90,7 +90,7 @@ def _make_tokenizer(
     core.post_processor = TemplateProcessing(
         single=f"{BEGIN} $A",
         pair=f"{BEGIN} $A $B",
-        special_tokens=[(BEGIN, WORD_IDS[BEGIN])],
+        special_tokens=[(BEGIN, PICTURE_WORD_IDS[BEGIN])],
     )
     # Added tokens are found before the text is lowered, so the turn markers keep their capitals.
     core.add_special_tokens(

@@ -28,7 +28,7 @@ from tokencover.pebble.data import (
 )
 from tokencover.pebble.model import normalise_clip, normalise_pictures
 from tokencover.pebble.training.packed_questions import PackedQuestions, pack_questions
-from tokencover.pebble.vocabulary import CLIP_WORDS, WORDS
+from tokencover.pebble.vocabulary import CLIP_WORDS, PICTURE_WORDS
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def make_picture_batch(seeds: Sequence[int], kinds: Sequence[str], visual_tokens
     return Batch(
         pixels=normalise_pictures([draw_scene(scene) for scene in scenes]),
         labels=torch.from_numpy(labels),
-        weights=torch.from_numpy(weigh_words(labels, SCENE_GROUPS, len(WORDS))),
+        weights=torch.from_numpy(weigh_words(labels, SCENE_GROUPS, len(PICTURE_WORDS))),
         questions=questions,
         pack=pack_questions(questions, len(kinds), positions, labels.shape[1]),
     )

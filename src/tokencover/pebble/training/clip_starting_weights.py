@@ -30,11 +30,11 @@ from tokencover.pebble.vocabulary import (
     ANIMALS,
     CLIP_WORD_IDS,
     CLIP_WORDS,
-    COLUMNS,
+    COLUMN_WORDS,
     FRAMES,
-    ROWS,
-    WORD_IDS,
-    WORDS,
+    PICTURE_WORD_IDS,
+    PICTURE_WORDS,
+    ROW_WORDS,
 )
 
 # Of `starting_weights.LOOKUPS`: finds things, and finds animals by name or region.
@@ -46,7 +46,7 @@ SAMPLE: Final = 2
 POSITIONS: Final = "embeddings.position_embedding.weight"
 # Words that describe nothing; new ones are made of them.
 _BLANK_WORDS: Final = [
-    WORD_IDS[word] for word in ("on", "of", "in", "it", "has", "with", "have", "find")
+    PICTURE_WORD_IDS[word] for word in ("on", "of", "in", "it", "has", "with", "have", "find")
 ]
 
 
@@ -96,8 +96,8 @@ def _fit_words(
     mixed = torch.randn(len(CLIP_WORDS), len(_BLANK_WORDS), generator=rng) @ known[_BLANK_WORDS]
     length = known.norm(dim=1).median()
     words.copy_(length * torch.nn.functional.normalize(mixed, dim=1))
-    taken = [WORD_IDS[place] for place in (*ROWS, *COLUMNS)][: len(FRAMES)]
-    kept = [index for index in range(len(WORDS)) if index not in taken]
+    taken = [PICTURE_WORD_IDS[place] for place in (*ROW_WORDS, *COLUMN_WORDS)][: len(FRAMES)]
+    kept = [index for index in range(len(PICTURE_WORDS)) if index not in taken]
     # Two words with one vector could not be told apart in an answer, so these are swapped.
     words[kept] = known[kept]
     frames = known[taken]

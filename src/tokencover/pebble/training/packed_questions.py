@@ -19,11 +19,19 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from tokencover.errors import InputError
 from tokencover.pebble.data import Question
-from tokencover.pebble.model import HEADS, VISION_FEATURE_LAYER, WIDTH
+from tokencover.pebble.model import MODEL_HEADS, MODEL_WIDTH, VISION_FEATURE_LAYER
 from tokencover.pebble.training.starting_weights import EARLY_BLOCKS
-from tokencover.pebble.vocabulary import ASSISTANT, BEGIN, CLIP_WORD_IDS, END, PAD, USER, WORD_IDS
+from tokencover.pebble.vocabulary import (
+    ASSISTANT,
+    BEGIN,
+    CLIP_WORD_IDS,
+    END,
+    PAD,
+    PICTURE_WORD_IDS,
+    USER,
+)
 
-LEAD: Final = (WORD_IDS[BEGIN], WORD_IDS[USER])
+LEAD: Final = (PICTURE_WORD_IDS[BEGIN], PICTURE_WORD_IDS[USER])
 LONGEST_QUESTION: Final = 15
 NO_TARGET: Final = -100
 
@@ -176,7 +184,7 @@ def _run_block(
 
     def split_heads(projection: nn.Module) -> Tensor:
         projected: Tensor = projection(normed)
-        return projected.view(batch, length, HEADS, -1).transpose(1, 2)
+        return projected.view(batch, length, MODEL_HEADS, -1).transpose(1, 2)
 
     query, key = split_heads(attention.q_proj), split_heads(attention.k_proj)
     query, key = apply_rotary_pos_emb(query, key, *angles)
@@ -187,7 +195,7 @@ def _run_block(
     else:
         query, key, value = (tensor[:, :, :shared] for tensor in (query, key, value))
         parts.insert(0, scaled_dot_product_attention(query, key, value, is_causal=True))
-    mixed = torch.cat(parts, dim=2).transpose(1, 2).reshape(batch, -1, WIDTH)
+    mixed = torch.cat(parts, dim=2).transpose(1, 2).reshape(batch, -1, MODEL_WIDTH)
     states = states + attention.o_proj(mixed)
     inner: Tensor = block.mlp(block.post_attention_layernorm(states))
     return states + inner

@@ -15,22 +15,22 @@ from torch import Tensor
 from transformers import LlavaForConditionalGeneration
 
 from tokencover.pebble.data import GRID, SCENE_GROUPS
-from tokencover.pebble.model import HEADS, WIDTH, make_picture_model
+from tokencover.pebble.model import MODEL_HEADS, MODEL_WIDTH, make_picture_model
 from tokencover.pebble.vocabulary import (
     ANIMALS,
     ASSISTANT,
-    COLORS,
-    COLUMNS,
+    COLOR_WORDS,
+    COLUMN_WORDS,
     DIGITS,
+    PICTURE_WORD_IDS,
+    PICTURE_WORDS,
     PLURALS,
     REGIONS,
-    ROWS,
+    ROW_WORDS,
     SHAPES,
-    WORD_IDS,
-    WORDS,
 )
 
-HEAD: Final = WIDTH // HEADS
+HEAD: Final = MODEL_WIDTH // MODEL_HEADS
 WORD_STD: Final = 0.2
 EARLY_BLOCKS: Final = 2
 SLOW_PAIR: Final = 6
@@ -39,17 +39,17 @@ ASKING_AXIS: Final = 1
 MATCH: Final = 6.0
 PREFERENCE: Final = 8.0
 TOLD: Final = 0.4
-QUIET: Final = 0.05
+QUIET_SCALE: Final = 0.05
 LOOKUP_BLOCKS: Final = (2,)
 # Per head: words it matches between question and patch, words it then tells of the patch.
 LOOKUPS: Final = (
-    ((*COLORS, *SHAPES), (*DIGITS, *REGIONS)),
-    ((*SHAPES, *DIGITS), COLORS),
-    ((*COLORS, *DIGITS), SHAPES),
-    ((*ANIMALS, *REGIONS), (*ANIMALS, *COLORS)),
+    ((*COLOR_WORDS, *SHAPES), (*DIGITS, *REGIONS)),
+    ((*SHAPES, *DIGITS), COLOR_WORDS),
+    ((*COLOR_WORDS, *DIGITS), SHAPES),
+    ((*ANIMALS, *REGIONS), (*ANIMALS, *COLOR_WORDS)),
 )
 WAVES: Final = HEAD // 4
-AROUND: Final = (
+NEIGHBOUR_OFFSETS: Final = (
     ((-1, 0), (1, 0), (0, -1), (0, 1)),
     ((-1, -1), (-1, 1), (1, -1), (1, 1)),
 )
@@ -90,17 +90,17 @@ def set_starting_weights(model: LlavaForConditionalGeneration, seed: int) -> Non
     model.model.multi_modal_projector.linear_2.weight.mul_(0.3)
     for index, block in enumerate(decoder.layers):
         if index < EARLY_BLOCKS:
-            block.self_attn.o_proj.weight.mul_(QUIET)
-            block.mlp.down_proj.weight.mul_(QUIET)
+            block.self_attn.o_proj.weight.mul_(QUIET_SCALE)
+            block.mlp.down_proj.weight.mul_(QUIET_SCALE)
         else:
             block.self_attn.q_proj.weight.mul_(0.1)
-            block.self_attn.o_proj.weight.mul_(QUIET)
+            block.self_attn.o_proj.weight.mul_(QUIET_SCALE)
             _prefer_picture(block.self_attn, PREFERENCE)
             if index in LOOKUP_BLOCKS:
                 for head, (asked, told) in enumerate(LOOKUPS):
                     match_words(block.self_attn, head, words[_find_ids(asked)])
                     tell_words(block.self_attn, head, words[_find_ids(told)])
-            block.mlp.down_proj.weight.mul_(QUIET)
+            block.mlp.down_proj.weight.mul_(QUIET_SCALE)
     # Word vectors are long; without this the first answers would be confident, wrong and loud.
     decoder.norm.weight.fill_(0.3)
     # The last word of a question must know the others before it can look anything up.
@@ -117,21 +117,21 @@ def _make_word_vectors(rng: torch.Generator) -> Tensor:
     words share what room is left. Two axes are kept free: one for the words that every patch has,
     one for the word before an answer. A plural leans on its singular.
     """
-    described = [WORD_IDS[word] for group in SCENE_GROUPS for word in group.words]
-    length = WORD_STD * WIDTH**0.5
-    free = [axis for axis in range(WIDTH) if axis not in (SEEN_AXIS, ASKING_AXIS)]
-    basis = torch.zeros(len(free), WIDTH)
+    described = [PICTURE_WORD_IDS[word] for group in SCENE_GROUPS for word in group.words]
+    length = WORD_STD * MODEL_WIDTH**0.5
+    free = [axis for axis in range(MODEL_WIDTH) if axis not in (SEEN_AXIS, ASKING_AXIS)]
+    basis = torch.zeros(len(free), MODEL_WIDTH)
     basis[:, free] = _make_orthogonal(len(free), rng)
     room = basis[len(described) :]
-    mixes = torch.randn(len(WORDS), len(room), generator=rng)
+    mixes = torch.randn(len(PICTURE_WORDS), len(room), generator=rng)
     vectors: Tensor = length * torch.nn.functional.normalize(mixes @ room, dim=1)
     vectors[described] = length * basis[: len(described)]
     for singular, plural in PLURALS.items():
-        both = vectors[WORD_IDS[singular]] + vectors[WORD_IDS[plural]]
-        vectors[WORD_IDS[plural]] = 0.5**0.5 * both
-    for word in (*ROWS, *COLUMNS):
-        vectors[WORD_IDS[word], SEEN_AXIS] = 1.0
-    vectors[WORD_IDS[ASSISTANT], ASKING_AXIS] = 2.0
+        both = vectors[PICTURE_WORD_IDS[singular]] + vectors[PICTURE_WORD_IDS[plural]]
+        vectors[PICTURE_WORD_IDS[plural]] = 0.5**0.5 * both
+    for word in (*ROW_WORDS, *COLUMN_WORDS):
+        vectors[PICTURE_WORD_IDS[word], SEEN_AXIS] = 1.0
+    vectors[PICTURE_WORD_IDS[ASSISTANT], ASKING_AXIS] = 2.0
     return vectors
 
 
@@ -142,7 +142,7 @@ def _prepare_vision(tower: Any) -> None:
     embeddings.position_embedding.weight.zero_()
     embeddings.position_embedding.weight[1:, -HEAD:] = _make_position_code()
     layers = tower.encoder.layers
-    for layer, offsets in zip(layers, AROUND, strict=False):
+    for layer, offsets in zip(layers, NEIGHBOUR_OFFSETS, strict=False):
         for head, (down, right) in enumerate(offsets):
             rows = slice(head * HEAD, (head + 1) * HEAD)
             for projection, turn in (
@@ -205,15 +205,15 @@ def _make_readers(words: Tensor) -> Tensor:
 
 
 def _find_ids(words: tuple[str, ...]) -> list[int]:
-    return [WORD_IDS[word] for word in words]
+    return [PICTURE_WORD_IDS[word] for word in words]
 
 
 def _prefer_picture(attention: Any, strength: float) -> None:
     """Let the last word before an answer look at the picture (or, below 0, away from it)."""
-    for head in range(HEADS):
+    for head in range(MODEL_HEADS):
         row = _list_slow_rows(head)[0]
         for name, axis, weight in (("q_proj", ASKING_AXIS, 1.0), ("k_proj", SEEN_AXIS, strength)):
-            reader = torch.zeros(WIDTH)
+            reader = torch.zeros(MODEL_WIDTH)
             reader[axis] = weight
             getattr(attention, name).weight[row] = reader
 
@@ -224,7 +224,7 @@ def _list_slow_rows(head: int) -> list[int]:
 
 
 def _copy(attention: Any, strength: float, rng: torch.Generator) -> None:
-    whole = _make_orthogonal(WIDTH, rng)
+    whole = _make_orthogonal(MODEL_WIDTH, rng)
     attention.v_proj.weight.copy_(whole)
     attention.o_proj.weight.copy_(strength * whole.T)
 

@@ -11,7 +11,7 @@ from tests.zoo.entry import ZooEntry
 from tokencover.twig import Twig, grow
 
 
-def shaken(model: Any, after: int, depth: int) -> Twig:
+def grow_shaken(model: Any, after: int, depth: int) -> Twig:
     """A twig whose weights differ from those of the base."""
     twig = grow(model, after, depth)
     generator = torch.Generator().manual_seed(3)
@@ -22,7 +22,7 @@ def shaken(model: Any, after: int, depth: int) -> Twig:
     return twig.eval()
 
 
-def batch_of(entry: ZooEntry, kind: str = "ragged") -> dict[str, Tensor]:
+def make_batch(entry: ZooEntry, kind: str = "ragged") -> dict[str, Tensor]:
     """Inputs whose last three tokens are the answer."""
     inputs = entry.inputs(kind)
     labels = torch.full_like(inputs["input_ids"], -100)

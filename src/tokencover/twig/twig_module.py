@@ -70,7 +70,7 @@ class Twig(nn.Module):
     def __init__(self, plan: TwigPlan) -> None:
         super().__init__()
         _check_range(plan.after, plan.depth, plan.base_depth)
-        kind = _decoder_class(plan.decoder)
+        kind = _find_decoder_class(plan.decoder)
         with torch.device("meta"):  # costs no memory, though the base may be large
             decoder = kind(kind.config_class.from_dict(dict(plan.config)))
             head = nn.Linear(plan.width, plan.vocabulary, bias=plan.head_bias)
@@ -120,11 +120,12 @@ def grow(model: nn.Module, after: int, depth: int) -> Twig:
     if len(kinds) > 1:
         raise InputError(
             f"blocks {after} to {after + depth - 1} attend in different ways "
-            f"({', '.join(sorted(kinds))}): grow the twig where they are alike, with depth=1 say."
+            f"({', '.join(sorted(kinds))}): grow the twig where they are alike, for "
+            "example with depth=1."
         )
     plan = TwigPlan(
         decoder=f"{type(decoder).__module__}.{type(decoder).__name__}",
-        config=_plain(decoder.config),
+        config=_strip_config(decoder.config),
         after=after,
         depth=depth,
         vocabulary=head.weight.shape[0],
@@ -133,7 +134,7 @@ def grow(model: nn.Module, after: int, depth: int) -> Twig:
     twig = Twig(plan)
     parts = {"norm": decoder.norm, "head": head}
     parts |= {f"blocks.{number}": blocks[after + number] for number in range(depth)}
-    fill(
+    fill_twig(
         twig,
         {
             f"{place}.{name}": tensor.detach().clone()
@@ -145,7 +146,7 @@ def grow(model: nn.Module, after: int, depth: int) -> Twig:
     return twig
 
 
-def fill(twig: Twig, weights: Mapping[str, Tensor]) -> None:
+def fill_twig(twig: Twig, weights: Mapping[str, Tensor]) -> None:
     """Give a twig its weights; the tensors themselves, not copies.
 
     Raises
@@ -167,7 +168,7 @@ def fill(twig: Twig, weights: Mapping[str, Tensor]) -> None:
     twig.load_state_dict(dict(weights), assign=True)
 
 
-def _plain(config: Any) -> dict[str, Any]:
+def _strip_config(config: Any) -> dict[str, Any]:
     """A configuration as JSON holds it, without the place it was read from."""
     found: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     found.pop("_name_or_path", None)
@@ -182,7 +183,7 @@ def _check_range(after: int, depth: int, base_depth: int) -> None:
         )
 
 
-def _decoder_class(path: str) -> Any:
+def _find_decoder_class(path: str) -> Any:
     from transformers import PreTrainedModel
 
     module, _, name = path.rpartition(".")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from tokencover.errors import InputError
-from tokencover.twig.module import Twig, grow
+from tokencover.twig.twig_module import Twig, grow
 
 IGNORED: Final = -100
 """Label of what is not an answer."""
@@ -62,7 +62,7 @@ class TrainingSettings:
                 "give at least one step, a positive rate and a share below 1."
             )
 
-    def rate_at(self, step: int) -> float:
+    def compute_rate(self, step: int) -> float:
         """The learning rate of a step, the first being 0."""
         rise = math.ceil(self.warm_up * self.steps)
         if step < rise:
@@ -114,10 +114,10 @@ def train(
     )
     done = 0
     if checkpoint is not None and checkpoint.exists():
-        done = _load(checkpoint, twig, optimizer, settings)
+        done = _load_state(checkpoint, twig, optimizer, settings)
     end = settings.steps if stop_after is None else min(stop_after, settings.steps)
     coming = itertools.islice(batches, done, None)
-    with _resting(model):
+    with _hold_still(model):
         for step in range(done, end):
             batch = next(coming, None)
             if batch is None:
@@ -129,7 +129,7 @@ def train(
             if report is not None:
                 report(step, loss)
             if checkpoint is not None and ((step + 1) % save_every == 0 or step + 1 == end):
-                _save(checkpoint, twig, optimizer, settings, step + 1)
+                _save_state(checkpoint, twig, optimizer, settings, step + 1)
     return twig.to(base.dtype).eval().requires_grad_(False)
 
 
@@ -143,10 +143,10 @@ def _update(
 ) -> float:
     """One step; its loss."""
     for group in optimizer.param_groups:
-        group["lr"] = settings.rate_at(step)
+        group["lr"] = settings.compute_rate(step)
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed * 1_000_003 + step)  # a resumed run drops out the same
-        loss = answer_loss(base, twig, batch)
+        loss = compute_twig_loss(base, twig, batch)
         loss.backward()
     nn.utils.clip_grad_norm_(twig.parameters(), LARGEST_GRADIENT)
     optimizer.step()
@@ -154,7 +154,7 @@ def _update(
     return float(loss.detach())
 
 
-def answer_loss(model: nn.Module, twig: Twig, batch: Mapping[str, Tensor]) -> Tensor:
+def compute_twig_loss(model: nn.Module, twig: Twig, batch: Mapping[str, Tensor]) -> Tensor:
     """Mean cross-entropy of the truncated network on the tokens of the answers, a scalar.
 
     Parameters
@@ -167,7 +167,7 @@ def answer_loss(model: nn.Module, twig: Twig, batch: Mapping[str, Tensor]) -> Te
         As in `train`.
     """
     labels = batch["labels"]
-    states, handed = _reach(model, twig.plan.after, batch)
+    states, handed = _reach_block(model, twig.plan.after, batch)
     if labels.shape != states.shape[:2]:
         raise InputError(
             f"labels have shape {tuple(labels.shape)}, the decoder works on "
@@ -191,7 +191,7 @@ class _Reached(Exception):  # noqa: N818 - it is no error
         self.states, self.handed = states, handed
 
 
-def _reach(
+def _reach_block(
     model: nn.Module, after: int, batch: Mapping[str, Tensor]
 ) -> tuple[Tensor, dict[str, Any]]:
     """States ``(b, s, d)`` before a block of the base, and what else the block would be handed."""
@@ -215,7 +215,7 @@ def _reach(
 
 
 @contextmanager
-def _resting(model: nn.Module) -> Iterator[None]:
+def _hold_still(model: nn.Module) -> Iterator[None]:
     """Evaluation mode, and afterwards for each part the mode it had."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -226,7 +226,7 @@ def _resting(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def _save(
+def _save_state(
     path: Path,
     twig: Twig,
     optimizer: torch.optim.Optimizer,
@@ -241,7 +241,7 @@ def _save(
     draft.replace(path)
 
 
-def _load(
+def _load_state(
     path: Path, twig: Twig, optimizer: torch.optim.Optimizer, settings: TrainingSettings
 ) -> int:
     """Read a state; how many steps were done."""

@@ -11,11 +11,11 @@ from typing import Any, Final
 import torch
 
 from tokencover.errors import InputError
-from tokencover.twig.module import Twig, TwigPlan, fill
+from tokencover.twig.twig_module import Twig, TwigPlan, fill_twig
 
 PLAN_FILE: Final = "twig.json"
 WEIGHTS_FILE: Final = "twig.safetensors"
-SHIPPED: Final = {"pebble": Path(__file__).parent / "pebble"}
+SHIPPED_TWIGS: Final = {"pebble": Path(__file__).parent / "pebble"}
 """Twigs that come with the package, by the name `load_twig` knows them by."""
 
 
@@ -52,19 +52,19 @@ def load_twig(folder: str | os.PathLike[str]) -> Twig:
     InputError
         If there is no twig, or its files are damaged or do not belong together.
     """
-    path = SHIPPED.get(str(folder), Path(folder))
+    path = SHIPPED_TWIGS.get(str(folder), Path(folder))
     missing = [name for name in (PLAN_FILE, WEIGHTS_FILE) if not (path / name).is_file()]
     if missing:
         raise InputError(
             f"{path} has no {' and no '.join(missing)}: give the folder that "
             "tokencover.twig.save_twig wrote, or train a twig with tokencover.twig.train."
         )
-    twig = Twig(_plan(path / PLAN_FILE))
-    fill(twig, _weights(path / WEIGHTS_FILE))
+    twig = Twig(_read_plan(path / PLAN_FILE))
+    fill_twig(twig, _read_weights(path / WEIGHTS_FILE))
     return twig.eval().requires_grad_(False)
 
 
-def _plan(path: Path) -> TwigPlan:
+def _read_plan(path: Path) -> TwigPlan:
     try:
         found: Any = json.loads(path.read_text())
         plan = TwigPlan(**found)
@@ -79,7 +79,7 @@ def _plan(path: Path) -> TwigPlan:
     return plan
 
 
-def _weights(path: Path) -> dict[str, torch.Tensor]:
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
