@@ -108,6 +108,8 @@ def _print(
     columns = (_share_right(seen), _share_right(blind), best)
     print(f"{'type':14} {'family':7} {'asked':>6} {'right':>7} {'blank':>7} {'best guess':>11}")
     for kind, family in families.items():
+        if kind not in seen:  # a few scenes may allow no such question
+            continue
         right, guessed, most = (f"{100 * column[kind]:.1f}" for column in columns)
         count = len(seen[kind])
         print(f"{kind:14} {family:7} {count:6} {right:>7} {guessed:>7} {most:>11}")

@@ -9,10 +9,15 @@ from tokencover.errors import InputError
 from tokencover.pebble.model import load_picture_checkpoint
 from tokencover.pebble.train import make_parser
 from tokencover.pebble.training import (
+    CLIP_SCHEDULE,
     PICTURE_SCHEDULE,
+    ClipLearner,
     PebbleTrainingSettings,
+    PictureLearner,
     Schedule,
     Stage,
+    loop,
+    run_training,
     train,
 )
 from tokencover.pebble.training.loop import scale_rate
@@ -93,6 +98,19 @@ def test_the_rate_rises_and_falls() -> None:
 def test_the_full_schedule_trains_every_part() -> None:
     assert {stage.mode for stage in PICTURE_SCHEDULE.stages} == {"vision", "words", "joint"}
     assert len(PICTURE_SCHEDULE.as_json()["stages"]) == len(PICTURE_SCHEDULE.stages)
+
+
+@pytest.mark.parametrize("clips", [False, True])
+def test_one_call_trains_what_is_shipped(
+    clips: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[PebbleTrainingSettings, bool]] = []
+    monkeypatch.setattr(loop, "train", lambda settings, resume: runs.append((settings, resume)))
+    run_training(tmp_path, clips=clips, seed=4, workers=1, resume=True)
+    expected = PebbleTrainingSettings(tmp_path, 4, 1, PICTURE_SCHEDULE, PictureLearner())
+    if clips:
+        expected = PebbleTrainingSettings(tmp_path, 4, 1, CLIP_SCHEDULE, ClipLearner())
+    assert runs == [(expected, True)]
 
 
 def test_the_command_needs_a_folder() -> None:
