@@ -20,7 +20,7 @@ from tokencover.methods import METHODS, Method, get_method
 from tokencover.pebble import train as pebble_training
 from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
 from tokencover.prompting import Medium, kind_of, kinds_taken, make_inputs
-from tokencover.runtime import FAMILIES, Trace, claims, prune
+from tokencover.runtime import FAMILIES, Trace, find_claims, prune
 from tokencover.viewing import (
     GAP,
     WIDEST,
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 def _methods(options: argparse.Namespace) -> None:
     rows = [("name", "year", "objective", "place", "needs", "families")]
     for method in METHODS:
-        card, found = method.card, claims(method)
+        card, found = method.card, find_claims(method)
         names = [each.family.name + ("" if each.as_published else "*") for each in found]
         if len(found) == len(FAMILIES):
             names = ["all" if all(each.as_published for each in found) else "all*"]

@@ -17,7 +17,7 @@ from tokencover.efficiency.paper_costs import (
     export_paper_costs,
     format_paper_costs,
 )
-from tokencover.runtime.cost import block_cost
+from tokencover.runtime import block_cost
 
 COSTS = {(each.model, each.budget): each for each in compute_paper_costs()}
 

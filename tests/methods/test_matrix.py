@@ -15,7 +15,7 @@ from tests.zoo.entry import ZooEntry
 from tests.zoo.oracle import extended
 from tokencover.errors import TokenCoverError
 from tokencover.methods import METHODS, from_json, to_json
-from tokencover.runtime.claims import claims
+from tokencover.runtime import find_claims
 from tokencover.runtime.prune import prune
 
 STEPS = 3
@@ -30,7 +30,7 @@ def claimed() -> list[Any]:
     """(case, zoo entry, settings that the family needs) for all claims."""
     found = []
     for case in CASES:
-        for claim in claims(METHODS[case.method]):
+        for claim in find_claims(METHODS[case.method]):
             for entry in ZOO.values():
                 if entry.name in claim.family.model_types:
                     changes = {} if claim.as_published else {"positions": "original"}

@@ -27,10 +27,17 @@ from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
 from tests.zoo.entry import noise
 from tests.zoo.towers import PATCH as PATCH_SIZE
-from tokencover.runtime.families import FAMILIES, family_of
-from tokencover.runtime.families.anyres import best_resolution
-from tokencover.runtime.family import Family, Media
-from tokencover.runtime.layout import CLASS, NEWLINE, PATCH, Layout, closed, grid, views
+from tokencover.runtime.families import FAMILIES, Family, Media, family_of
+from tokencover.runtime.families.anyres import choose_resolution
+from tokencover.runtime.families.layout import (
+    CLASS,
+    NEWLINE,
+    PATCH,
+    Layout,
+    add_newline,
+    grid,
+    join_views,
+)
 
 Place = tuple[int, int, int, int]
 
@@ -354,7 +361,7 @@ def test_views_of_real_size_are_those_of_the_model(name: str, size: tuple[int, i
 def test_best_resolution_is_the_one_of_the_processor_in_any_order(
     resolutions: list[tuple[int, int]], size: tuple[int, int]
 ) -> None:
-    assert best_resolution(size, resolutions) == select_best_resolution(size, resolutions)
+    assert choose_resolution(size, resolutions) == select_best_resolution(size, resolutions)
 
 
 REAL_SIZE: dict[str, tuple[Any, Any]] = {
@@ -367,8 +374,8 @@ def family_of_type(model_type: str) -> Family:
     return next(family for family in FAMILIES if model_type in family.model_types)
 
 
-def test_closed_and_views_count_frames_on() -> None:
-    layout = views(grid(2, 1, 1), closed(grid(1, 1, 2)), grid(1, 1, 1))
+def test_added_newlines_and_joined_views_count_frames_on() -> None:
+    layout = join_views(grid(2, 1, 1), add_newline(grid(1, 1, 2)), grid(1, 1, 1))
     assert layout.frame.tolist() == [0, 1, 2, 2, -1, 3]
     assert layout.kind.tolist() == [PATCH, PATCH, PATCH, PATCH, NEWLINE, PATCH]
     assert layout.shape == (2, 1, 1)

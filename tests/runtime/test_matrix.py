@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tests.runtime.gathering import always_gather
 from tests.runtime.random_method import KeepRandom, dropped_by
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
@@ -104,8 +105,11 @@ def test_keeping_all_equals_the_unpruned_model_both_ways(
             plain = model(**inputs, use_cache=False).logits
         method = KeepRandom(None, stages)
         assert torch.equal(logits(model, inputs, method, entry.user_words(inputs)), plain)
-        with torch.no_grad(), prune(model, method, prompt=entry.user_words(inputs)) as run:
-            run._session.always_gather = True
+        with (
+            always_gather(),
+            torch.no_grad(),
+            prune(model, method, prompt=entry.user_words(inputs)),
+        ):
             gathered = model(**inputs, use_cache=False).logits
         torch.testing.assert_close(gathered[real], plain[real], atol=1e-5, rtol=0)
 

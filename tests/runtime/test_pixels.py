@@ -72,6 +72,6 @@ def test_what_no_stage_took_is_dropped() -> None:
     method = Read(stages=())
     with torch.no_grad(), prune(model, method, prompt=torch.zeros_like(inputs["input_ids"])) as run:
         model(**inputs)
-        encoder = run._session._encoder
+        encoder = run._session._reader
         assert encoder is not None
         assert encoder._local.image is None

@@ -23,9 +23,9 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks
 from tokencover.methods import Choice, View
-from tokencover.runtime.attention_rows import cached_keys
-from tokencover.runtime.recording import Past
-from tokencover.runtime.sequence import packed_left
+from tokencover.runtime.attention.attention_rows import read_cached_keys
+from tokencover.runtime.attention.block_recorder import Past
+from tokencover.runtime.forward_pass import pack_left
 
 STAGES, WATCHED = (1, 3), (0, 2)
 CLOSE: dict[str, Any] = {"atol": 1e-5, "rtol": 0}
@@ -112,7 +112,7 @@ def keys_of(block: Any, states: Tensor) -> Tensor:
 
 def asked(inputs: Inputs, words: Tensor, visual: Tensor) -> Tensor:
     """The last word first, then all words; -1 behind."""
-    index, mask = packed_left(words[visual.any(-1)])
+    index, mask = pack_left(words[visual.any(-1)])
     places = index.masked_fill(~mask, -1)
     return torch.cat([places.max(-1, keepdim=True).values, places], 1)
 
@@ -446,4 +446,4 @@ def test_cached_keys_that_cannot_be_read_are_refused(length: int, readable: bool
     kept: Any = layer()
     kept.keys = torch.zeros(1, 2, length, 4)
     with pytest.raises(tc.InputError, match="5 cached tokens whose keys cannot be read"):
-        cached_keys("block 0", Past(kept, 5, None, readable), new=3)
+        read_cached_keys("block 0", Past(kept, 5, None, readable), new=3)

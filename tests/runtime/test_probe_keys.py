@@ -28,7 +28,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks
 from tokencover.methods import Choice, View
-from tokencover.runtime.sequence import packed_left
+from tokencover.runtime.forward_pass import pack_left
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class AskKeys(Watch):
             gone = dropped_by(self, {}, self.asks[0])[self.stages[0]]
             assert torch.equal(visual, self.asks[0] & ~gone)
             left &= ~gone
-        index, mask = packed_left(left)
+        index, mask = pack_left(left)
         index = torch.cat([index.masked_fill(~mask, -1), index.new_full((len(index), 1), -1)], 1)
         return Told(
             block,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tests.runtime.gathering import always_gather
 from tests.runtime.kin import KIN
 from tests.runtime.merging_method import MergeNothing, MergePairs, slow_tower
 from tests.runtime.test_matrix import NEVER, built, generate, with_media
@@ -147,8 +148,11 @@ def test_merging_nothing_equals_the_unpruned_model_both_ways(entry: ZooEntry, in
         with torch.no_grad():
             plain = model(**inputs, use_cache=False).logits
         assert torch.equal(merged_logits(model, inputs, method), plain)
-        with torch.no_grad(), prune(model, method, prompt=torch.zeros_like(real)) as run:
-            run._session.always_gather = True
+        with (
+            always_gather(),
+            torch.no_grad(),
+            prune(model, method, prompt=torch.zeros_like(real)),
+        ):
             gathered = model(**inputs, use_cache=False).logits
         torch.testing.assert_close(gathered[real], plain[real], atol=1e-5, rtol=0)
 

@@ -24,7 +24,7 @@ from tests.runtime.tokenizers_for_words import (
     words_for,
 )
 from tokencover.errors import InputError
-from tokencover.runtime.words import UserWords
+from tokencover.runtime.prompt.user_words import UserWords
 
 
 @pytest.mark.parametrize(

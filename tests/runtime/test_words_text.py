@@ -17,7 +17,7 @@ from tests.runtime.tokenizers_for_words import (
     tokenizer_for,
 )
 from tokencover.errors import InputError
-from tokencover.runtime.words import text_mask
+from tokencover.runtime.prompt.user_words import mark_text
 
 
 @every_kind
@@ -26,7 +26,7 @@ def test_text_mask_finds_the_last_occurrence(kind: str, text: str) -> None:
     tokenizer = tokenizer_for("llava", kind)
     prompt = f"Is {text}, or{text} or <image> <image>\n{text}? Yes."
     ids, _ = pad(tokenizer, [prompt, "x " * 9 + prompt], "<image>", "right")
-    mask = text_mask(tokenizer, ids, text)
+    mask = mark_text(tokenizer, ids, text)
     assert [words.rstrip("?") for words in decoded(tokenizer, ids, mask)] == [text.strip()] * 2
     images = ids == tokenizer.convert_tokens_to_ids("<image>")
     last = images.cumsum(1).argmax(1)
@@ -36,7 +36,7 @@ def test_text_mask_finds_the_last_occurrence(kind: str, text: str) -> None:
 def test_text_mask_prefers_whole_words() -> None:
     tokenizer = tokenizer_for("llava", "bytes")
     ids, _ = pad(tokenizer, ["a cat on concatenated", "concatenated"], "<image>", "left")
-    mask = text_mask(SimpleNamespace(tokenizer=tokenizer), ids, ["cat", "concat"])
+    mask = mark_text(SimpleNamespace(tokenizer=tokenizer), ids, ["cat", "concat"])
     assert decoded(tokenizer, ids, mask)[0] == "cat"
     assert mask[1].any()
 
@@ -44,7 +44,7 @@ def test_text_mask_prefers_whole_words() -> None:
 def test_text_mask_takes_one_text_for_each_row() -> None:
     tokenizer = tokenizer_for("qwen", "bytes")
     ids, _ = encode("qwen", "bytes", [said("user", "How many?")], [said("user", QUESTION)])
-    mask = text_mask(tokenizer, ids, ["many", "shown in"])
+    mask = mark_text(tokenizer, ids, ["many", "shown in"])
     assert decoded(tokenizer, ids, mask) == ["many", "shown in"]
 
 
@@ -52,21 +52,21 @@ def test_text_mask_knows_rows_repeated_for_beam_search() -> None:
     tokenizer = tokenizer_for("qwen", "bytes")
     ids, _ = encode("qwen", "bytes", [said("user", "How many?")], [said("user", QUESTION)])
     texts = ["many", "shown in"]
-    once = text_mask(tokenizer, ids, texts)
-    beams = text_mask(tokenizer, ids.repeat_interleave(3, dim=0), texts)
+    once = mark_text(tokenizer, ids, texts)
+    beams = mark_text(tokenizer, ids.repeat_interleave(3, dim=0), texts)
     assert torch.equal(beams, once.repeat_interleave(3, dim=0))
     with pytest.raises(InputError, match="'many' does not stand in row 1"):
-        text_mask(tokenizer, ids.repeat(2, 1), texts)
+        mark_text(tokenizer, ids.repeat(2, 1), texts)
 
 
 def test_text_mask_names_text_and_row() -> None:
     tokenizer = tokenizer_for("qwen", "bytes")
     ids, _ = encode("qwen", "bytes", [said("user", "How many?")], [said("user", QUESTION)])
     with pytest.raises(InputError, match=r"'many' does not stand in row 1.*exactly as it was"):
-        text_mask(tokenizer, ids, "many")
+        mark_text(tokenizer, ids, "many")
     with pytest.raises(InputError, match="3 texts for 2 rows"):
-        text_mask(tokenizer, ids, ["How"] * 3)
+        mark_text(tokenizer, ids, ["How"] * 3)
     with pytest.raises(InputError, match="0 texts for 2 rows"):
-        text_mask(tokenizer, ids, [])
+        mark_text(tokenizer, ids, [])
     with pytest.raises(InputError, match=r"' <\|im_end\|>' for row 0 has no words"):
-        text_mask(tokenizer, ids, " <|im_end|>")
+        mark_text(tokenizer, ids, " <|im_end|>")

@@ -18,7 +18,7 @@ from tests.runtime.tokenizers_for_words import (
     tokenizer_for,
 )
 from tokencover.errors import InputError
-from tokencover.runtime.words import tokenizer_of
+from tokencover.runtime.prompt.user_words import load_tokenizer
 
 
 def model_named(name: object) -> Any:
@@ -32,23 +32,23 @@ def never_asked(*_: str) -> bool:
 def test_tokenizer_of_a_model(tmp_path: Path) -> None:
     saved = tokenizer_for("qwen", "bytes")
     saved.save_pretrained(tmp_path)
-    loaded = tokenizer_of(SimpleNamespace(config=SimpleNamespace(_name_or_path=str(tmp_path))))
+    loaded = load_tokenizer(SimpleNamespace(config=SimpleNamespace(_name_or_path=str(tmp_path))))
     assert loaded.get_vocab() == saved.get_vocab()
     assert loaded.chat_template == QWEN
 
 
 def test_tokenizer_of_a_model_whose_processor_has_the_template(tmp_path: Path) -> None:
     bare().save_pretrained(tmp_path)
-    assert tokenizer_of(model_named(tmp_path)).chat_template is None
+    assert load_tokenizer(model_named(tmp_path)).chat_template is None
     (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": LLAVA}))
-    assert tokenizer_of(model_named(tmp_path)).chat_template == LLAVA
+    assert load_tokenizer(model_named(tmp_path)).chat_template == LLAVA
 
 
 def test_tokenizer_of_an_unknown_model_says_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no name.*processor= to tc\.prune, or prompt= as a mask"):
-        tokenizer_of(torch.nn.Linear(1, 1))
+        load_tokenizer(torch.nn.Linear(1, 1))
     with pytest.raises(InputError, match=r"none.*cannot be loaded.*processor= to tc\.prune"):
-        tokenizer_of(model_named(tmp_path / "none"))
+        load_tokenizer(model_named(tmp_path / "none"))
 
 
 def test_folder_without_a_tokenizer_is_not_looked_for_on_the_hub(
@@ -58,7 +58,7 @@ def test_folder_without_a_tokenizer_is_not_looked_for_on_the_hub(
     monkeypatch.setattr("huggingface_hub.file_exists", never_asked)
     Qwen2VLConfig().save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"cannot be loaded.*processor= to tc\.prune"):
-        tokenizer_of(model_named(tmp_path))
+        load_tokenizer(model_named(tmp_path))
 
 
 @pytest.mark.parametrize("answer", [True, False, OSError("unreachable")])
@@ -83,9 +83,9 @@ def test_hub_is_asked_once_before_it_is_loaded_from(
     monkeypatch.setattr("huggingface_hub.file_exists", file_exists)
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
     if answer is True:
-        assert tokenizer_of(model_named("somebody/qwen")) is tokenizer_for("qwen", "bytes")
+        assert load_tokenizer(model_named("somebody/qwen")) is tokenizer_for("qwen", "bytes")
     else:
         with pytest.raises(InputError, match=r"'somebody/qwen'.*cannot be loaded"):
-            tokenizer_of(model_named("somebody/qwen"))
+            load_tokenizer(model_named("somebody/qwen"))
     assert asked == ["somebody/qwen"]
     assert tried == ([True, False] if answer is True else [True])

@@ -20,7 +20,7 @@ from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from tokencover.runtime.words import UserWords
+from tokencover.runtime.prompt.user_words import UserWords
 
 every_kind = pytest.mark.parametrize("kind", ["bytes", "llama", "unigram"])
 QUESTION = "What is shown in this image?"

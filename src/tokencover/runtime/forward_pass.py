@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +10,73 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.runtime.layout import NEWLINE, Layout
-from tokencover.runtime.sequence import Kept
 
 if TYPE_CHECKING:
-    from tokencover.runtime.encoder import Encodings
-    from tokencover.runtime.recording import Recorded
+    from tokencover.runtime.attention import Recorded
+    from tokencover.runtime.families import Places
+    from tokencover.runtime.tower import Encodings
 
 PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
+"""The arguments that bring pictures or videos."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The positions that stay, row by row in their old order, aligned to the right.
+
+    Attributes
+    ----------
+    index : Tensor
+        ``(b, m)`` int64, places in the original sequence.
+    valid : Tensor
+        ``(b, m)`` bool; False in the slots that only fill up shorter rows.
+    """
+
+    index: Tensor
+    valid: Tensor
+
+    @classmethod
+    def where(cls, keep: Tensor) -> Kept:
+        """From a mask ``(b, s)`` of the positions that stay."""
+        length = int(keep.sum(-1).max())
+        # A stable sort of booleans moves what stays to the right without changing its order.
+        index = keep.to(torch.uint8).argsort(dim=-1, stable=True)[:, keep.shape[1] - length :]
+        return cls(index, keep.gather(1, index))
+
+    def mask(self, length: int) -> Tensor:
+        """``(b, length)`` bool, the positions that stay."""
+        spare = torch.zeros(len(self.index), length + 1, dtype=torch.bool, device=self.index.device)
+        return spare.scatter_(1, self._or_spare(length), True)[:, :length]
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """Shorten dimension 1 of ``(b or 1, s, ...)``."""
+        index = self.index.to(tensor.device)
+        rows = torch.arange(len(index), device=tensor.device).unsqueeze(-1)
+        return tensor.expand(len(index), *tensor.shape[1:])[rows, index]
+
+    def put_back(self, states: Tensor, length: int) -> Tensor:
+        """Spread ``(b, m, d)`` over the original length; zeros where a token was dropped."""
+        index = self._or_spare(length).to(states.device).unsqueeze(-1)
+        full = states.new_zeros(len(states), length + 1, states.shape[-1])
+        return full.scatter(1, index.expand_as(states), states)[:, :length]
+
+    def within(self, earlier: Kept, length: int) -> Kept:
+        """The same positions, as places in a sequence that `earlier` shortened before."""
+        places = torch.arange(earlier.index.shape[1], device=self.index.device)
+        slots = torch.zeros(len(self.index), length + 1, dtype=torch.int64, device=places.device)
+        slots.scatter_(1, earlier._or_spare(length), places.expand_as(earlier.index))
+        return Kept(slots.gather(1, self.index), self.valid)
+
+    def _or_spare(self, length: int) -> Tensor:
+        """Places in the original sequence, with filling slots sent to one spare place after it."""
+        return self.index.masked_fill(~self.valid, length)
+
+
+def pack_left(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Places of the True entries of each row, filled up from the left, and which of them count."""
+    length = int(mask.sum(-1).max()) if mask.numel() else 0
+    index = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)[:, :length]
+    return index, mask.gather(1, index)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -30,10 +89,6 @@ class ForwardPass:
         ``(b, s)`` bool, which of the new tokens are not padding.
     past : Tensor or None
         ``(b, p)`` bool, the same for tokens of earlier passes, None if nothing is known of them.
-    visual : Tensor or None
-        ``(b, s)`` bool, None if this pass brings no picture.
-    prompt : Tensor or None
-        ``(b, s)`` bool, the prompt words.
     kept : dict
         For each pruning block that was reached, what is left; None if nothing was dropped there.
     masks : dict
@@ -42,33 +97,14 @@ class ForwardPass:
         ``(b, cached + new)`` bool, which earlier and new tokens are real in each group of blocks.
     rotations : dict
         The rotation table of each group of blocks, where positions are numbered anew.
-    recorded : dict
-        What the probe recorded of each watched block, until the pass ends.
-    encodings : Encodings or None
-        What the vision tower computed, until the pass ends, if the method looks at it.
-    sources : Tensor or None
-        ``(b, s)`` int64, the place whose state each place holds, if a method moved states; -1 for
-        a state that was none of them.
-    seconds : float
-        Time the method took so far.
-    notes : dict
-        What the method wrote down for its later places.
     """
 
     real: Tensor
     past: Tensor | None = None
-    visual: Tensor | None = None
-    prompt: Tensor | None = None
-    places: Places | None = None
     kept: dict[int, Kept | None] = field(default_factory=dict)
     masks: dict[int, Any] = field(default_factory=dict)
     columns: dict[int, Tensor] = field(default_factory=dict)
     rotations: dict[int, Any] = field(default_factory=dict)
-    recorded: dict[int, Recorded] = field(default_factory=dict)
-    encodings: Encodings | None = None
-    sources: Tensor | None = None
-    seconds: float = 0.0
-    notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
@@ -84,7 +120,50 @@ class ForwardPass:
         return left
 
 
-def tokens_of(arguments: Mapping[str, Any], cached: int) -> tuple[Tensor, Tensor | None]:
+@dataclass(slots=True, kw_only=True)
+class VisualPass(ForwardPass):
+    """A pass that brings visual tokens.
+
+    Attributes
+    ----------
+    visual : Tensor
+        ``(b, s)`` bool, the visual tokens.
+    prompt : Tensor
+        ``(b, s)`` bool, the prompt words.
+    find_places : callable
+        Tells where the visual tokens lie in their pictures, once these were encoded.
+    recorded : dict
+        What was recorded of each watched block, until the pass ends.
+    encodings : Encodings or None
+        What the vision tower computed, once the method has looked at it and until the pass ends.
+    sources : Tensor or None
+        ``(b, s)`` int64, the place whose state each place holds, if a method moved states; -1 for
+        a state that was none of them.
+    seconds : float
+        Time the method took so far.
+    notes : dict
+        What the method wrote down for its later places.
+    """
+
+    visual: Tensor
+    prompt: Tensor
+    find_places: Callable[[], Places]
+    recorded: dict[int, Recorded] = field(default_factory=dict)
+    encodings: Encodings | None = None
+    sources: Tensor | None = None
+    seconds: float = 0.0
+    notes: dict[str, Any] = field(default_factory=dict)
+    _places: Places | None = None
+
+    @property
+    def places(self) -> Places:
+        """Where the visual tokens lie in their pictures; asked for at the decoder's blocks."""
+        if self._places is None:
+            self._places = self.find_places()
+        return self._places
+
+
+def find_real_tokens(arguments: Mapping[str, Any], cached: int) -> tuple[Tensor, Tensor | None]:
     """Which new tokens are real, and which earlier ones, from whatever mask the model was given.
 
     Parameters
@@ -112,105 +191,3 @@ def tokens_of(arguments: Mapping[str, Any], cached: int) -> tuple[Tensor, Tensor
         )
     split = mask.shape[1] - length
     return mask[:, split:], mask[:, :split]
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the visual tokens of a batch lie in their pictures; all ``(b, s)`` int64, -1 elsewhere.
-
-    Attributes
-    ----------
-    medium : Tensor
-        Number of the image or video within its sample.
-    kind, frame, row, column : Tensor
-        See `tokencover.runtime.layout.Layout`.
-    video : Tensor
-        bool.
-    """
-
-    medium: Tensor
-    kind: Tensor
-    frame: Tensor
-    row: Tensor
-    column: Tensor
-    video: Tensor
-
-    @property
-    def newline(self) -> Tensor:
-        """Which visual tokens only end a row of tiles."""
-        return self.kind == NEWLINE
-
-
-def places_of(
-    input_ids: Tensor, ids: list[int], images: list[Layout], videos: list[Layout]
-) -> Places:
-    """Assign the layouts, in order, to the visual tokens of the batch.
-
-    Parameters
-    ----------
-    input_ids : Tensor
-        ``(b, s)``.
-    ids : list of int
-        The image token id and, if the family has one, the video token id.
-    images, videos : list of Layout
-        One for each image and video of the batch, before rows were repeated for beam search.
-    """
-    table = torch.full((6, *input_ids.shape), -1, dtype=torch.int64)
-    tokens = input_ids.cpu()
-    for token, layouts, is_video in zip(ids, (images, videos), (0, 1), strict=False):
-        _fill(table, tokens == token, layouts, is_video)
-    _number_media(table[0])
-    table = table.to(input_ids.device)
-    return Places(table[0], table[1], table[2], table[3], table[4], table[5] == 1)
-
-
-def _fill(table: Tensor, here: Tensor, layouts: list[Layout], is_video: int) -> None:
-    count = int(here.sum())
-    described = sum(map(len, layouts))
-    if count == 0:
-        return
-    if described == 0 or count % described:
-        raise InputError(
-            f"the prompt has {count} visual tokens, the pictures make {described}: prepare both "
-            "with the model's own processor, and do not truncate the prompt."
-        )
-    repeats = count // described  # beam search repeats every row
-    row_of = here.nonzero()[:, 0]
-    start = 0
-    for layout in _in_order(layouts, row_of, repeats):
-        places = here.nonzero()[start : start + len(layout)]
-        start += len(layout)
-        values = (layout.kind, layout.frame, layout.row, layout.column)
-        table[0, places[:, 0], places[:, 1]] = 2 * start + is_video  # a mark for each medium
-        for plane, value in enumerate(values, start=1):
-            table[plane, places[:, 0], places[:, 1]] = value
-        table[5, places[:, 0], places[:, 1]] = is_video
-
-
-def _in_order(layouts: list[Layout], row_of: Tensor, repeats: int) -> list[Layout]:
-    """Layouts in the order of the batch's rows, each row's repeated with its row."""
-    if repeats == 1:
-        return layouts
-    ordered: list[Layout] = []
-    group: list[Layout] = []
-    start = 0
-    for layout in layouts:
-        end = start + len(layout) - 1
-        if group and int(row_of[start]) != int(row_of[start - 1]):
-            ordered += group * repeats
-            start += sum(map(len, group)) * (repeats - 1)
-            group = []
-            end = start + len(layout) - 1
-        group.append(layout)
-        start = end + 1
-    return ordered + group * repeats
-
-
-def _number_media(medium: Tensor) -> None:
-    """Number each row's media from 0, in the order of the sequence, in place."""
-    for row in medium:
-        seen: dict[int, int] = {}
-        marks = row[row >= 0].tolist()
-        for mark in marks:
-            seen.setdefault(mark, len(seen))
-        row[row >= 0] = torch.tensor([seen[mark] for mark in marks], dtype=torch.int64)

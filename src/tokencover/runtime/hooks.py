@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+
+Result = TypeVar("Result")
+
+_ASIDE: contextvars.ContextVar[bool] = contextvars.ContextVar("aside", default=False)
 
 
 class Hooks:
@@ -27,7 +32,7 @@ class Hooks:
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
     def after(self, module: nn.Module, hook: Any, always_call: bool = False) -> None:
-        """Call ``hook(module, args, kwargs, output)`` behind a module's forward."""
+        """Call ``hook(module, args, kwargs, output)`` after a module's forward."""
         handle = module.register_forward_hook(
             torch.compiler.disable(hook), with_kwargs=True, always_call=always_call
         )
@@ -41,10 +46,27 @@ class Hooks:
         vars(owner)[name] = torch.compiler.disable(wrapped)
         self._undo.append(lambda: (vars(owner).pop(name), vars(owner).update(own)))
 
-    def uncompiled(self, module: nn.Module) -> None:
+    def keep_uncompiled(self, module: nn.Module) -> None:
         """Run a module as it is: code compiled for another one may skip this one's inner hooks."""
-        self.around(module, "forward", _plainly)
+        self.around(module, "forward", _call_plainly)
 
 
-def _plainly(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call_plainly(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
+
+
+def run_aside(compute: Callable[[], Result]) -> Result:
+    """Run the model's own modules for something that is no part of its pass.
+
+    Hooks of sessions stay quiet, and so do those with which transformers collects
+    ``hidden_states`` and ``attentions``: they are armed by context variables, and this context has
+    none.
+    """
+    context = contextvars.Context()
+    context.run(_ASIDE.set, True)
+    return context.run(compute)
+
+
+def is_aside() -> bool:
+    """Whether modules run for `run_aside` now."""
+    return _ASIDE.get()

@@ -1,7 +1,7 @@
 """Makes a model run a method: hooks that shorten the sequence between decoder blocks.
 
 Nothing of the model is replaced. A hook on the multimodal model learns which positions are visual,
-a hook before each block shortens what the block receives, a hook behind the decoder spreads the
+a hook before each block shortens what the block receives, a hook after the decoder spreads the
 result over the original length, so that logits, labels and ``[:, -1]`` keep their meaning.
 """
 
@@ -19,60 +19,77 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
-from tokencover.runtime.ahead import Upcoming
-from tokencover.runtime.block_inputs import BlockInputs
-from tokencover.runtime.cost import block_cost
-from tokencover.runtime.encoder import Encoder, encoder_of
-from tokencover.runtime.encoder_calls import KINDS, EncoderCalls
-from tokencover.runtime.family import Family
-from tokencover.runtime.forward_pass import PIXELS, ForwardPass, tokens_of
-from tokencover.runtime.hooks import Hooks
-from tokencover.runtime.probe import Probe
-from tokencover.runtime.recording import is_aside, past_of, recorders_of
-from tokencover.runtime.renumbering import Renumbering
-from tokencover.runtime.sequence import Kept
-from tokencover.runtime.tower import Towers, towers_of
+from tokencover.runtime.attention import (
+    Probe,
+    Recorder,
+    UpcomingBlock,
+    find_past,
+    make_recorders,
+)
+from tokencover.runtime.decoder import BlockInputs, Renumbering, block_cost
+from tokencover.runtime.families import Family
+from tokencover.runtime.forward_pass import (
+    PIXELS,
+    ForwardPass,
+    Kept,
+    VisualPass,
+    find_real_tokens,
+)
+from tokencover.runtime.hooks import Hooks, is_aside
+from tokencover.runtime.prompt import Words
+from tokencover.runtime.tower import KINDS, EncoderCalls, TowerMerger, TowerReader, guess_tower
 from tokencover.runtime.trace import Trace
-from tokencover.runtime.views import Decoder, VisualTokens, traces_of, view_of
-
-Words = Callable[[Tensor, Tensor], Tensor]
-"""Finds the prompt words: (input_ids, visual mask) -> mask, all ``(b, s)``."""
-
+from tokencover.runtime.visual_tokens import (
+    Answers,
+    Decoder,
+    VisualTokens,
+    make_traces,
+    make_view,
+)
 
 IN_TOWER = -1
 """In `ForwardPass.kept`, what is left of tokens merged in the vision tower; before all blocks."""
 
 
 class Session:
-    """One method on one model, from `install` to `remove`."""
+    """One method on one model, from `install` to `remove`.
+
+    What only some methods ask for (merging in the tower, reading from it, recording blocks, other
+    positions) is built for those alone.
+    """
 
     def __init__(self, model: nn.Module, family: Family, method: Method, words: Words) -> None:
         self.model, self.family, self.method = model, family, method
         self.trace: list[Trace] = []
-        self.always_gather = False
-        """Shorten the sequence even if everything is kept; tests compare both ways."""
         self._words = words
         self._config: Any = model.config
         self._base = model.get_submodule(family.base)
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.blocks(model)
-        self._stages = _checked_stages(method, len(self._blocks))
-        self._towers = towers_of(model, family, method)
-        self._encoder = encoder_of(model, family, method, self._towers)
+        self._stages = _find_stages(method, len(self._blocks))
+        self._merger: TowerMerger | None = None
+        self._reader: TowerReader | None = None
+        tower = guess_tower(self._config)
+        if len(method.tower_blocks(*tower)):
+            self._merger = TowerMerger(model, family, method)
+        if method.encoder_blocks(*tower) is not None:
+            self._reader = TowerReader(model, family, method, self._merger)
         # In this order: what is read from the tower has been spread over its first tokens before.
-        self._in_towers: list[Towers | Encoder] = [
-            each for each in (self._towers, self._encoder) if each is not None
-        ]
-        groups = self._stages if self._towers is None else (0, *self._stages)
-        renumbering = Renumbering.wanted_by(method, family, self._decoder)
+        self._in_tower = [each for each in (self._merger, self._reader) if each is not None]
+        renumbering = None
+        if method.positions != "original":
+            renumbering = Renumbering(method, family, self._decoder)
+        groups = self._stages if self._merger is None else (0, *self._stages)
         self._inputs = BlockInputs(self._decoder, groups, renumbering)
-        self._calls = EncoderCalls(model, family, self._in_towers)
+        self._calls = EncoderCalls(model, family, self._in_tower)
         self._local = threading.local()
-        self._recorders = recorders_of(
-            method, self._blocks, self._stages, self._current_pass, self._past_columns
-        )
-        norm = functools.partial(_normed, self._decoder)
+        self._recorders: dict[int, Recorder] = {}
+        if watched := tuple(method.watched(len(self._blocks))):
+            self._recorders = make_recorders(
+                method, watched, self._blocks, self._stages, self._current_pass, self._past_columns
+            )
         cost = block_cost(self._blocks, self._decoder.config)
+        norm = functools.partial(_apply_norm, self._decoder)
         self._facts = Decoder(len(self._blocks), norm, cost)
         self._passes: Any = WeakIdKeyDictionary()
         self._hooks = Hooks()
@@ -89,24 +106,24 @@ class Session:
             for number, recorder in self._recorders.items():
                 if number == self._stages[-1]:  # asked about before it runs, and never after
                     continue
-                self._hooks.uncompiled(self._blocks[number])
+                self._hooks.keep_uncompiled(self._blocks[number])
                 self._put(recorder.hooks())
-            for module, name, wrapper in () if self._towers is None else self._towers.wraps():
+            for module, name, wrapper in () if self._merger is None else self._merger.wraps():
                 self._hooks.around(module, name, wrapper)
-            for each in self._in_towers:
+            for each in self._in_tower:
                 for block in each.watched():
-                    self._hooks.uncompiled(block)
+                    self._hooks.keep_uncompiled(block)
                 self._put(each.hooks())
             self._hooks.after(self._decoder, self._after_decoder)
             self._calls.watch(self._hooks)
             if self.family.deepstack:
-                self._hooks.around(self._decoder, "_deepstack_process", self._deepstack)
+                self._hooks.around(self._decoder, "_deepstack_process", self._add_deepstack)
         except BaseException:
             self.remove()
             raise
 
     def _put(self, hooks: Iterable[tuple[nn.Module, Any, bool]]) -> None:
-        """Hooks that go before (else behind) their modules."""
+        """Hooks that go before (else after) their modules."""
         for module, hook, before in hooks:
             (self._hooks.before if before else self._hooks.after)(module, hook)
 
@@ -121,42 +138,49 @@ class Session:
         input_ids = arguments.get("input_ids")
         if input_ids is None:
             raise InputError(
-                "the model was called without input_ids, so nobody knows which positions are "
+                "the model was called without input_ids, so it is not known which positions are "
                 "visual: pass input_ids instead of inputs_embeds while pruning."
             )
         cache = arguments.get("past_key_values")
         cached = 0 if cache is None else int(cache.get_seq_length())
-        real, past = tokens_of(arguments, cached)
-        current = ForwardPass(real, past)
+        real, past = find_real_tokens(arguments, cached)
         encoded = arguments.get("mm_encoder_outputs") or {}
-        raw = [name for name in PIXELS if arguments.get(name) is not None]
+        raw = any(arguments.get(name) is not None for name in PIXELS)
+        current = None
         if raw or any(value is not None for value in encoded.values()):
-            self._find_visual(current, input_ids, encoded, bool(raw))
-        self._local.current = current
+            # If there are pixels, the model is going to encode them.
+            known = [] if raw else [name for name in encoded if encoded[name] is not None]
+            current = self._find_visual(input_ids, real, past, known)
+        self._local.current = current or ForwardPass(real, past)
 
     def _find_visual(
-        self, current: ForwardPass, input_ids: Tensor, encoded: dict[str, Any], raw: bool
-    ) -> None:
+        self, input_ids: Tensor, real: Tensor, past: Tensor | None, known: list[str]
+    ) -> VisualPass | None:
+        """The pass, if there are visual tokens in it."""
         ids = torch.tensor(self.family.visual_ids(self._config), device=input_ids.device)
-        visual = torch.isin(input_ids, ids) & current.real
+        visual = torch.isin(input_ids, ids) & real
         if not bool(visual.any()):
-            return
-        current.visual = visual
-        words = self._words(input_ids, visual) if self.method.reads_prompt else ~current.real
-        current.prompt = words & current.real & ~visual
-        # If there are pixels, the model is going to encode them.
-        known = [] if raw else [name for name in encoded if encoded[name] is not None]
+            return None
+        words = self._words(input_ids, visual) if self.method.reads_prompt else ~real
         self._calls.begin(input_ids, known)
+        return VisualPass(
+            real=real,
+            past=past,
+            visual=visual,
+            prompt=words & real & ~visual,
+            find_places=self._calls.find_places,
+        )
 
     def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         current = self._current_pass()
-        # Gradient checkpointing will ask a merging method again, when the blocks run backward.
-        if current is not None and not (self.method.merges and torch.is_grad_enabled()):
-            current.recorded.clear()
-            current.encodings = None
-        if current is not None and current.visual is not None and self._encoder is not None:
-            for kind in KINDS:
-                self._encoder.forget(kind)
+        if isinstance(current, VisualPass):
+            # Gradient checkpointing will ask a merging method again, when blocks run backward.
+            if not (self.method.merges and torch.is_grad_enabled()):
+                current.recorded.clear()
+                current.encodings = None
+            if self._reader is not None:
+                for kind in KINDS:
+                    self._reader.forget(kind)
         self._local.current = None
 
     def _current_pass(self) -> ForwardPass | None:
@@ -164,7 +188,7 @@ class Session:
         return current
 
     def _after_decoder(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        current: ForwardPass | None = getattr(self._local, "current", None)
+        current = self._current_pass()
         kept = current and current.left_at(len(self._blocks))
         if not current or not kept:
             return output
@@ -179,14 +203,16 @@ class Session:
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         current = None if is_aside() else self._pass_of(kwargs)
-        if current is None or self._inputs.group_of(number) is None:
+        group = self._inputs.group_of(number)
+        if current is None or group is None:
             return None
         states = args[0]
-        if number == 0 and self._towers is not None and current.visual is not None:
-            states = self._drop_merged(current, states)
-        if number in self._stages and current.visual is not None:
-            states = self._prune(current, number, states, kwargs)
-        changed = self._inputs.as_shortened(current, number, states, kwargs)
+        if isinstance(current, VisualPass):
+            if number == 0 and self._merger is not None:
+                states = self._drop_merged(self._merger, current, states)
+            if number in self._stages:
+                states = self._prune(current, number, states, kwargs)
+        changed = self._inputs.shorten(current, group, number, states, kwargs)
         if changed is None and states is args[0]:
             return None
         return (states, *args[1:]), kwargs if changed is None else changed
@@ -199,7 +225,7 @@ class Session:
         """
         rotation = kwargs["position_embeddings"][0]
         if rotation not in self._passes:
-            current = getattr(self._local, "current", None)
+            current = self._current_pass()
             if current is None:
                 return None
             self._passes[rotation] = current
@@ -207,10 +233,10 @@ class Session:
         return found
 
     def _past_columns(self, number: int, cache: Any) -> Tensor | None:
-        return self._inputs.past_columns(self._current_pass(), number, cache)
+        return self._inputs.find_past_columns(self._current_pass(), number, cache)
 
     def _prune(
-        self, current: ForwardPass, number: int, states: Tensor, kwargs: dict[str, Any]
+        self, current: VisualPass, number: int, states: Tensor, kwargs: dict[str, Any]
     ) -> Tensor:
         """Ask the method what to keep before this block, and shorten the states."""
         earlier = current.left_at(number - 1)
@@ -226,98 +252,99 @@ class Session:
         within = kept if earlier is None else kept.within(earlier, current.length)
         return within.take(states)
 
-    def _drop_merged(self, current: ForwardPass, states: Tensor) -> Tensor:
+    def _drop_merged(self, merger: TowerMerger, current: VisualPass, states: Tensor) -> Tensor:
         """Keep one visual token for each group that was merged in the vision tower."""
         if IN_TOWER not in current.kept:
-            assert self._towers is not None
-            current.places = self._calls.places()
-            first = self._towers.first_of_groups(self._calls.input_ids, self._calls.media())
-            keep = current.real & first
-            everything = bool((keep == current.real).all()) and not self.always_gather
-            current.kept[IN_TOWER] = None if everything else Kept.where(keep)
             tokens = VisualTokens.at(current, None, newlines=True)
-            stages = (IN_TOWER, *self._stages)
-            self.trace = traces_of(current, tokens, Choice([]), keep, stages, self._facts)
-            current.seconds += self._towers.seconds()
-            for each in self.trace:
-                each.seconds = current.seconds
+            first = merger.mark_first_of_groups(self._calls.input_ids, self._calls.media)
+            keep = current.real & first
+            current.kept[IN_TOWER] = self._find_left(keep, current, None)
+            current.seconds += merger.seconds()
+            self._write_trace(current, tokens, Choice([]), keep)
         kept = current.kept[IN_TOWER]
         return states if kept is None else kept.take(states)
 
     def _choose(
         self,
-        current: ForwardPass,
+        current: VisualPass,
         number: int,
         states: Tensor,
         earlier: Kept | None,
         kwargs: dict[str, Any],
     ) -> Tensor:
-        current.places = current.places or self._calls.places()
         newlines = self.method.shows_newlines(number, len(self._blocks))
         tokens = VisualTokens.at(current, earlier, newlines)
         if len(tokens.samples) == 0:
             current.kept[number] = None
             return states
-        upcoming = self._upcoming(current, number, states, earlier, kwargs)
-        probe = Probe(current, tokens, self._recorders, upcoming)
-        encoded = self._encoded(current, tokens, states)
-        view = view_of(current, tokens, states, earlier, number, self._facts, probe, encoded)
+        answers = Answers(
+            functools.partial(Probe, current, tokens, self._recorders, number, states.device),
+            functools.partial(self._find_upcoming, current, number, states, earlier, kwargs),
+        )
+        encoded = self._find_encoded(current, tokens, states)
+        view = make_view(current, tokens, states, earlier, number, self._facts, answers, encoded)
         begin = time.perf_counter()
         try:
             choice: Choice = self.method.choose(view)
         finally:
-            probe.close()
+            answers.close()
         current.seconds += time.perf_counter() - begin
         keep, states = tokens.apply(choice, current, states, earlier)
         if number not in current.kept:
             tokens.move(choice, current)
-        nothing_dropped = bool((keep | ~current.real).all()) and earlier is None
-        current.kept[number] = (
-            None if nothing_dropped and not self.always_gather else Kept.where(keep)
-        )
-        stages = self._stages if self._towers is None else (IN_TOWER, *self._stages)
-        self.trace = traces_of(current, tokens, choice, keep, stages, self._facts)
-        for each in self.trace:
-            each.seconds = current.seconds
+        current.kept[number] = self._find_left(keep, current, earlier)
+        self._write_trace(current, tokens, choice, keep)
         return states
 
-    def _encoded(
-        self, current: ForwardPass, tokens: VisualTokens, states: Tensor
+    def _find_left(self, keep: Tensor, current: VisualPass, earlier: Kept | None) -> Kept | None:
+        """The positions that stay; None if nothing was dropped, now or earlier."""
+        if earlier is None and bool((keep | ~current.real).all()):
+            return None
+        return Kept.where(keep)
+
+    def _write_trace(
+        self, current: VisualPass, tokens: VisualTokens, choice: Choice, keep: Tensor
+    ) -> None:
+        stages = self._stages if self._merger is None else (IN_TOWER, *self._stages)
+        self.trace = make_traces(current, tokens, choice, keep, stages, self._facts)
+
+    def _find_encoded(
+        self, current: VisualPass, tokens: VisualTokens, states: Tensor
     ) -> Encoded | None:
-        if self._encoder is None:
+        if self._reader is None:
             return None
         if current.encodings is None:
-            current.encodings = self._encoder.take(self._calls.input_ids, self._calls.media())
-        return current.encodings.shown(tokens, states)
+            current.encodings = self._reader.take(self._calls.input_ids, self._calls.media)
+        return current.encodings.show(tokens, states)
 
-    def _upcoming(
+    def _find_upcoming(
         self,
-        current: ForwardPass,
+        current: VisualPass,
         number: int,
         states: Tensor,
         left: Kept | None,
         kwargs: dict[str, Any],
-    ) -> Upcoming:
+    ) -> UpcomingBlock:
         """What a stage's block would get if nothing were dropped there."""
         cache = kwargs.get("past_key_values")
         past_columns = functools.partial(self._past_columns, number, cache)
-        return Upcoming(
+        return UpcomingBlock(
             number,
             states,
             left,
             real=current.real if left is None else left.valid,
-            past=functools.partial(past_of, cache, number, past_columns),
+            past=functools.partial(find_past, cache, number, past_columns),
             positions=functools.partial(
-                self._inputs.undropped_positions, current, number, states, left, kwargs
+                self._inputs.find_undropped_positions, current, number, states, left, kwargs
             ),
             blocks=self._blocks,
         )
 
-    def _deepstack(
+    def _add_deepstack(
         self, original: Callable[..., Tensor], states: Tensor, positions: Tensor, features: Tensor
     ) -> Tensor:
         """Add visual features after an early block to those tokens that are left."""
-        current: ForwardPass | None = getattr(self._local, "current", None)
+        current = self._current_pass()
         kept = current and current.left_at(len(self._blocks))
         if not current or not kept or states.shape[1] == current.length:
             return original(states, positions, features)
@@ -327,12 +354,13 @@ class Session:
         return original(states, left, kept.take(spread)[left.to(features.device)])
 
 
-def _normed(decoder: Any, states: Tensor) -> Tensor:
-    normed: Tensor = decoder.norm(states)
-    return normed
+def _apply_norm(decoder: Any, states: Tensor) -> Tensor:
+    found: Tensor = decoder.norm(states)
+    return found
 
 
-def _checked_stages(method: Method, depth: int) -> tuple[int, ...]:
+def _find_stages(method: Method, depth: int) -> tuple[int, ...]:
+    """The decoder blocks before which the method acts, checked."""
     stages = tuple(method.blocks(depth))
     if list(stages) != sorted(set(stages)) or any(not 0 <= each < depth for each in stages):
         raise InputError(

@@ -1,99 +1,93 @@
-"""The model families that tokencover knows, one file each."""
+"""The model families that tokencover knows, one file each.
+
+A file that defines ``FAMILY = Family(...)`` is found by itself. Families of other packages come
+through the entry-point group ``tokencover.families``, or by ``FAMILIES.register(family)``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from pkgutil import iter_modules
 
-from torch import nn
-
-from tokencover.errors import TokenCoverError
-from tokencover.runtime.families import (
-    deepseek_vl,
-    glm4v,
-    idefics3,
-    internvl,
-    lighton_ocr,
-    llava,
-    llava_next,
-    llava_onevision,
-    mistral3,
-    qwen2_5_vl,
-    qwen2_vl,
-    qwen3_vl,
-    smolvlm,
-    video_llava,
+from tokencover.runtime.families.family import (
+    FAMILIES,
+    Claim,
+    Family,
+    UnsupportedModelError,
+    family_of,
+    find_claims,
 )
-from tokencover.runtime.families.refusals import attention_reason, structure_reason
-from tokencover.runtime.family import Family
-
-FAMILIES: tuple[Family, ...] = (
-    llava.FAMILY,
-    llava_next.FAMILY,
-    qwen2_vl.FAMILY,
-    qwen2_5_vl.FAMILY,
-    qwen3_vl.FAMILY,
-    video_llava.FAMILY,
-    llava_onevision.FAMILY,
-    internvl.FAMILY,
-    smolvlm.FAMILY,
-    idefics3.FAMILY,
-    mistral3.FAMILY,
-    lighton_ocr.FAMILY,
-    glm4v.FAMILY,
-    deepseek_vl.FAMILY,
+from tokencover.runtime.families.layout import (
+    CLASS,
+    CLASS_TOKENS,
+    NEWLINE,
+    PATCH,
+    Layout,
+    Media,
+    Places,
+    add_newline,
+    count_patches,
+    grid,
+    grid_with_classes,
+    grid_with_newlines,
+    join_views,
+    read_pixels,
+    read_rows,
+    read_setting,
+    require,
 )
-"""All families, in the order in which they are listed to users."""
+
+_LISTED_FIRST = (
+    "llava",
+    "llava_next",
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "video_llava",
+    "llava_onevision",
+    "internvl",
+    "smolvlm",
+    "idefics3",
+    "mistral3",
+    "lighton_ocr",
+    "glm4v",
+    "deepseek_vl",
+)
+"""The order in which users see our families; files that are not named here follow by name."""
 
 
-class UnsupportedModelError(TokenCoverError):
-    """The object is no model that tokencover can prune."""
+def _register_ours() -> None:
+    names = sorted(module.name for module in iter_modules(__path__))
+    for name in [*_LISTED_FIRST, *(each for each in names if each not in _LISTED_FIRST)]:
+        family = getattr(import_module(f"{__name__}.{name}"), "FAMILY", None)
+        if family is not None:  # a file that several families share defines none
+            FAMILIES.register(family)
 
 
-def family_of(model: Any) -> Family:
-    """Find the family of a model.
+_register_ours()
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        A vision-language model with its language-model head, as ``from_pretrained`` returns it.
-
-    Returns
-    -------
-    Family
-        Where the model keeps what matters.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it is no such model, its attention cannot be pruned exactly, or no family knows it.
-    """
-    model_type = getattr(getattr(model, "config", None), "model_type", None)
-    if not isinstance(model, nn.Module) or not isinstance(model_type, str):
-        raise UnsupportedModelError(
-            f"expected a loaded vision-language model, not {_shown(model)}; load it first with "
-            f"from_pretrained, for example AutoModelForImageTextToText.from_pretrained(name)"
-        )
-    found = next((family for family in FAMILIES if model_type in family.model_types), None)
-    reason = attention_reason(model.config)
-    if reason is None and found is not None:
-        reason = structure_reason(found, model)
-    if reason is None and found is not None:
-        return found
-    raise UnsupportedModelError(
-        f"cannot prune {type(model).__name__} (model_type {model_type!r}): "
-        f"{reason or 'no family knows this model type'}. Supported families, with their model "
-        f"types: {supported()}"
-    )
-
-
-def supported() -> str:
-    """The families with the model types of each, for messages."""
-    return "; ".join(f"{family.name} ({', '.join(family.model_types)})" for family in FAMILIES)
-
-
-def _shown(value: Any) -> str:
-    """A short description: a string itself, of all else the class."""
-    return f"the string {value!r}" if isinstance(value, str) else f"a {type(value).__name__}"
-
-
-__all__ = ["FAMILIES", "UnsupportedModelError", "family_of", "supported"]
+__all__ = [
+    "CLASS",
+    "CLASS_TOKENS",
+    "FAMILIES",
+    "NEWLINE",
+    "PATCH",
+    "Claim",
+    "Family",
+    "Layout",
+    "Media",
+    "Places",
+    "UnsupportedModelError",
+    "add_newline",
+    "count_patches",
+    "family_of",
+    "find_claims",
+    "grid",
+    "grid_with_classes",
+    "grid_with_newlines",
+    "join_views",
+    "read_pixels",
+    "read_rows",
+    "read_setting",
+    "require",
+]

@@ -9,39 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokencover.runtime.family import Media
+from tokencover.runtime.families.layout import Media
 
 
-def base_side(media: Media) -> int:
+def measure_base(media: Media) -> int:
     """Tokens along one side of a view."""
     vision = media.config.vision_config
     side: int = vision.image_size // vision.patch_size
     return side
 
 
-def tiled_shape(media: Media, size: Sequence[int]) -> tuple[int, int]:
+def measure_tiles(media: Media, size: Sequence[int]) -> tuple[int, int]:
     """Rows and columns of the tiled view of a picture of this height and width."""
     view: int = media.config.vision_config.image_size
-    best = best_resolution(size, media.config.image_grid_pinpoints)
-    rows, columns = (length // view * base_side(media) for length in best)
-    return unpadded(size, rows, columns)
+    best = choose_resolution(size, media.config.image_grid_pinpoints)
+    rows, columns = (length // view * measure_base(media) for length in best)
+    return cut_padding(size, rows, columns)
 
 
-def best_resolution(size: Sequence[int], resolutions: Sequence[Sequence[int]]) -> tuple[int, int]:
+def choose_resolution(size: Sequence[int], resolutions: Sequence[Sequence[int]]) -> tuple[int, int]:
     """The resolution that keeps most of the picture's pixels, then the one with least padding."""
     height, width = size
 
-    def loss(resolution: Sequence[int]) -> tuple[int, int]:
+    def rate_loss(resolution: Sequence[int]) -> tuple[int, int]:
         tall, wide = resolution
         scale = min(wide / width, tall / height)
         kept = min(int(width * scale) * int(height * scale), width * height)
         return -kept, tall * wide - kept
 
-    tall, wide = min(resolutions, key=loss)
+    tall, wide = min(resolutions, key=rate_loss)
     return tall, wide
 
 
-def unpadded(size: Sequence[int], rows: int, columns: int) -> tuple[int, int]:
+def cut_padding(size: Sequence[int], rows: int, columns: int) -> tuple[int, int]:
     """Rows and columns that are left when the padding is cut from both sides alike."""
     height, width = size
     # Rounded before it is cut to an integer: the models do so, against errors like 2.9999999999.

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from tokencover.runtime.families import patch_grids
-from tokencover.runtime.family import Family, Media
-from tokencover.runtime.layout import Layout
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.layout import Layout, Media
 
 
-def layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
+def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     """One grid for each image or video.
 
     A prompt writes the frames of a video with image tokens, so videos are listed as images. The
     models themselves take images or videos, never both at once.
     """
-    images, videos = patch_grids.layouts(media)
+    images, videos = patch_grids.find_layouts(media)
     return images + videos, []
 
 
 FAMILY = Family(
     name="GLM-4V",
     model_types=("glm4v", "glm4v_moe", "glm46v", "glm_ocr"),
-    layouts=layouts,
+    layouts=find_layouts,
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

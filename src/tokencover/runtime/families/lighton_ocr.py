@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tokencover.runtime.families.mistral3 import layouts
-from tokencover.runtime.family import Family
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.mistral3 import find_layouts
 
 FAMILY = Family(
     name="LightOnOCR",
     model_types=("lighton_ocr",),
-    layouts=layouts,
+    layouts=find_layouts,
     towers=("model.vision_encoder",),
     projector="model.vision_projection",
 )

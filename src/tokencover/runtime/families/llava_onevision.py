@@ -7,39 +7,49 @@ from math import ceil, sqrt
 from typing import Any
 
 from tokencover.errors import InputError
-from tokencover.runtime.families.anyres import base_side, tiled_shape
-from tokencover.runtime.families.arguments import pixels, required, rows_of_integers, setting
-from tokencover.runtime.family import Family, Media
-from tokencover.runtime.layout import Layout, closed, grid, grid_with_newlines, views
+from tokencover.runtime.families.anyres import measure_base, measure_tiles
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.layout import (
+    Layout,
+    Media,
+    add_newline,
+    grid,
+    grid_with_newlines,
+    join_views,
+    read_pixels,
+    read_rows,
+    read_setting,
+    require,
+)
 
 ASPECT_RATIO = "anyres_max_"
 SLACK = 1.1
 """The tiled view is scaled down once its side exceeds the largest one by this factor."""
 
 
-def layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
+def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     """Give each image that is alone in its prompt two views, others the base view and a newline.
 
     Frame 0 is the base view, frame 1 all tiles as one picture. That picture may have been scaled
     down, so its rows and columns are those of the tokens, not of patches. A video is its pooled
     frames and one newline.
     """
-    return _images(media), _videos(media)
+    return _find_images(media), _find_videos(media)
 
 
-def _images(media: Media) -> list[Layout]:
+def _find_images(media: Media) -> list[Layout]:
     if media.images is None:
         return []
-    sizes = rows_of_integers(required(media.images, "image_sizes"))
-    alone = _alone(media.images, len(sizes))
+    sizes = read_rows(require(media.images, "image_sizes"))
+    alone = _find_alone(media.images, len(sizes))
     return [
-        _tiled(media, size) if only else closed(_base(media))
+        _lay_out_tiles(media, size) if only else add_newline(_lay_out_base(media))
         for size, only in zip(sizes, alone, strict=True)
     ]
 
 
-def _alone(arguments: Mapping[str, Any], images: int) -> list[bool]:
-    """Whether each image is the only one of its prompt; the model takes it so if nobody says."""
+def _find_alone(arguments: Mapping[str, Any], images: int) -> list[bool]:
+    """Whether each image is the only one of its prompt, as the model takes it by default."""
     counts = arguments.get("batch_num_images")
     if counts is None:
         return [True] * images
@@ -52,21 +62,21 @@ def _alone(arguments: Mapping[str, Any], images: int) -> list[bool]:
     return [count == 1 for count in counts for _ in range(count)]
 
 
-def _base(media: Media) -> Layout:
-    side = base_side(media)
+def _lay_out_base(media: Media) -> Layout:
+    side = measure_base(media)
     return grid(1, side, side)
 
 
-def _tiled(media: Media, size: Sequence[int]) -> Layout:
-    rows, columns = tiled_shape(media, size)
-    ratio = sqrt(rows * columns / (_most_tiles(media) * base_side(media) ** 2))
+def _lay_out_tiles(media: Media, size: Sequence[int]) -> Layout:
+    rows, columns = measure_tiles(media, size)
+    ratio = sqrt(rows * columns / (_read_most_tiles(media) * measure_base(media) ** 2))
     if ratio > SLACK:
         rows, columns = int(rows // ratio), int(columns // ratio)
-    return views(_base(media), grid_with_newlines(rows, columns))
+    return join_views(_lay_out_base(media), grid_with_newlines(rows, columns))
 
 
-def _most_tiles(media: Media) -> int:
-    value = str(setting(media, media.images or {}, "vision_aspect_ratio"))
+def _read_most_tiles(media: Media) -> int:
+    value = str(read_setting(media, media.images or {}, "vision_aspect_ratio"))
     number = value.removeprefix(ASPECT_RATIO)
     if not number.isdecimal():
         raise InputError(
@@ -76,13 +86,13 @@ def _most_tiles(media: Media) -> int:
     return int(number)
 
 
-def _videos(media: Media) -> list[Layout]:
+def _find_videos(media: Media) -> list[Layout]:
     if media.videos is None:
         return []
     axes = "videos frames channels height width"
-    values = pixels(media.videos, axes, "pixel_values_videos")
-    side = ceil(base_side(media) / 2)
-    return [closed(grid(values.shape[1], side, side))] * len(values)
+    values = read_pixels(media.videos, axes, "pixel_values_videos")
+    side = ceil(measure_base(media) / 2)
+    return [add_newline(grid(values.shape[1], side, side))] * len(values)
 
 
-FAMILY = Family(name="LLaVA-OneVision", model_types=("llava_onevision",), layouts=layouts)
+FAMILY = Family(name="LLaVA-OneVision", model_types=("llava_onevision",), layouts=find_layouts)

@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tokencover.runtime.families.arguments import required, rows_of_integers
-from tokencover.runtime.family import Media
-from tokencover.runtime.layout import Layout, grid
+from tokencover.runtime.families.layout import Layout, Media, grid, read_rows, require
 
 
-def layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
+def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     """One grid for each image and each video."""
-    images = _merged(media, media.images, "image_grid_thw")
-    return images, _merged(media, media.videos, "video_grid_thw")
+    images = _read_grids(media, media.images, "image_grid_thw")
+    return images, _read_grids(media, media.videos, "video_grid_thw")
 
 
-def _merged(media: Media, arguments: Mapping[str, Any] | None, name: str) -> list[Layout]:
+def _read_grids(media: Media, arguments: Mapping[str, Any] | None, name: str) -> list[Layout]:
     if arguments is None:
         return []
     side: int = media.config.vision_config.spatial_merge_size
-    patches = rows_of_integers(required(arguments, name))
+    patches = read_rows(require(arguments, name))
     return [grid(frames, rows // side, columns // side) for frames, rows, columns in patches]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from tokencover.runtime.families.idefics3 import DECODER, PROJECTOR, TOWERS, crop_layouts
-from tokencover.runtime.family import Family, Media
-from tokencover.runtime.layout import Layout
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.idefics3 import DECODER, PROJECTOR, TOWERS, lay_out_crops
+from tokencover.runtime.families.layout import Layout, Media
 
 
-def layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
+def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     """One grid for each crop, as for Idefics3; of crops that are all zeros the model keeps one."""
-    return crop_layouts(media, least=1), []
+    return lay_out_crops(media, least=1), []
 
 
 FAMILY = Family(
     name="SmolVLM",
     model_types=("smolvlm",),
-    layouts=layouts,
+    layouts=find_layouts,
     decoder=DECODER,
     towers=TOWERS,
     projector=PROJECTOR,

@@ -7,39 +7,18 @@ rows are computed from that when the method asks. What was recorded is dropped w
 
 from __future__ import annotations
 
-import contextvars
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method
-from tokencover.runtime.forward_pass import ForwardPass
-from tokencover.runtime.known_attention import KnownAttention
-
-Result = TypeVar("Result")
-
-_ASIDE: contextvars.ContextVar[bool] = contextvars.ContextVar("aside", default=False)
-
-
-def aside(compute: Callable[[], Result]) -> Result:
-    """Run the model's own modules for something that is no part of its pass.
-
-    Hooks of sessions stay quiet, and so do those with which transformers collects
-    ``hidden_states`` and ``attentions``: they are armed by context variables, and this context has
-    none.
-    """
-    context = contextvars.Context()
-    context.run(_ASIDE.set, True)
-    return context.run(compute)
-
-
-def is_aside() -> bool:
-    """Whether modules run for `aside` now."""
-    return _ASIDE.get()
+from tokencover.runtime.attention.known_attention import KnownAttention
+from tokencover.runtime.forward_pass import ForwardPass, VisualPass
+from tokencover.runtime.hooks import is_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +43,7 @@ class Past:
     readable: bool
 
 
-def past_of(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> Past | None:
+def find_past(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> Past | None:
     """What a cache holds for a block of this index that has not run in the pass yet.
 
     Parameters
@@ -145,37 +124,38 @@ class Recorder:
     def hooks(self) -> Iterator[tuple[nn.Module, Callable[..., None], bool]]:
         """What to hook on which module, and whether before it runs."""
         yield self.attention.module, self._begin, True
-        queries = functools.partial(self._projected, "queries")
-        yield self.attention.last_part("q"), queries, False
-        keys = functools.partial(self._projected, "keys")
-        yield self.attention.last_part("k"), keys, False
+        queries = functools.partial(self._record, "queries")
+        yield self.attention.find_last_part("q"), queries, False
+        keys = functools.partial(self._record, "keys")
+        yield self.attention.find_last_part("k"), keys, False
 
-    def past(self, cache: Any) -> Past | None:
+    def _find_past(self, cache: Any) -> Past | None:
         """What the cache holds for the block, which has not run in this pass yet."""
         columns = functools.partial(self._past_columns, self._number, cache)
-        return past_of(cache, self.attention.module.layer_idx, columns)
+        return find_past(cache, self.attention.module.layer_idx, columns)
 
     def _begin(self, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
         current = self._current()
-        if current is None or current.visual is None or is_aside():
+        if not isinstance(current, VisualPass) or is_aside():
             return
         # Detached tensors are other objects: the pass is kept by the table itself, see Session.
         cosines, sines = (table.detach() for table in kwargs["position_embeddings"])
-        past = self.past(kwargs.get("past_key_values"))
+        past = self._find_past(kwargs.get("past_key_values"))
         current.recorded[self._number] = Recorded((cosines, sines), past)
 
-    def _projected(
-        self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
-    ) -> None:
+    def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         current = self._current()
-        if current is None or self._number not in current.recorded or is_aside():
+        if not isinstance(current, VisualPass) or is_aside():
+            return
+        if self._number not in current.recorded:
             return
         projections = current.recorded[self._number].projections
-        projections[name] = self.attention.heads(output.detach())
+        projections[name] = self.attention.split_heads(output.detach())
 
 
-def recorders_of(
+def make_recorders(
     method: Method,
+    watched: tuple[int, ...],
     blocks: Sequence[nn.Module],
     stages: Sequence[int],
     current: Callable[[], ForwardPass | None],
@@ -186,7 +166,9 @@ def recorders_of(
     Parameters
     ----------
     method : Method
-        Names the blocks.
+        For messages.
+    watched : tuple of int
+        The blocks that it names.
     blocks : sequence of nn.Module
         All decoder blocks.
     stages : sequence of int
@@ -194,7 +176,6 @@ def recorders_of(
     current, past_columns : callable
         See `Recorder`.
     """
-    watched = tuple(method.watched(len(blocks)))
     if any(number < 0 or number > max(stages, default=-1) for number in watched):
         raise InputError(
             f"{type(method).__name__} watches blocks {watched} and acts before blocks "

@@ -1,4 +1,4 @@
-"""Attention that has not happened yet: of the block about to run, or behind some blocks more."""
+"""Attention that has not happened yet: of the block about to run, or after some blocks more."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.attention_rows import Projections
-from tokencover.runtime.known_attention import KnownAttention, on_device_of
-from tokencover.runtime.recording import Past, aside
-from tokencover.runtime.sequence import Kept
+from tokencover.runtime.attention.attention_rows import Projections
+from tokencover.runtime.attention.block_recorder import Past
+from tokencover.runtime.attention.known_attention import KnownAttention, move_to
+from tokencover.runtime.forward_pass import Kept
+from tokencover.runtime.hooks import run_aside
 
 
 @dataclass(frozen=True, slots=True)
-class Upcoming:
+class UpcomingBlock:
     """The whole sequence before a block, with nothing dropped there yet; ``m`` tokens are left.
 
     Attributes
@@ -47,7 +48,7 @@ class Upcoming:
     positions: Callable[[], dict[str, Any]]
     blocks: Sequence[nn.Module]
 
-    def projections(self, attention: KnownAttention) -> Projections:
+    def project(self, attention: KnownAttention) -> Projections:
         """What the block about to run would attend with.
 
         Parameters
@@ -56,9 +57,9 @@ class Upcoming:
             Of that block.
         """
         rotation = self.positions()["position_embeddings"]
-        return self._projections(attention, self.states.detach(), rotation, self.past())
+        return self._project(attention, self.states.detach(), rotation, self.past())
 
-    def after(self, blocks: Sequence[nn.Module | int]) -> Projections:
+    def look_ahead(self, blocks: Sequence[nn.Module | int]) -> Projections:
         """What the last of some blocks would attend with if they ran on the sequence.
 
         Parameters
@@ -69,7 +70,7 @@ class Upcoming:
         """
         if len(blocks) == 0:
             raise InputError("there are no blocks to look ahead with: give at least one.")
-        modules = [self._module(each) for each in blocks]
+        modules = [self._find_module(each) for each in blocks]
         past = self.past()
         if past is not None:
             raise InputError(
@@ -82,9 +83,9 @@ class Upcoming:
         states = self.states.detach()
         for block in modules[:-1]:
             states = self._run(block, states, positions)
-        return self._projections(known[-1], states, positions["position_embeddings"], None)
+        return self._project(known[-1], states, positions["position_embeddings"], None)
 
-    def _module(self, block: nn.Module | int) -> nn.Module:
+    def _find_module(self, block: nn.Module | int) -> nn.Module:
         if isinstance(block, nn.Module):
             return block
         if not 0 <= block < len(self.blocks):
@@ -97,7 +98,7 @@ class Upcoming:
     def _run(self, block: Any, states: Tensor, positions: dict[str, Any]) -> Tensor:
         from transformers.masking_utils import create_causal_mask
 
-        states = on_device_of(block, states)
+        states = move_to(block, states)
         mask = create_causal_mask(
             config=block.self_attn.config,
             inputs_embeds=states,
@@ -113,31 +114,31 @@ class Upcoming:
             "past_key_values": None,
             "use_cache": False,
         }
-        output = _quietly(lambda: block(states, **arguments))
+        output = _run_quietly(lambda: block(states, **arguments))
         found: Tensor = output[0] if isinstance(output, tuple) else output
         return found
 
-    def _projections(
+    def _project(
         self,
         attention: KnownAttention,
         states: Tensor,
         rotation: tuple[Tensor, Tensor],
         past: Past | None,
     ) -> Projections:
-        normed = _quietly(lambda: attention.normed(states))
-        keys = _quietly(lambda: attention.projected("k", normed))
+        normed = _run_quietly(lambda: attention.norm(states))
+        keys = _run_quietly(lambda: attention.project("k", normed))
 
-        def queries_at(samples: Tensor, slots: Tensor) -> Tensor:
+        def project_queries(samples: Tensor, slots: Tensor) -> Tensor:
             chosen = normed[samples.to(normed.device), slots.to(normed.device)]
-            queries: Tensor = _quietly(lambda: attention.projected("q", chosen))
+            queries: Tensor = _run_quietly(lambda: attention.project("q", chosen))
             return queries
 
         return Projections(
-            attention, keys, queries_at, rotation, self.left, self.real, past, has_run=False
+            attention, keys, project_queries, rotation, self.left, self.real, past, has_run=False
         )
 
 
-def _quietly(compute: Callable[[], Any]) -> Any:
+def _run_quietly(compute: Callable[[], Any]) -> Any:
     """Neither hooks nor gradients may take this for a part of the pass."""
     with torch.no_grad():
-        return aside(compute)
+        return run_aside(compute)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.runtime.known_attention import KnownAttention, Letter
-from tokencover.runtime.recording import Past
-from tokencover.runtime.sequence import Kept
+from tokencover.runtime.attention.block_recorder import Past
+from tokencover.runtime.attention.known_attention import KnownAttention, Letter
+from tokencover.runtime.forward_pass import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Projections:
         """Keys ``(b', kv_heads, q, head_dim)`` for samples ``(b',)`` and slots ``(b', q)``."""
         pick = (samples.to(self.keys.device).unsqueeze(-1), slots.to(self.keys.device))
         found = self.keys[pick].transpose(1, 2)
-        return self._rotated("k", found, pick) if rotated else found
+        return self._rotate("k", found, pick) if rotated else found
 
-    def weights(self, samples: Tensor, slots: Tensor, asked: Tensor) -> Tensor:
+    def weigh(self, samples: Tensor, slots: Tensor, asked: Tensor) -> Tensor:
         """Attention weights ``(b', heads, q, p + m)`` float32.
 
         Parameters
@@ -71,30 +71,30 @@ class Projections:
         asked : Tensor
             ``(b', q)`` bool; where it is False the weights mean nothing.
         """
-        scores = self._scores(samples, slots)
-        hidden = ~self._visible(samples, slots) & asked.unsqueeze(-1)
+        scores = self._score(samples, slots)
+        hidden = ~self._find_visible(samples, slots) & asked.unsqueeze(-1)
         scores.masked_fill_(hidden.unsqueeze(1).to(scores.device), -torch.inf)
         return scores.softmax(-1)
 
-    def _rotated(self, letter: Letter, heads: Tensor, pick: tuple[Tensor, Tensor]) -> Tensor:
+    def _rotate(self, letter: Letter, heads: Tensor, pick: tuple[Tensor, Tensor]) -> Tensor:
         cosines, sines = (
             table.to(heads.device).expand(len(self.keys), -1, -1)[pick] for table in self.rotation
         )
-        return self.attention.rotated(letter, heads, cosines, sines)
+        return self.attention.rotate(letter, heads, cosines, sines)
 
-    def _scores(self, samples: Tensor, slots: Tensor) -> Tensor:
+    def _score(self, samples: Tensor, slots: Tensor) -> Tensor:
         """Scaled products ``(b', heads, q, p + m)`` of the chosen queries with all keys."""
         device, new = self.keys.device, self.keys.shape[1]
         samples, slots = samples.to(device), slots.to(device)
         pick = (samples.unsqueeze(-1), slots)
         chosen = self.queries_at(*pick).to(device).transpose(1, 2)
         with torch.autocast(device.type, enabled=False):
-            chosen = self._rotated("q", chosen, pick)
+            chosen = self._rotate("q", chosen, pick)
             everywhere = torch.arange(new, device=device).expand(len(samples), -1)
             others = self.keys_at(samples, everywhere, rotated=True)
             if self.past is not None:
                 name = self.attention.name
-                earlier = cached_keys(name, self.past, new if self.has_run else 0)
+                earlier = read_cached_keys(name, self.past, new if self.has_run else 0)
                 others = torch.cat([earlier.to(others)[samples], others], dim=2)
             batch, heads, count, size = chosen.shape
             # Query heads that share a key head follow each other.
@@ -102,7 +102,7 @@ class Projections:
             products = grouped @ others.float().transpose(-1, -2)
         return products.view(batch, heads, count, -1) * self.attention.scaling
 
-    def _visible(self, samples: Tensor, slots: Tensor) -> Tensor:
+    def _find_visible(self, samples: Tensor, slots: Tensor) -> Tensor:
         """``(b', q, p + m)`` bool: what each row sees."""
         real = self.real[samples]
         places = torch.arange(real.shape[1], device=real.device)
@@ -117,7 +117,7 @@ class Projections:
         return torch.cat([columns, visible], dim=-1)
 
 
-def cached_keys(block: str, past: Past, new: int) -> Tensor:
+def read_cached_keys(block: str, past: Past, new: int) -> Tensor:
     """The keys ``(b, kv_heads, p, head_dim)`` of earlier passes, before `new` of this one."""
     keys = getattr(past.layer, "keys", None)
     if not past.readable or keys is None or keys.dim() != 4 or keys.shape[2] < past.length + new:

@@ -1,7 +1,7 @@
 """Merging inside the vision tower.
 
 Hooks before the tower's blocks, or between their two halves, shorten the states, so that all that
-follows runs on fewer tokens. Behind the tower every state is copied to all the tokens it stands
+follows runs on fewer tokens. After the tower every state is copied to all the tokens it stands
 for: projector, packing of tiles and all else of the model work unchanged. Before decoder block 0
 the runtime then keeps one visual token for each group, the first in the order of the sequence.
 
@@ -24,31 +24,22 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method, TowerView
-from tokencover.runtime.family import Family, Media
-from tokencover.runtime.tower_choice import (
+from tokencover.runtime.families import Family, Media
+from tokencover.runtime.tower.tower_run import (
+    TowerRun,
+    add_bias,
     check_choice,
-    everyone,
-    first_of_each,
-    size_bias,
+    group_alone,
+    mark_first,
     spread,
-    with_bias,
+    weigh_sizes,
 )
-from tokencover.runtime.tower_run import TowerRun
-from tokencover.runtime.vision import (
-    Hook,
-    VisionTower,
-    asked_with,
-    carried,
-    check_feature_layer,
-    crops_of_pictures,
-    not_through_the_tower,
-    vision_towers,
-)
+from tokencover.runtime.tower.vision_tower import Hook, VisionTower, VisionTowers, refuse_features
 
-PURPOSE = "merges tokens inside the vision tower"
+MERGING = "merges tokens inside the vision tower"
 
 
-class Towers:
+class TowerMerger:
     """Makes the vision towers of a model run a method; what happened is kept for each thread.
 
     Parameters
@@ -59,25 +50,30 @@ class Towers:
         Says where its towers are, and which of their tokens become which visual tokens.
     method : Method
         Merges before, or inside, some tower blocks.
+
+    Raises
+    ------
+    InputError
+        If this family's towers cannot be shortened.
     """
 
     def __init__(self, model: nn.Module, family: Family, method: Method) -> None:
-        self._method, self._family, self._model = method, family, model
-        self._towers = vision_towers(model, family, method, PURPOSE)
-        for tower in self._towers:
+        self._method, self._config = method, model.config
+        self._towers = VisionTowers(model, family, method, MERGING)
+        for tower in self._towers.all:
             _check_attention(tower, method)
-        self._stages = checked_tower_blocks(method, self._towers[0])
+        self._stages = _find_blocks(method, self._towers.first)
         self._inside = method.inside_tower_blocks
         self._local = threading.local()
 
     def hooks(self) -> Iterator[Hook]:
         """What must be put on the model."""
-        for tower in self._towers:
+        for tower in self._towers.all:
             yield tower.module, functools.partial(self._begin, tower), True
             yield tower.module, self._spread, False
             for number, block in enumerate(tower.blocks):
                 yield block, functools.partial(self._before_block, tower, number), True
-            for number in self._watched():
+            for number in self._find_watched():
                 for name in ("q_proj", "k_proj"):
                     hook = functools.partial(self._record, name)
                     yield getattr(tower.attention(number), name), hook, False
@@ -86,18 +82,20 @@ class Towers:
         """Modules, the method of each that must be wrapped, and what sees its calls."""
         if not self._inside:
             return
-        for tower in self._towers:
+        for tower in self._towers.all:
             for number in self._stages:
                 block = tower.blocks[number]
                 # accelerate puts a forward of its own on modules that it moves between devices.
                 name = "_old_forward" if "_old_forward" in vars(block) else "forward"
-                yield block, name, functools.partial(self._in_halves, tower, number)
+                yield block, name, functools.partial(self._run_in_halves, tower, number)
 
     def watched(self) -> list[nn.Module]:
         """The blocks whose inner modules have hooks."""
-        return [tower.blocks[number] for tower in self._towers for number in self._watched()]
+        return [
+            tower.blocks[number] for tower in self._towers.all for number in self._find_watched()
+        ]
 
-    def _watched(self) -> list[int]:
+    def _find_watched(self) -> list[int]:
         stages = self._stages
         return list(stages) if self._inside else [each - 1 for each in stages if each > 0]
 
@@ -105,14 +103,13 @@ class Towers:
 
     def expect(self, name: str, arguments: dict[str, Any]) -> None:
         """Pictures are going to be encoded with these arguments."""
-        config: Any = self._model.config
-        check_feature_layer(config, self._towers[0].depth, arguments, self._method)
+        self._towers.check_feature_layer(arguments)
         images, videos = (arguments if name == kind else None for kind in ("image", "video"))
-        self._local.media = Media(config, images, videos)
+        self._local.media = Media(self._config, images, videos)
 
     def remember(self, name: str) -> None:
         """Keep what the tower did as that of the images or of the videos; nothing if it failed."""
-        run = self._run()
+        run = self._current_run()
         setattr(self._local, name, run if run is not None and run.complete else None)
         self._local.run = self._local.media = None
 
@@ -127,19 +124,20 @@ class Towers:
         ]
         return sum(run.seconds for run in runs if run is not None)
 
-    def first_of_groups(self, input_ids: Tensor, media: Media) -> Tensor:
+    def mark_first_of_groups(self, input_ids: Tensor, media: Media) -> Tensor:
         """``(b, s)`` bool, False for visual tokens that repeat an earlier one of their group."""
-        images = None if media.images is None else self._labels("image")
-        videos = None if media.videos is None else self._labels("video")
-        places = carried(self._model, self._family, input_ids, media, images, videos)
-        return first_of_each(torch.where(places.kind < 0, -1, 2 * places.kind + places.video))
+        images = None if media.images is None else self._label_groups("image")
+        videos = None if media.videos is None else self._label_groups("video")
+        carried = self._towers.carry(input_ids, media, images, videos)
+        labels = 2 * carried.numbers + carried.video
+        return mark_first(torch.where(carried.numbers < 0, -1, labels))
 
     def spread_now(self, projected: Tensor) -> Tensor:
         """Copy what a block computes to all the tokens each of its tokens stands for."""
-        run = self._run()
+        run = self._current_run()
         return projected if run is None else spread(projected, run.groups[-1])
 
-    def _labels(self, name: str) -> Tensor:
+    def _label_groups(self, name: str) -> Tensor:
         """``(c, n)`` int64 on the CPU, a number of its own for each group of each crop.
 
         Where features of several blocks are joined (ViP-LLaVA) groups are those of the deepest:
@@ -148,11 +146,11 @@ class Towers:
         """
         run: TowerRun | None = getattr(self._local, name, None)
         if run is None:
-            raise not_through_the_tower(name)
-        groups = run.groups[self._towers[0].feature_block].cpu()
+            raise refuse_features(name)
+        groups = run.groups[self._towers.first.feature_block].cpu()
         return groups + groups.shape[1] * torch.arange(len(groups)).unsqueeze(-1)
 
-    def _run(self) -> TowerRun | None:
+    def _current_run(self) -> TowerRun | None:
         run: TowerRun | None = getattr(self._local, "run", None)
         return run
 
@@ -172,13 +170,11 @@ class Towers:
     def _before_block(
         self, tower: VisionTower, number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]] | None:
-        run = self._run()
+        run = self._current_run()
         if run is None:
             return None
         states, *others = args
-        if run.sizes is None:
-            run.sizes = torch.ones(states.shape[:2], dtype=torch.int64, device=states.device)
-        run.groups.append(run.groups[-1] if run.groups else everyone(states))
+        run.groups.append(run.groups[-1] if run.groups else group_alone(states))
         if number in self._stages and not self._inside:
             states = self._merge(tower, number, states, run)
         if number == 0:
@@ -186,10 +182,10 @@ class Towers:
         run.projections, run.bias = {}, None
         if not self._method.proportional_attention or states.shape[1] == run.groups[-1].shape[1]:
             return (states, *others), kwargs
-        run.bias = size_bias(run.sizes, states)
-        return with_bias((states, *others), kwargs, run.bias)
+        run.bias = weigh_sizes(run.count_sizes(states), states)
+        return add_bias((states, *others), kwargs, run.bias)
 
-    def _in_halves(
+    def _run_in_halves(
         self,
         tower: VisionTower,
         number: int,
@@ -199,7 +195,7 @@ class Towers:
         **kwargs: Any,
     ) -> Any:
         """The forward of a CLIP or SigLIP block, with merging between its two halves."""
-        run = self._run()
+        run = self._current_run()
         if run is None:
             return original(hidden_states, attention_mask, **kwargs)
         block: Any = tower.blocks[number]
@@ -211,28 +207,28 @@ class Towers:
 
     def _merge(self, tower: VisionTower, number: int, states: Tensor, run: TowerRun) -> Tensor:
         """Ask the method what to merge; give the merged states."""
-        view = self._view(tower, number, states, run)
+        view = self._make_view(tower, number, states, run)
         begin = time.perf_counter()
         choice = self._method.choose_in_tower(view)
         run.seconds += time.perf_counter() - begin
         check_choice(choice, view, f"{'inside' if self._inside else 'before'} tower block {number}")
         groups = choice.groups.to(states.device)
-        run.sizes = view.sizes.new_zeros(choice.states.shape[:2]).scatter_add(1, groups, view.sizes)
         run.groups[-1] = groups.gather(1, view.members)
         return choice.states
 
-    def _view(self, tower: VisionTower, number: int, states: Tensor, run: TowerRun) -> TowerView:
-        assert run.sizes is not None
+    def _make_view(
+        self, tower: VisionTower, number: int, states: Tensor, run: TowerRun
+    ) -> TowerView:
         members = run.groups[-1]
         if run.crops is None:
-            run.crops = self._crops(members)
+            run.crops = self._count_crops(members)
         attended = number if self._inside else number - 1
         return TowerView(
             block=number,
             depth=tower.depth,
             states=states,
             classes=tower.classes,
-            sizes=run.sizes,
+            sizes=run.count_sizes(states),
             grid=run.grid,
             crops=run.crops,
             feature_block=tower.feature_block,
@@ -241,21 +237,21 @@ class Towers:
             attention=functools.partial(run.attention, tower, attended),
         )
 
-    def _crops(self, members: Tensor) -> tuple[int, ...]:
+    def _count_crops(self, members: Tensor) -> tuple[int, ...]:
         media: Media | None = getattr(self._local, "media", None)
         crops, tokens = members.shape
         if media is None:
             return (1,) * crops
-        return crops_of_pictures(self._model, self._family, media, crops, tokens)
+        return self._towers.count_crops(media, crops, tokens)
 
     def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-        run = self._run()
+        run = self._current_run()
         if run is not None:
             run.projections[name] = output.detach()
 
     def _spread(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """Copy every state to all the tokens it stands for."""
-        run = self._run()
+        run = self._current_run()
         if run is None or run.received is None:
             return output
         if isinstance(output, tuple):
@@ -268,19 +264,7 @@ class Towers:
         return output
 
 
-def towers_of(model: nn.Module, family: Family, method: Method) -> Towers | None:
-    """The towers, if the method acts inside them.
-
-    Raises
-    ------
-    InputError
-        If it does, and this family's towers cannot be shortened.
-    """
-    wanted = method.tower_blocks(*asked_with(model.config))
-    return Towers(model, family, method) if len(wanted) else None
-
-
-def checked_tower_blocks(method: Method, tower: VisionTower) -> tuple[int, ...]:
+def _find_blocks(method: Method, tower: VisionTower) -> tuple[int, ...]:
     """The tower blocks that the method names, ascending and within the tower."""
     stages = tuple(method.tower_blocks(tower.depth, tower.feature_block))
     if list(stages) != sorted(set(stages)) or any(not 0 <= each < tower.depth for each in stages):

@@ -30,7 +30,7 @@ class KnownAttention:
     Raises
     ------
     InputError
-        If the attention may compute its weights otherwise: nobody would see wrong rows.
+        If the attention may compute its weights otherwise: wrong rows would go unseen.
     """
 
     def __init__(self, block: nn.Module, name: str) -> None:
@@ -39,19 +39,19 @@ class KnownAttention:
         self.name, self.module = name, attention
         self.scaling = float(attention.scaling)
         self._block: Any = block
-        self._rotate: Callable[..., tuple[Tensor, Tensor]] = _rotation_of(self.module)
+        self._rotate: Callable[..., tuple[Tensor, Tensor]] = _find_rotation(self.module)
 
-    def last_part(self, letter: Letter) -> nn.Module:
+    def find_last_part(self, letter: Letter) -> nn.Module:
         """The module whose output is the queries or keys, not yet rotated."""
-        norm = self._norm(letter)
+        norm = self._find_norm(letter)
         found: nn.Module = getattr(self.module, f"{letter}_proj") if norm is None else norm
         return found
 
-    def heads(self, projected: Tensor) -> Tensor:
+    def split_heads(self, projected: Tensor) -> Tensor:
         """From ``(b, m, ...)`` to ``(b, m, heads, head_dim)``."""
         return projected.reshape(*projected.shape[:2], -1, self.module.head_dim)
 
-    def normed(self, states: Tensor) -> Tensor:
+    def norm(self, states: Tensor) -> Tensor:
         """What the block hands to its attention, for states ``(b, m, d)`` that come in."""
         norm = getattr(self._block, "input_layernorm", None)
         if norm is None:
@@ -59,41 +59,41 @@ class KnownAttention:
                 f"{self.name} cannot be asked before it runs: it has no input_layernorm, so what "
                 "its attention will get is not known. Ask for it at a later place, after it ran."
             )
-        found: Tensor = norm(on_device_of(norm, states))
+        found: Tensor = norm(move_to(norm, states))
         return found
 
-    def projected(self, letter: Letter, normed: Tensor) -> Tensor:
+    def project(self, letter: Letter, normed: Tensor) -> Tensor:
         """Queries or keys ``(b, m, heads, head_dim)`` of normed states ``(b, m, d)``."""
-        projection, norm = getattr(self.module, f"{letter}_proj"), self._norm(letter)
-        wide: Tensor = projection(on_device_of(projection, normed))
+        projection, norm = getattr(self.module, f"{letter}_proj"), self._find_norm(letter)
+        wide: Tensor = projection(move_to(projection, normed))
         if norm is None:
-            return self.heads(wide)
+            return self.split_heads(wide)
         weight = getattr(norm, "weight", None)
         width = None if weight is None else weight.shape[-1]
         if width == self.module.head_dim:
-            found: Tensor = norm(self.heads(wide))
+            found: Tensor = norm(self.split_heads(wide))
             return found
         if width == wide.shape[-1]:
-            return self.heads(norm(wide))
+            return self.split_heads(norm(wide))
         raise InputError(
             f"{self.name} cannot be asked before it runs: its {letter}_norm has width {width}, "
             f"neither that of a head, {self.module.head_dim}, nor of all, {wide.shape[-1]}. Ask "
             "for it at a later place, after it ran."
         )
 
-    def rotated(self, letter: Letter, heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    def rotate(self, letter: Letter, heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         """Queries or keys ``(b, heads, q, head_dim)`` turned by tables ``(b, q, rotated dims)``."""
         none = heads[:, :0]  # of the other kind: the model's own function rotates both at once
         if letter == "q":
             return self._rotate(heads, none, cosines, sines)[0]
         return self._rotate(none, heads, cosines, sines)[1]
 
-    def _norm(self, letter: Letter) -> Any:
+    def _find_norm(self, letter: Letter) -> Any:
         norm = getattr(self.module, f"{letter}_norm", None)
         return None if isinstance(norm, nn.Identity) else norm
 
 
-def on_device_of(module: nn.Module, tensor: Tensor) -> Tensor:
+def move_to(module: nn.Module, tensor: Tensor) -> Tensor:
     """A tensor where a module expects it; offloaded modules fetch it themselves."""
     weight = next(module.parameters(), None)
     if weight is None or weight.device.type == "meta":
@@ -115,12 +115,12 @@ def _refuse_unknown(block: str, attention: Any) -> None:
         reason = f"its {name} caps the products before the softmax"
     elif _scales_by_position(attention):
         reason = f"its {name} scales queries by their position"
-    elif not hasattr(attention, "scaling") or _rotation_of(attention) is None:
+    elif not hasattr(attention, "scaling") or _find_rotation(attention) is None:
         reason = f"its {name} does not tell its scaling or its rotation"
     if reason is not None:
         raise InputError(
             f"{block} cannot be watched: {reason}. Use a method that needs neither keys nor "
-            "attention, tc.MoB say."
+            "attention, for example tc.MoB."
         )
 
 
@@ -129,6 +129,6 @@ def _scales_by_position(attention: Any) -> bool:
     return parameters.get("llama_4_scaling_beta") is not None
 
 
-def _rotation_of(attention: Any) -> Any:
+def _find_rotation(attention: Any) -> Any:
     """The function with which the model itself rotates: halves, pairs, or only some dimensions."""
     return getattr(sys.modules[type(attention).__module__], "apply_rotary_pos_emb", None)

@@ -1,7 +1,8 @@
-"""Merging on plain tensors: check a choice, copy states to members, weigh attention by size."""
+"""One run of a vision tower that merges tokens, and what merging does on plain tensors."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,6 +10,65 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 from tokencover.methods import TowerChoice, TowerView
+from tokencover.runtime.tower.vision_tower import VisionTower
+
+
+@dataclass(slots=True)
+class TowerRun:
+    """One forward pass of a tower.
+
+    Attributes
+    ----------
+    grid : tuple of int
+        Rows and columns of its first tokens, class tokens apart.
+    received : Tensor or None
+        ``(c, n)`` int64, which token block 0 received for each first token.
+    groups : list of Tensor
+        For each block that was reached ``(c, n)`` int64: which of its tokens stands for each first
+        token; in the end, which token of its output.
+    projections : dict
+        ``(c, m, heads * head_dim)``, "q_proj" and "k_proj" of the attention that ran last, if it is
+        watched.
+    bias : Tensor or None
+        ``(c, m)``, what that attention added for the sizes of its tokens.
+    crops : tuple of int or None
+        Crops of each picture, once they were asked for.
+    seconds : float
+        Time the method took.
+    complete : bool
+        Whether the tower came to its end.
+    """
+
+    grid: tuple[int, int]
+    received: Tensor | None = None
+    groups: list[Tensor] = field(default_factory=list)
+    projections: dict[str, Tensor] = field(default_factory=dict)
+    bias: Tensor | None = None
+    crops: tuple[int, ...] | None = None
+    seconds: float = 0.0
+    complete: bool = False
+
+    def count_sizes(self, states: Tensor) -> Tensor:
+        """``(c, m)`` int64, how many first tokens each of the states ``(c, m, d)`` stands for."""
+        return count_members(self.groups[-1], states.shape[1])
+
+    def keys(self, tower: VisionTower, block: int) -> Tensor:
+        """``(c, heads, m, head_dim)``, of the attention that ran last, that of this block."""
+        return tower.by_head(block, self._projection("k_proj", block))
+
+    def attention(self, tower: VisionTower, block: int) -> Tensor:
+        """``(c, m, m)`` float32, its weights, mean over heads."""
+        queries = tower.by_head(block, self._projection("q_proj", block))
+        scaling = float(tower.attention(block).scale)
+        return average_attention(queries, self.keys(tower, block), scaling, self.bias)
+
+    def _projection(self, name: str, block: int) -> Tensor:
+        if name not in self.projections:
+            raise InputError(
+                f"there are no keys before tower block {block + 1}, because no block has run: "
+                "merge before a later one, or by the states alone."
+            )
+        return self.projections[name]
 
 
 def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
@@ -31,7 +91,7 @@ def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
             f"{where} groups run from {int(groups.min())} to {int(groups.max())}, but there are "
             f"{count} merged states."
         )
-    members = groups.new_zeros(crops, count).scatter_add(1, groups, torch.ones_like(groups))
+    members = count_members(groups, count)
     if not bool(members.all()):
         crop, empty = (members == 0).nonzero()[0].tolist()
         raise InputError(f"{where} new token {empty} of crop {crop} has no member.")
@@ -44,25 +104,30 @@ def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
         )
 
 
-def everyone(states: Tensor) -> Tensor:
+def count_members(groups: Tensor, count: int) -> Tensor:
+    """How many of the tokens ``(c, n)`` are in each group, ``(c, count)`` int64."""
+    return groups.new_zeros(len(groups), count).scatter_add(1, groups, torch.ones_like(groups))
+
+
+def group_alone(states: Tensor) -> Tensor:
     """Each token on its own, ``(c, n)`` int64."""
     return torch.arange(states.shape[1], device=states.device).expand(states.shape[:2])
 
 
 def spread(states: Tensor, groups: Tensor) -> Tensor:
     """Copy states ``(c, m, d)`` to all the tokens ``(c, n)`` that each stands for."""
-    if states.shape[1] == groups.shape[1] and torch.equal(groups, everyone(states)):
+    if states.shape[1] == groups.shape[1] and torch.equal(groups, group_alone(states)):
         return states
     index = groups.to(states.device).unsqueeze(-1).expand(-1, -1, states.shape[-1])
     return states.gather(1, index)
 
 
-def size_bias(sizes: Tensor, states: Tensor) -> Tensor:
+def weigh_sizes(sizes: Tensor, states: Tensor) -> Tensor:
     """``(c, n)``, what is added to the attention that tokens of these sizes receive."""
     return sizes.to(states.device).float().log().to(states.dtype)
 
 
-def with_bias(
+def add_bias(
     args: tuple[Any, ...], kwargs: dict[str, Any], bias: Tensor
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a block, its attention biased by ``(c, n)`` towards larger tokens."""
@@ -75,7 +140,7 @@ def with_bias(
     return args, {**kwargs, "attention_mask": bias if given is None else given + bias}
 
 
-def mean_attention(queries: Tensor, keys: Tensor, scaling: float, bias: Tensor | None) -> Tensor:
+def average_attention(queries: Tensor, keys: Tensor, scaling: float, bias: Tensor | None) -> Tensor:
     """Attention weights ``(c, n, n)`` float32, mean over heads.
 
     Parameters
@@ -96,7 +161,7 @@ def mean_attention(queries: Tensor, keys: Tensor, scaling: float, bias: Tensor |
     return mean / heads
 
 
-def first_of_each(labels: Tensor) -> Tensor:
+def mark_first(labels: Tensor) -> Tensor:
     """True where a value first occurs in its row, and where it is negative."""
     ordered, order = labels.sort(dim=-1, stable=True)
     first = torch.ones_like(ordered, dtype=torch.bool)

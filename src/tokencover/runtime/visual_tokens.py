@@ -1,23 +1,23 @@
-"""Between sequences and methods: gather what a method sees, apply what it chose."""
+"""Between sequences and methods: gather what a method sees, apply what it chose, trace it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokencover.budget import BlockCost
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, View
-from tokencover.runtime.forward_pass import ForwardPass, Places
-from tokencover.runtime.sequence import Kept, packed_left
+from tokencover.runtime.families import Places
+from tokencover.runtime.forward_pass import Kept, VisualPass, pack_left
 from tokencover.runtime.trace import Trace
 
 if TYPE_CHECKING:
-    from tokencover.runtime.probe import Probe
+    from tokencover.runtime.attention import Probe, UpcomingBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +41,41 @@ class VisualTokens:
         ``(b', n)`` int64, places in the original sequence, filled up from the left.
     mask : Tensor
         ``(b', n)`` bool, which of them exist.
-    newlines : bool
-        Whether newline tokens are among them.
+    total : Tensor
+        ``(b',)`` int64, how many there were before anything was dropped.
     """
 
     samples: Tensor
     index: Tensor
     mask: Tensor
-    newlines: bool
+    total: Tensor
 
     @classmethod
-    def at(cls, current: ForwardPass, earlier: Kept | None, newlines: bool) -> VisualTokens:
-        """Those that are still there."""
-        assert current.visual is not None
-        assert current.places is not None
-        visual = current.visual if newlines else current.visual & ~current.places.newline
-        if earlier is not None:
-            visual = visual & earlier.mask(current.length)
+    def at(cls, current: VisualPass, earlier: Kept | None, newlines: bool) -> VisualTokens:
+        """Those that are still there; newline tokens among them if `newlines`."""
+        newline = current.places.newline
+        first = current.visual if newlines else current.visual & ~newline
+        visual = first if earlier is None else first & earlier.mask(current.length)
         samples = visual.any(-1).nonzero().squeeze(-1)
-        return cls(samples, *packed_left(visual[samples]), newlines)
-
-    def count_of(self, samples: Tensor) -> Tensor:
-        """How many there are in some of these samples, ``(len(samples),)`` int64."""
-        return self.mask[torch.isin(self.samples, samples)].sum(-1)
+        return cls(samples, *pack_left(visual[samples]), first[samples].sum(-1))
 
     def apply(
-        self, choice: Choice, current: ForwardPass, states: Tensor, earlier: Kept | None
+        self, choice: Choice, current: VisualPass, states: Tensor, earlier: Kept | None
     ) -> tuple[Tensor, Tensor]:
         """The positions that stay ``(b, s)``, and the states with merged features written in."""
-        kept = self._checked(choice)
+        kept = self._check(choice)
         keep = current.real.clone() if earlier is None else earlier.mask(current.length)
         dropped = (self.mask & ~kept).nonzero()
         keep[self.samples[dropped[:, 0]], self.index[dropped[:, 0], dropped[:, 1]]] = False
         if choice.states is not None:
-            slots = slots_of(self.index, self.mask, self.samples, current, earlier)
+            slots = find_slots(self.index, self.mask, self.samples, current, earlier)
             here = kept.nonzero()
             rows, places = self.samples[here[:, 0]], slots[here[:, 0], here[:, 1]]
             new = choice.states[here[:, 0], here[:, 1]].to(states)
             states = states.index_put((rows.to(states.device), places.to(states.device)), new)
         return keep, states
 
-    def move(self, choice: Choice, current: ForwardPass) -> None:
+    def move(self, choice: Choice, current: VisualPass) -> None:
         """Note which token's state each slot holds now, where a method moved states."""
         if choice.sources is None:
             return
@@ -95,7 +89,7 @@ class VisualTokens:
             held = before[sample, self.index[shown, source.clamp(min=0)]]
             current.sources[sample, slots] = torch.where(source < 0, -1, held)
 
-    def _checked(self, choice: Choice) -> Tensor:
+    def _check(self, choice: Choice) -> Tensor:
         if len(choice.kept) != len(self.samples):
             raise InputError(
                 f"the method chose for {len(choice.kept)} samples, {len(self.samples)} were shown."
@@ -110,58 +104,102 @@ class VisualTokens:
         return choice.mask_like(self.mask)
 
 
-def view_of(
-    current: ForwardPass,
+class Answers:
+    """What `View.keys`, `View.attention` and `View.ahead` say.
+
+    Most methods never ask, so the probe that answers is made with the first question.
+
+    Parameters
+    ----------
+    make_probe : callable
+        Makes it, given the block about to run or None.
+    find_upcoming : callable
+        Gives that block.
+    """
+
+    def __init__(
+        self,
+        make_probe: Callable[[UpcomingBlock | None], Probe],
+        find_upcoming: Callable[[], UpcomingBlock],
+    ) -> None:
+        self._make_probe = make_probe
+        self._find_upcoming: Callable[[], UpcomingBlock] | None = find_upcoming
+        self._made: Probe | None = None
+
+    def close(self) -> None:
+        """Let go of the sequence, which a view that is kept would hold forever."""
+        self._find_upcoming = None
+        if self._made is not None:
+            self._made.close()
+
+    def keys(self, block: int, places: Tensor | None = None, *, rotated: bool = False) -> Tensor:
+        """See `Probe.keys`."""
+        return self._probe.keys(block, places, rotated=rotated)
+
+    def attention(self, block: int, queries: Tensor) -> Tensor:
+        """See `Probe.attention`."""
+        return self._probe.attention(block, queries)
+
+    def ahead(self, blocks: Sequence[nn.Module | int], queries: Tensor) -> Tensor:
+        """See `Probe.ahead`."""
+        return self._probe.ahead(blocks, queries)
+
+    @property
+    def _probe(self) -> Probe:
+        if self._made is None:
+            find = self._find_upcoming
+            self._made = self._make_probe(None if find is None else find())
+        return self._made
+
+
+def make_view(
+    current: VisualPass,
     tokens: VisualTokens,
     states: Tensor,
     earlier: Kept | None,
     block: int,
     decoder: Decoder,
-    probe: Probe,
+    answers: Answers,
     encoded: Encoded | None,
 ) -> View:
     """Everything a method may see before a block."""
-    assert current.visual is not None
-    assert current.prompt is not None
-    assert current.places is not None
     samples = tokens.samples
     real, visual = current.real[samples], current.visual[samples]
-    prompt_index, prompt_mask = packed_left(current.prompt[samples])
-    text_index, text_mask = packed_left(real & ~visual & (visual.cumsum(-1) > 0))
-    total = VisualTokens.at(current, None, tokens.newlines).count_of(samples)
+    prompt_index, prompt_mask = pack_left(current.prompt[samples])
+    text_index, text_mask = pack_left(real & ~visual & (visual.cumsum(-1) > 0))
 
-    def gathered(index: Tensor, mask: Tensor) -> Tensor:
-        slots = slots_of(index, mask, samples, current, earlier).to(states.device)
+    def gather(index: Tensor, mask: Tensor) -> Tensor:
+        slots = find_slots(index, mask, samples, current, earlier).to(states.device)
         return states[samples.to(states.device).unsqueeze(-1), slots]
 
-    def placed(plane: Tensor) -> Tensor:
+    def place(plane: Tensor) -> Tensor:
         return plane[samples].gather(1, tokens.index)
 
     places = current.places
     return View(
         block=block,
         depth=decoder.depth,
-        states=gathered(tokens.index, tokens.mask),
+        states=gather(tokens.index, tokens.mask),
         mask=tokens.mask,
-        prompt=gathered(prompt_index, prompt_mask),
+        prompt=gather(prompt_index, prompt_mask),
         prompt_mask=prompt_mask,
         prompt_positions=prompt_index.masked_fill(~prompt_mask, -1),
-        text=gathered(text_index, text_mask),
+        text=gather(text_index, text_mask),
         text_mask=text_mask,
         text_positions=text_index.masked_fill(~text_mask, -1),
         last=(real * torch.arange(1, current.length + 1, device=samples.device)).argmax(-1),
         positions=tokens.index,
-        total=total,
-        others=real.sum(-1) - total,
-        medium=placed(places.medium),
-        frame=placed(places.frame),
-        row=placed(places.row),
-        column=placed(places.column),
-        kind=placed(places.kind),
-        video=placed(places.video),
-        keys=probe.keys,
-        attention=probe.attention,
-        ahead=probe.ahead,
+        total=tokens.total,
+        others=real.sum(-1) - tokens.total,
+        medium=place(places.medium),
+        frame=place(places.frame),
+        row=place(places.row),
+        column=place(places.column),
+        kind=place(places.kind),
+        video=place(places.video),
+        keys=answers.keys,
+        attention=answers.attention,
+        ahead=answers.ahead,
         norm=decoder.norm,
         cost=decoder.cost,
         notes=current.notes,
@@ -169,8 +207,8 @@ def view_of(
     )
 
 
-def slots_of(
-    index: Tensor, mask: Tensor, samples: Tensor, current: ForwardPass, earlier: Kept | None
+def find_slots(
+    index: Tensor, mask: Tensor, samples: Tensor, current: VisualPass, earlier: Kept | None
 ) -> Tensor:
     """Places in the sequence as it is now, for places in the original one."""
     if earlier is None:
@@ -179,8 +217,8 @@ def slots_of(
     return Kept(index, mask).within(mine, current.length).index
 
 
-def traces_of(
-    current: ForwardPass,
+def make_traces(
+    current: VisualPass,
     tokens: VisualTokens,
     choice: Choice,
     keep: Tensor,
@@ -188,15 +226,13 @@ def traces_of(
     decoder: Decoder,
 ) -> list[Trace]:
     """One trace for each sample that was shown."""
-    assert current.visual is not None
-    assert current.places is not None
     traces = []
     for shown, sample in enumerate(tokens.samples.tolist()):
         visual = current.visual[sample].nonzero().squeeze(-1)
         places = visual[keep[sample, visual]]
         if current.sources is not None:
             places = current.sources[sample, places]
-        counts = _tokens_per_layer(current, keep, sample, stages, decoder.depth)
+        counts = _count_per_layer(current, keep, sample, stages, decoder.depth)
         others = int(current.real[sample].sum()) - len(visual)
         details = dict(choice.details[shown]) if choice.details else {}
         for name in ("prompt_centers", "visual_centers", "wiped"):
@@ -209,34 +245,36 @@ def traces_of(
                 sample=sample,
                 visual_tokens=len(visual),
                 kept=torch.searchsorted(visual, places.clamp(min=0)).masked_fill(places < 0, -1),
-                medium=_at(planes.medium[sample], places),
-                frame=_at(planes.frame[sample], places),
-                row=_at(planes.row[sample], places),
-                column=_at(planes.column[sample], places),
-                grids=_grids(planes, sample, visual),
+                medium=_take_at(planes.medium[sample], places),
+                frame=_take_at(planes.frame[sample], places),
+                row=_take_at(planes.row[sample], places),
+                column=_take_at(planes.column[sample], places),
+                grids=_find_grids(planes, sample, visual),
                 tokens_per_layer=counts,
                 flops=sum(decoder.cost.of(others + count) for count in counts),
                 flops_unpruned=decoder.depth * decoder.cost.of(others + len(visual)),
-                seconds=0.0,
+                seconds=current.seconds,
                 details=details,
-                places=_places(planes, sample, visual),
+                places=_stack_places(planes, sample, visual),
             )
         )
     return traces
 
 
-def _places(planes: Places, sample: int, visual: Tensor) -> Tensor:
+def _stack_places(planes: Places, sample: int, visual: Tensor) -> Tensor:
     """(medium, frame, row, column) of all visual tokens of a sample."""
     shown = (planes.medium, planes.frame, planes.row, planes.column)
     return torch.stack([plane[sample, visual] for plane in shown], -1)
 
 
-def _at(plane: Tensor, places: Tensor) -> Tensor:
+def _take_at(plane: Tensor, places: Tensor) -> Tensor:
     """Values of a plane at some places; -1 for no place."""
     return plane[places.clamp(min=0)].masked_fill(places < 0, -1)
 
 
-def _grids(places: Places, sample: int, visual: Tensor) -> dict[tuple[int, int], tuple[int, int]]:
+def _find_grids(
+    places: Places, sample: int, visual: Tensor
+) -> dict[tuple[int, int], tuple[int, int]]:
     """(rows, columns) of every view or frame of a sample's pictures, by (medium, frame)."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     planes = [
@@ -250,10 +288,9 @@ def _grids(places: Places, sample: int, visual: Tensor) -> dict[tuple[int, int],
     return found
 
 
-def _tokens_per_layer(
-    current: ForwardPass, keep: Tensor, sample: int, stages: tuple[int, ...], depth: int
+def _count_per_layer(
+    current: VisualPass, keep: Tensor, sample: int, stages: tuple[int, ...], depth: int
 ) -> list[int]:
-    assert current.visual is not None
     visual = current.visual[sample]
     reached = len(current.kept)
     counts = []

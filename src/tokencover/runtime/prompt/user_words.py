@@ -3,18 +3,66 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.chat import handwritten_shapes, taught_shape
-from tokencover.runtime.lines import CONTROL, VISUAL, Line, Reader
+from tokencover.runtime.prompt.chat_shape import learn_shape, list_handwritten_shapes
+from tokencover.runtime.prompt.token_text import CONTROL, VISUAL, Line, Reader
+
+Words = Callable[[Tensor, Tensor], Tensor]
+"""Finds the prompt words: (input_ids, visual mask) -> mask, all ``(b, s)``."""
 
 _WAY_OUT = "Pass processor= to tc.prune, or prompt= as a mask or as a text."
+
+
+def choose_words(
+    model: nn.Module, prompt: Tensor | str | Sequence[str] | None, processor: Any
+) -> Words:
+    """The way to find the prompt words that the arguments of `tc.prune` ask for."""
+    if isinstance(prompt, Tensor):
+        return GivenMask(prompt)
+    if prompt is not None:
+        reader = processor or load_tokenizer(model)
+        return lambda input_ids, visual: mark_text(reader, input_ids, prompt)
+    return LazyWords(model, processor)
+
+
+class GivenMask:
+    """The caller's own mask, repeated for beam search."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self._mask = mask
+
+    def __call__(self, input_ids: Tensor, visual: Tensor) -> Tensor:
+        """See `Words`."""
+        mask = self._mask.to(input_ids.device).bool()
+        after = input_ids.shape[1] - mask.shape[-1]
+        if mask.dim() != 2 or after < 0 or len(input_ids) % len(mask):
+            raise InputError(
+                f"prompt is a mask of shape {tuple(mask.shape)}, but input_ids have shape "
+                f"{tuple(input_ids.shape)}: give one value per token."
+            )
+        mask = torch.nn.functional.pad(mask, (0, after))  # generated text is no prompt
+        return mask.repeat_interleave(len(input_ids) // len(mask), dim=0)
+
+
+class LazyWords:
+    """The tokenizer is loaded when the first picture comes, not before."""
+
+    def __init__(self, model: nn.Module, processor: Any) -> None:
+        self._model, self._processor = model, processor
+        self._finder: UserWords | None = None
+
+    def __call__(self, input_ids: Tensor, visual: Tensor) -> Tensor:
+        """See `Words`."""
+        if self._finder is None:
+            self._finder = UserWords(self._processor or load_tokenizer(self._model))
+        return self._finder.mask(input_ids, visual)
 
 
 class UserWords:
@@ -52,12 +100,12 @@ class UserWords:
         if turns not in ("last", "all"):
             raise InputError(f"turns={turns!r} is unknown. Use 'last' or 'all'.")
         self._turns = turns
-        inner = _inner(tokenizer)
+        inner = _find_tokenizer(tokenizer)
         outer_template = getattr(tokenizer, "chat_template", None)
         template = outer_template or getattr(inner, "chat_template", None)
         self._reader = Reader(inner)
-        taught = taught_shape(template, inner, self._reader)
-        self._shapes = [*([taught] if taught else []), *handwritten_shapes(self._reader)]
+        taught = learn_shape(template, inner, self._reader)
+        self._shapes = [*([taught] if taught else []), *list_handwritten_shapes(self._reader)]
 
     def mask(self, input_ids: Tensor, visual: Tensor) -> Tensor:
         """Mark the user's words.
@@ -81,11 +129,11 @@ class UserWords:
                 f"{tuple(input_ids.shape)}. Pass a bool tensor of the same shape."
             )
         rows = zip(input_ids.tolist(), visual.tolist(), strict=True)
-        return _mask([self._find(self._reader.read(*row)) for row in rows], input_ids)
+        return _make_mask([self._find(self._reader.read(*row)) for row in rows], input_ids)
 
     def _find(self, line: Line) -> list[int]:
         for shape in self._shapes:
-            turns = shape.turns(line)
+            turns = shape.find_turns(line)
             if turns:
                 used = turns if self._turns == "all" else turns[-1:]
                 return [token for turn in used for token in line.tokens(turn)]
@@ -93,7 +141,7 @@ class UserWords:
         return list(line.tokens(after)) or list(line.tokens(range(len(line.text))))
 
 
-def text_mask(tokenizer: Any, input_ids: Tensor, text: str | Sequence[str]) -> Tensor:
+def mark_text(tokenizer: Any, input_ids: Tensor, text: str | Sequence[str]) -> Tensor:
     """Mark where a text stands in each row, at its last occurrence.
 
     Whitespace does not matter, so a leading space merged into the first token does not either.
@@ -126,14 +174,14 @@ def text_mask(tokenizer: Any, input_ids: Tensor, text: str | Sequence[str]) -> T
             f"There are {len(texts)} texts for {len(rows)} rows of input_ids. "
             "Pass one text for all rows, or one for each."
         )
-    reader = Reader(_inner(tokenizer))
+    reader = Reader(_find_tokenizer(tokenizer))
     beams = len(rows) // len(texts)
-    return _mask(
+    return _make_mask(
         [_locate(reader, ids, texts[row // beams], row) for row, ids in enumerate(rows)], input_ids
     )
 
 
-def tokenizer_of(model: Any) -> Any:
+def load_tokenizer(model: Any) -> Any:
     """Load the tokenizer that belongs to a model, by the name the model was loaded by.
 
     Files on this machine are tried before the hub, and the hub only for what is no folder. A chat
@@ -161,15 +209,15 @@ def _load(name: str) -> Any:
     from huggingface_hub import file_exists  # slow to import, seldom needed
 
     try:
-        return _load_from(name, local=True)
+        return _load_files(name, local=True)
     except Exception:
         # Asked once: the loader itself would call a hub that is out of reach for most of a minute.
         if Path(name).exists() or not file_exists(name, "config.json"):
             raise
-    return _load_from(name, local=False)
+    return _load_files(name, local=False)
 
 
-def _load_from(name: str, local: bool) -> Any:
+def _load_files(name: str, local: bool) -> Any:
     from transformers import AutoTokenizer  # slow to import, seldom needed
 
     tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local)
@@ -193,7 +241,7 @@ def _complete(tokenizer: Any, name: str, local: bool) -> Any:
     return tokenizer
 
 
-def _inner(tokenizer: Any) -> Any:
+def _find_tokenizer(tokenizer: Any) -> Any:
     """The tokenizer of a processor, or the tokenizer itself."""
     for candidate in (tokenizer, getattr(tokenizer, "tokenizer", None)):
         if hasattr(candidate, "decode") and hasattr(candidate, "all_special_ids"):
@@ -219,7 +267,7 @@ def _locate(reader: Reader, ids: Sequence[int], text: str, row: int) -> list[int
     return list(line.tokens(range(place, place + size)))
 
 
-def _mask(tokens: list[list[int]], like: Tensor) -> Tensor:
+def _make_mask(tokens: list[list[int]], like: Tensor) -> Tensor:
     mask = torch.zeros(like.shape, dtype=torch.bool)
     for row, chosen in enumerate(tokens):
         mask[row, chosen] = True

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method
-from tokencover.runtime.family import Family
+from tokencover.runtime.families import Family
 
 
 class Renumbering:
@@ -16,34 +16,30 @@ class Renumbering:
 
     Parameters
     ----------
+    method : Method
+        Who wants it, for messages.
+    family : Family
+        Says what the positions of the model are.
     decoder : nn.Module
         The text model; it turns positions into rotations by its ``rotary_emb``.
+
+    Raises
+    ------
+    InputError
+        If the model's positions are not plain numbers.
     """
 
-    def __init__(self, decoder: nn.Module) -> None:
-        self._rotary: Any = decoder.rotary_emb
-
-    @classmethod
-    def wanted_by(cls, method: Method, family: Family, decoder: nn.Module) -> Renumbering | None:
-        """A renumbering, if the method asks for one.
-
-        Raises
-        ------
-        InputError
-            If it does, and the model's positions are not plain numbers.
-        """
-        if method.positions == "original":
-            return None
+    def __init__(self, method: Method, family: Family, decoder: nn.Module) -> None:
         if family.several_axes:
             raise InputError(
                 f"{type(method).__name__} numbers the kept tokens anew, but positions of "
                 f"{family.name} are rows, columns and times, not numbers: give it "
                 "positions='original'."
             )
-        return cls(decoder)
+        self._rotary: Any = decoder.rotary_emb
 
-    def rotation(self, states: Tensor, columns: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Positions ``(b, m)`` of the new tokens, and cosines and sines for them.
+    def number(self, states: Tensor, columns: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Give positions ``(b, m)`` to the new tokens, and cosines and sines for them.
 
         Parameters
         ----------

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.ahead import Upcoming
-from tokencover.runtime.attention_rows import Projections
-from tokencover.runtime.forward_pass import ForwardPass
-from tokencover.runtime.recording import Recorder
-from tokencover.runtime.sequence import Kept
-from tokencover.runtime.views import VisualTokens, slots_of
+from tokencover.runtime.attention.attention_rows import Projections
+from tokencover.runtime.attention.block_recorder import Recorder
+from tokencover.runtime.attention.upcoming_block import UpcomingBlock
+from tokencover.runtime.forward_pass import Kept, VisualPass
+from tokencover.runtime.visual_tokens import VisualTokens, find_slots
 
 
 class Probe:
@@ -21,26 +20,31 @@ class Probe:
 
     Parameters
     ----------
-    current : ForwardPass
+    current : VisualPass
         The pass that the view belongs to.
     tokens : VisualTokens
         The visual tokens of the view.
     recorders : Mapping
         The watched blocks.
-    upcoming : Upcoming
-        The sequence before the block about to run. Answers go where its states are.
+    block : int
+        The block about to run.
+    device : torch.device
+        Where answers go.
+    upcoming : UpcomingBlock or None
+        The sequence before that block; None if its moment is over.
     """
 
     def __init__(
         self,
-        current: ForwardPass,
+        current: VisualPass,
         tokens: VisualTokens,
         recorders: Mapping[int, Recorder],
-        upcoming: Upcoming,
+        block: int,
+        device: torch.device,
+        upcoming: UpcomingBlock | None,
     ) -> None:
         self._current, self._tokens, self._recorders = current, tokens, recorders
-        self._block, self._device = upcoming.number, upcoming.states.device
-        self._upcoming: Upcoming | None = upcoming
+        self._block, self._device, self._upcoming = block, device, upcoming
         self._foreseen: Projections | None = None
 
     def close(self) -> None:
@@ -69,12 +73,12 @@ class Probe:
             grouped queries there are fewer key heads than query heads, and they are not repeated.
             Zero where `places` is -1 or the view's mask is False. Carries no gradient.
         """
-        projections = self._projections(block)
+        projections = self._find_projections(block)
         if places is None:
             places = self._tokens.index.masked_fill(~self._tokens.mask, -1)
         else:
-            places = self._checked(block, places, projections.left)
-        slots = self._slots(places, projections.left)
+            places = self._check(block, places, projections.left)
+        slots = self._find_slots(places, projections.left)
         found = projections.keys_at(self._tokens.samples, slots, rotated)
         missing = (places < 0)[:, None, :, None]
         return found.masked_fill(missing.to(found.device), 0).to(self._device)
@@ -97,10 +101,10 @@ class Probe:
             itself and those before it that are left when the block runs, words or visual, and in
             a pass over a kept cache the cached ones too. So rows sum to at most 1 over the visual
             tokens. Zero where the view's mask is False, where `queries` is -1, and for visual
-            tokens behind the asking one. Carries no gradient.
+            tokens after the asking one. Carries no gradient.
         """
-        projections = self._projections(block)
-        return self._rows(projections, self._checked(block, queries, projections.left))
+        projections = self._find_projections(block)
+        return self._find_rows(projections, self._check(block, queries, projections.left))
 
     def ahead(self, blocks: Sequence[nn.Module | int], queries: Tensor) -> Tensor:
         """The weights that the last of some blocks would give if they ran on the sequence now.
@@ -119,11 +123,11 @@ class Probe:
         Tensor
             ``(b, heads, q, n)`` float32, as `attention` gives them.
         """
-        upcoming = self._before(self._block)
-        queries = self._checked(self._block, queries, upcoming.left)
-        return self._rows(upcoming.after(blocks), queries)
+        upcoming = self._find_upcoming(self._block)
+        queries = self._check(self._block, queries, upcoming.left)
+        return self._find_rows(upcoming.look_ahead(blocks), queries)
 
-    def _projections(self, block: int) -> Projections:
+    def _find_projections(self, block: int) -> Projections:
         if block not in self._recorders:
             raise InputError(
                 f"block {block} is not watched: name the block in the method's `watched` to see "
@@ -132,9 +136,9 @@ class Probe:
         attention = self._recorders[block].attention
         if block == self._block:
             # Never what was recorded: with gradient checkpointing that is from after the drop.
-            upcoming = self._before(block)
+            upcoming = self._find_upcoming(block)
             if self._foreseen is None:
-                self._foreseen = upcoming.projections(attention)
+                self._foreseen = upcoming.project(attention)
             return self._foreseen
         if block > self._block or block not in self._current.recorded:
             raise InputError(
@@ -154,29 +158,29 @@ class Probe:
             has_run=True,
         )
 
-    def _before(self, block: int) -> Upcoming:
+    def _find_upcoming(self, block: int) -> UpcomingBlock:
         if self._upcoming is None:
             raise InputError(
                 f"block {block} is no longer about to run, or its pass is over: ask in `choose`."
             )
         return self._upcoming
 
-    def _slots(self, places: Tensor, left: Kept | None) -> Tensor:
+    def _find_slots(self, places: Tensor, left: Kept | None) -> Tensor:
         """Slots in a sequence of which this was left; any slot where a place is -1."""
         samples = self._tokens.samples
-        return slots_of(places.clamp(min=0), places >= 0, samples, self._current, left)
+        return find_slots(places.clamp(min=0), places >= 0, samples, self._current, left)
 
-    def _rows(self, projections: Projections, queries: Tensor) -> Tensor:
+    def _find_rows(self, projections: Projections, queries: Tensor) -> Tensor:
         """``(b, heads, q, n)``, the rows of the queries and the columns of the visual tokens."""
         tokens, left, asked = self._tokens, projections.left, queries >= 0
-        weights = projections.weights(tokens.samples, self._slots(queries, left), asked)
-        columns = slots_of(tokens.index, tokens.mask, tokens.samples, self._current, left)
+        weights = projections.weigh(tokens.samples, self._find_slots(queries, left), asked)
+        columns = find_slots(tokens.index, tokens.mask, tokens.samples, self._current, left)
         columns = (columns + projections.past_length)[:, None, None, :]
         found = weights.gather(-1, columns.expand(*weights.shape[:3], -1).to(weights.device))
         missing = ~(asked[:, None, :, None] & tokens.mask[:, None, None, :])
         return found.masked_fill(missing.to(found.device), 0).to(self._device)
 
-    def _checked(self, block: int, places: Tensor, left: Kept | None) -> Tensor:
+    def _check(self, block: int, places: Tensor, left: Kept | None) -> Tensor:
         """Places that a method gave, on the device of the masks."""
         current, samples = self._current, self._tokens.samples
         if places.dim() != 2 or len(places) != len(samples) or places.dtype != torch.int64:

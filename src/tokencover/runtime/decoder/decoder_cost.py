@@ -26,14 +26,14 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
     if len(widths) < len(blocks):
         kind = type(blocks[len(widths)]).__name__
         raise InputError(f"the cost of a {kind} is not known: its attention has no q_proj.")
-    weights = sum(_weights_per_token(block, config) for block in blocks)
+    weights = sum(_count_weights(block, config) for block in blocks)
     # Two products, queries with keys and weights with values, each as wide as all query heads.
     return BlockCost(
         linear=2 * weights // len(blocks), quadratic=2 * 2 * sum(widths) // len(blocks)
     )
 
 
-def _weights_per_token(block: nn.Module, config: Any) -> int:
+def _count_weights(block: nn.Module, config: Any) -> int:
     """How many weights a token is multiplied with in the block's matrices."""
     total = 0
     for part in block.modules():

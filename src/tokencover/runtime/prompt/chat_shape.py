@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from tokencover.runtime.lines import CONTROL, FIRST_CONTROL, VISUAL, Line, Reader
+from tokencover.runtime.prompt.token_text import CONTROL, FIRST_CONTROL, VISUAL, Line, Reader
 
 
-def _before_pictures(label: str) -> str:
+def _match_before_pictures(label: str) -> str:
     return f"(?:{label})(?={CONTROL}*{VISUAL})"
 
 
 # What processors of transformers write before the frames of a video, without its whitespace:
 # Qwen3-VL "<0.5 seconds>", InternVL "Frame1: ", SmolVLM an introduction and "Frame from 00:01:".
-_FRAME_LABEL = _before_pictures(
+_FRAME_LABEL = _match_before_pictures(
     r"<\d+(?:\.\d+)?seconds>"
     r"|Frame\d+:"
     r"|(?:Youareprovidedthefollowingseriesof[\w-]+framesfroma[\d:]+\[H:MM:SS\]video\.)?"
@@ -59,13 +59,13 @@ class Shape:
     written: str = _FRAME_LABEL
     strict: bool = False
 
-    def turns(self, line: Line) -> list[list[int]]:
+    def find_turns(self, line: Line) -> list[list[int]]:
         """The characters of every user turn, without marks and labels; none if none is found."""
         if self.strict and self.closing not in line.text:
             return []
-        return [self._inside(line.text, start, stop) for start, stop in self._spans(line)]
+        return [self._find_inside(line.text, start, stop) for start, stop in self._find_spans(line)]
 
-    def _spans(self, line: Line) -> list[tuple[int, int]]:
+    def _find_spans(self, line: Line) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
         start = self._open(line, 0)
         while start is not None:
@@ -84,12 +84,12 @@ class Shape:
 
     def _lengthen(self, text: str, start: int, stop: int) -> tuple[int, int]:
         """Let the last turn end where the prompt does: its words may contain the closing mark."""
-        body = _without_last_controls(text)
+        body = _strip_last_controls(text)
         if self.ending and body.endswith(self.ending):
             stop = max(stop, len(body) - len(self.ending))
         return start, stop
 
-    def _inside(self, text: str, start: int, stop: int) -> list[int]:
+    def _find_inside(self, text: str, start: int, stop: int) -> list[int]:
         if self.system is not None and text.startswith(self.system[0], start, stop):
             resume = text.find(self.system[1], start, stop)
             start = start if resume < 0 else resume + len(self.system[1])
@@ -99,7 +99,7 @@ class Shape:
         return [at for at in range(start, stop) if at not in taken]
 
 
-def taught_shape(template: Any, tokenizer: Any, reader: Reader) -> Shape | None:
+def learn_shape(template: Any, tokenizer: Any, reader: Reader) -> Shape | None:
     """The shape of a chat template, or None if it does not show the user's text.
 
     Parameters
@@ -118,7 +118,7 @@ def taught_shape(template: Any, tokenizer: Any, reader: Reader) -> Shape | None:
     return next((shape for view in views if (shape := _learn(view))), None)
 
 
-def handwritten_shapes(reader: Reader) -> list[Shape]:
+def list_handwritten_shapes(reader: Reader) -> list[Shape]:
     """The shapes of prompts written by hand that the reader's tokenizer can spell."""
     shapes: list[Shape] = []
     for marks in _HANDWRITTEN:
@@ -130,14 +130,16 @@ def handwritten_shapes(reader: Reader) -> list[Shape]:
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A chat template, shown what it does by conversations of words that nobody writes."""
+    """A chat template, shown what it does by conversations of words that do not occur in texts."""
 
     tokenizer: Any
     source: str
     reader: Reader
     plain: bool
 
-    def around(self, *roles: str, waits: bool = True, media: str | None = None) -> list[str] | None:
+    def render_around(
+        self, *roles: str, waits: bool = True, media: str | None = None
+    ) -> list[str] | None:
         """What stands before, between and after the messages, condensed; None if refused.
 
         Parameters
@@ -151,7 +153,7 @@ class _Template:
         """
         words = [f"Zq{letter}qz" for letter in "abc"[: len(roles)]]
         messages = [
-            {"role": role, "content": self._content(word, media if word == words[0] else None)}
+            {"role": role, "content": self._make_content(word, media if word == words[0] else None)}
             for role, word in zip(roles, words, strict=True)
         ]
         try:
@@ -169,7 +171,7 @@ class _Template:
             return None
         return [self.reader.condense(part) for part in re.split("|".join(words), text)]
 
-    def _content(self, word: str, media: str | None) -> str | list[dict[str, str]]:
+    def _make_content(self, word: str, media: str | None) -> str | list[dict[str, str]]:
         if self.plain:
             return word
         parts = [{"type": "text", "text": word}]
@@ -177,26 +179,26 @@ class _Template:
 
 
 def _learn(template: _Template) -> Shape | None:
-    single = template.around("user")
+    single = template.render_around("user")
     if single is None:
         return None
-    answered = template.around("user", "assistant", waits=False)
-    double = template.around("user", "assistant", "user")
-    system = template.around("system", "user")
+    answered = template.render_around("user", "assistant", waits=False)
+    double = template.render_around("user", "assistant", "user")
+    system = template.render_around("system", "user")
     heads = [single[0]]
     if answered and double:
         heads.append(double[2].removeprefix(answered[2]))
-    opening = _common_end([head for head in heads if head])
+    opening = _find_common_end([head for head in heads if head])
     opening = opening.lstrip(template.reader.ends) or opening
     if not opening:
         return None
     later = [parts[-2] for parts in (double, system) if parts and parts[-2].endswith(opening)]
     return Shape(
         opening=opening,
-        closing=_learn_closing(single, answered, template.around("user", waits=False)),
-        ending=_without_last_controls(single[-1]),
+        closing=_learn_closing(single, answered, template.render_around("user", waits=False)),
+        ending=_strip_last_controls(single[-1]),
         # The start of a row is as good as a special token.
-        anchored=_anchored(opening, [FIRST_CONTROL + single[0], *later]),
+        anchored=_is_anchored(opening, [FIRST_CONTROL + single[0], *later]),
         system=_learn_system(system, opening),
         written=_learn_written(template, opening),
     )
@@ -205,11 +207,11 @@ def _learn(template: _Template) -> Shape | None:
 def _learn_closing(single: list[str], answered: list[str] | None, resting: list[str] | None) -> str:
     """What follows the user's text always, or else at least when an answer does."""
     before_answer = [parts[1] for parts in (single, answered) if parts]
-    always = _common_start([*before_answer, *(resting or [])[1:]])
-    return always or _common_start(before_answer)
+    always = _find_common_start([*before_answer, *(resting or [])[1:]])
+    return always or _find_common_start(before_answer)
 
 
-def _anchored(opening: str, texts: list[str]) -> bool:
+def _is_anchored(opening: str, texts: list[str]) -> bool:
     """Whether `opening`, the end of all texts, is ordinary and always follows a special token."""
     before = [text.removesuffix(opening)[-1:] for text in texts]
     return opening[0] < FIRST_CONTROL and all(mark >= FIRST_CONTROL for mark in before)
@@ -226,28 +228,28 @@ def _learn_written(template: _Template, opening: str) -> str:
     """A pattern of the ordinary text that stands before and after pictures."""
     patterns = [_FRAME_LABEL]
     for media in ("image", "video"):
-        shown = None if template.plain else template.around("user", media=media)
+        shown = None if template.plain else template.render_around("user", media=media)
         rest = shown[0].rpartition(opening)[2] if shown else ""
-        *labels, caption = (_numbered(text) for text in re.split(f"{CONTROL}+", rest))
-        patterns += [_before_pictures(label) for label in labels if label]
+        *labels, caption = (_let_numbers_vary(text) for text in re.split(f"{CONTROL}+", rest))
+        patterns += [_match_before_pictures(label) for label in labels if label]
         if labels and caption:
             patterns.append(f"(?<={CONTROL}){caption}")
     return "|".join(patterns)
 
 
-def _numbered(text: str) -> str:
+def _let_numbers_vary(text: str) -> str:
     """A pattern of `text` that lets every number vary."""
     return re.sub(r"\d+", r"\\d+", re.escape(text))
 
 
-def _without_last_controls(text: str) -> str:
+def _strip_last_controls(text: str) -> str:
     return re.sub(f"{CONTROL}+$", "", text)
 
 
-def _common_start(texts: list[str]) -> str:
+def _find_common_start(texts: list[str]) -> str:
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
     return "".join(column[0] for column in columns)
 
 
-def _common_end(texts: list[str]) -> str:
-    return _common_start([text[::-1] for text in texts])[::-1]
+def _find_common_end(texts: list[str]) -> str:
+    return _find_common_start([text[::-1] for text in texts])[::-1]

@@ -78,7 +78,7 @@ class Reader:
         self._controls = {
             token: chr(ord(FIRST_CONTROL) + rank) for rank, token in enumerate(sorted(special))
         }
-        self.ends = self._named("bos_token_id") + self._named("eos_token_id")
+        self.ends = self._find_named("bos_token_id") + self._find_named("eos_token_id")
         # A piece is read after another token, since decoders drop the space at the very start.
         self._before = self._encode("a")[-1:]
         self._before_text = self._decode(self._before)
@@ -94,7 +94,7 @@ class Reader:
             if visual is not None and visual[start]:
                 text, stop = VISUAL, start + 1
             else:
-                text, stop = self._next(ids, start)
+                text, stop = self._read_next(ids, start)
             for character in text:
                 if character.isspace():
                     spaced = True
@@ -112,10 +112,10 @@ class Reader:
 
     def spells(self, text: str) -> bool:
         """Whether the tokenizer has tokens for all of `text`."""
-        unknown = self._named("unk_token_id")
+        unknown = self._find_named("unk_token_id")
         return not unknown or unknown not in self.condense(text)
 
-    def _named(self, name: str) -> str:
+    def _find_named(self, name: str) -> str:
         """The character of a special token that the tokenizer knows by name, if it has it."""
         return self._controls.get(getattr(self._tokenizer, name, None), "")
 
@@ -129,22 +129,22 @@ class Reader:
             )
         )
 
-    def _next(self, ids: Sequence[int], start: int) -> tuple[str, int]:
+    def _read_next(self, ids: Sequence[int], start: int) -> tuple[str, int]:
         """The text at `start`, with the token after it: several tokens may spell a character."""
-        text, stop = self._piece(ids[start]), start + 1
-        while _BROKEN in text and stop < len(ids) and _BROKEN in self._piece(ids[stop]):
+        text, stop = self._read_piece(ids[start]), start + 1
+        while _BROKEN in text and stop < len(ids) and _BROKEN in self._read_piece(ids[stop]):
             stop += 1
-            text = self._after(ids[start:stop])
+            text = self._decode_after(ids[start:stop])
         return text, stop
 
-    def _piece(self, token: int) -> str:
+    def _read_piece(self, token: int) -> str:
         if token in self._controls:
             return self._controls[token]
         if token not in self._pieces:
-            text = self._after([token]) if token >= 0 else ""
+            text = self._decode_after([token]) if token >= 0 else ""
             self._pieces[token] = text or _UNKNOWN
         return self._pieces[token]
 
-    def _after(self, ids: Sequence[int]) -> str:
+    def _decode_after(self, ids: Sequence[int]) -> str:
         text = self._decode([*self._before, *ids]).removeprefix(self._before_text)
         return re.sub(CONTROL, _BROKEN, text)

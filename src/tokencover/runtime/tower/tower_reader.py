@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,36 +17,32 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Encoded, Method
-from tokencover.runtime.family import Family, Media
-from tokencover.runtime.tower import Towers
-from tokencover.runtime.views import VisualTokens
-from tokencover.runtime.vision import (
-    Hook,
-    VisionTower,
-    asked_with,
-    carried,
-    check_feature_layer,
-    not_through_the_tower,
-    vision_towers,
-)
+from tokencover.runtime.families import Family, Media
+from tokencover.runtime.tower.tower_merger import TowerMerger
+from tokencover.runtime.tower.vision_tower import Hook, VisionTower, VisionTowers, refuse_features
+from tokencover.runtime.visual_tokens import VisualTokens
 
-PURPOSE = "reads what the vision tower computed"
+READING = "reads what the vision tower computed"
 
 
-@dataclass(slots=True)
+Projected = dict[tuple[int, str], Tensor]
+"""``(c, t, heads * head_dim)`` by block and "q_proj" or "k_proj"."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
-    """What one forward pass of a tower left behind.
+    """What one whole forward pass of a tower computed.
 
     Attributes
     ----------
-    features : Tensor or None
-        ``(c, t, w)``; None until the tower comes to its end.
-    projections : dict
-        ``(c, t, heads * head_dim)`` by block and "q_proj" or "k_proj".
+    features : Tensor
+        ``(c, t, w)``.
+    projections : Projected
+        Of the blocks that were asked for.
     """
 
-    features: Tensor | None = None
-    projections: dict[tuple[int, str], Tensor] = field(default_factory=dict)
+    features: Tensor
+    projections: Projected
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class Encodings:
     tower: VisionTower
     projector: nn.Module
 
-    def shown(self, tokens: VisualTokens, states: Tensor) -> Encoded:
+    def show(self, tokens: VisualTokens, states: Tensor) -> Encoded:
         """What a method may see of it, for the visual tokens that are left.
 
         Parameters
@@ -78,22 +74,21 @@ class Encodings:
         states : Tensor
             Of the decoder; projected features are of its type, and everything is on its device.
         """
-        features, device = self.recording.features, states.device
-        assert features is not None
+        device = states.device
         index = self.numbers[tokens.samples].gather(1, tokens.index).clamp(min=-1)
         return Encoded(
-            features=features.to(device),
+            features=self.recording.features.to(device),
             classes=self.tower.classes,
             depth=self.tower.depth,
             feature_block=self.tower.feature_block,
             scaling=float(self.tower.attention(0).scale),
             index=index.masked_fill(~tokens.mask, -1).to(device),
-            queries=functools.partial(self._projected, "q_proj", device),
-            keys=functools.partial(self._projected, "k_proj", device),
+            queries=functools.partial(self._find_projected, "q_proj", device),
+            keys=functools.partial(self._find_projected, "k_proj", device),
             project=functools.partial(self._project, device, states.dtype),
         )
 
-    def _projected(self, name: str, device: torch.device, block: int) -> Tensor:
+    def _find_projected(self, name: str, device: torch.device, block: int) -> Tensor:
         found = self.recording.projections.get((block, name))
         if found is None:
             named = sorted({each for each, _ in self.recording.projections})
@@ -107,39 +102,35 @@ class Encodings:
         return states.to(device, dtype)
 
 
-class Encoder:
+class TowerReader:
     """Records what the towers of a model compute.
 
     Parameters
     ----------
     model, family, method
         The whole model, where its towers are, and who wants to know.
-    towers : list of VisionTower
-        All of them.
-    blocks : tuple of int
-        Those whose queries and keys are wanted.
-    merging : Towers or None
+    merging : TowerMerger or None
         If the method merges inside the towers as well; it copies what was computed for merged
         tokens to all that they stand for.
+
+    Raises
+    ------
+    InputError
+        If this model's visual tokens are not tokens of one tower block.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        family: Family,
-        method: Method,
-        towers: list[VisionTower],
-        blocks: tuple[int, ...],
-        merging: Towers | None,
+        self, model: nn.Module, family: Family, method: Method, merging: TowerMerger | None
     ) -> None:
-        self._model, self._family, self._method = model, family, method
-        self._towers, self._blocks, self._merging = towers, blocks, merging
+        self._method, self._merging = method, merging
+        self._towers = VisionTowers(model, family, method, READING)
+        self._blocks = _find_blocks(method, self._towers.first, type(model).__name__)
         self._projector = model.get_submodule(family.projector)
         self._local = threading.local()
 
     def hooks(self) -> Iterator[Hook]:
-        """What must be put on the model, behind the hooks that merge."""
-        for tower in self._towers:
+        """What must be put on the model, after the hooks that merge."""
+        for tower in self._towers.all:
             yield tower.module, self._begin, True
             yield tower.module, functools.partial(self._finish, tower), False
             for number in self._blocks:
@@ -149,22 +140,20 @@ class Encoder:
 
     def watched(self) -> list[nn.Module]:
         """The blocks whose inner modules have hooks."""
-        return [tower.blocks[number] for tower in self._towers for number in self._blocks]
+        return [tower.blocks[number] for tower in self._towers.all for number in self._blocks]
 
     # ---- what the session tells of each encoder call ----------------------------------------
 
     def expect(self, name: str, arguments: dict[str, Any]) -> None:
         """Pictures are going to be encoded with these arguments."""
-        config: Any = self._model.config
-        check_feature_layer(config, self._towers[0].depth, arguments, self._method)
+        self._towers.check_feature_layer(arguments)
         self._local.expected = True
 
     def remember(self, name: str) -> None:
         """Keep what was recorded as that of the images or of the videos; nothing if it failed."""
-        recording: Recording | None = getattr(self._local, "recording", None)
-        complete = recording is not None and recording.features is not None
-        setattr(self._local, name, recording if complete else None)
-        self._local.recording, self._local.expected = None, False
+        setattr(self._local, name, getattr(self._local, "recording", None))
+        self._local.recording = self._local.projections = None
+        self._local.expected = False
 
     def forget(self, name: str) -> None:
         """There are no such pictures, or the model is going to encode them."""
@@ -173,73 +162,67 @@ class Encoder:
     def take(self, input_ids: Tensor, media: Media) -> Encodings:
         """Hand what was recorded over to the forward pass that these pictures belong to."""
         given = {"image": media.images, "video": media.videos}
-        found = {name: self._taken(name) for name in given if given[name] is not None}
+        found = {name: self._take_one(name) for name in given if given[name] is not None}
         numbers: dict[str, Tensor] = {}
         start = 0
         for name, recording in found.items():
-            assert recording.features is not None
             crops, tokens = recording.features.shape[:2]
             numbers[name] = start + torch.arange(crops * tokens).view(crops, tokens)
             start += crops * tokens
-        joined = _joined(list(found.values()))
-        carry = numbers.get("image"), numbers.get("video")
-        places = carried(self._model, self._family, input_ids, media, *carry)
-        return Encodings(joined, places.kind, self._towers[0], self._projector)
+        joined = _join(list(found.values()))
+        images, videos = numbers.get("image"), numbers.get("video")
+        carried = self._towers.carry(input_ids, media, images, videos)
+        return Encodings(joined, carried.numbers, self._towers.first, self._projector)
 
-    def _taken(self, name: str) -> Recording:
+    def _take_one(self, name: str) -> Recording:
         recording: Recording | None = getattr(self._local, name, None)
         if recording is None:
-            raise not_through_the_tower(name)
+            raise refuse_features(name)
         setattr(self._local, name, None)
         return recording
 
     # ---- hooks ------------------------------------------------------------------------------
 
     def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        # Nobody would ever take what was recorded when somebody calls the tower itself.
-        self._local.recording = Recording() if getattr(self._local, "expected", False) else None
+        # What is recorded when the tower alone is called would never be taken.
+        self._local.projections = {} if getattr(self._local, "expected", False) else None
+        self._local.recording = None
 
     def _record(
         self, number: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
     ) -> None:
-        recording: Recording | None = getattr(self._local, "recording", None)
-        if recording is None:  # a block that runs again for gradient checkpointing
+        projections = self._recorded_so_far()
+        if projections is None:  # a block that runs again for gradient checkpointing
             return
         output = output.detach()
         if self._merging is not None:
             output = self._merging.spread_now(output)
-        recording.projections[number, name] = output
+        projections[number, name] = output
 
     def _finish(
         self, tower: VisionTower, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        recording: Recording | None = getattr(self._local, "recording", None)
-        if recording is None:
+        projections = self._recorded_so_far()
+        if projections is None:
             return
         features: Tensor = output.hidden_states[tower.feature_block + 1]
-        recording.features = features if self._method.merges else features.detach()
+        features = features if self._method.merges else features.detach()
+        self._local.recording = Recording(features, projections)
+
+    def _recorded_so_far(self) -> Projected | None:
+        """By the tower's pass under way; None if there is none, or it was not expected."""
+        found: Projected | None = getattr(self._local, "projections", None)
+        return found
 
 
-def encoder_of(
-    model: nn.Module, family: Family, method: Method, merging: Towers | None
-) -> Encoder | None:
-    """The encoder, if the method wants to know what the tower computed.
-
-    Raises
-    ------
-    InputError
-        If it does, and this model's visual tokens are not tokens of one tower block.
-    """
-    config: Any = model.config
-    if method.encoder_blocks(*asked_with(config)) is None:
-        return None
-    towers = vision_towers(model, family, method, PURPOSE)
-    tower, name = towers[0], type(method).__name__
+def _find_blocks(method: Method, tower: VisionTower, model: str) -> tuple[int, ...]:
+    """The tower blocks whose queries and keys the method names, ascending."""
+    name = type(method).__name__
     if len(tower.feature_blocks) > 1:
         raise InputError(
-            f"{name} {PURPOSE}, but {type(model).__name__} joins the features of several tower "
-            f"blocks {tower.feature_blocks} to one visual token: use a method that acts in the "
-            "decoder, tc.MoB say."
+            f"{name} {READING}, but {model} joins the features of several tower blocks "
+            f"{tower.feature_blocks} to one visual token: use a method that acts in the decoder, "
+            "for example tc.MoB."
         )
     wanted = tuple(method.encoder_blocks(tower.depth, tower.feature_block) or ())
     if any(not 0 <= each < tower.depth for each in wanted):
@@ -247,14 +230,14 @@ def encoder_of(
             f"{name} wants queries and keys of tower blocks {wanted}: they must lie between 0 and "
             f"{tower.depth - 1} in this model."
         )
-    return Encoder(model, family, method, towers, tuple(sorted(set(wanted))), merging)
+    return tuple(sorted(set(wanted)))
 
 
-def _joined(recordings: list[Recording]) -> Recording:
+def _join(recordings: list[Recording]) -> Recording:
     """All crops as those of one tower."""
     if len(recordings) == 1:
         return recordings[0]
-    features = [each.features for each in recordings if each.features is not None]
+    features = [each.features for each in recordings]
     lengths = {each.shape[1] for each in features}
     if len(lengths) > 1:
         raise InputError(

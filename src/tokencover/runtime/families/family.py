@@ -1,0 +1,246 @@
+"""What the runtime must know about a model family, and which family a model belongs to.
+
+A model that cannot be pruned exactly is refused. Dropping a token is the same as hiding it only
+where every block attends to all tokens before it. A window counts positions in the shortened
+sequence, so it would see other tokens than it should; that stays invisible while the prompt is
+shorter than the window, so the configuration decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from tokencover.errors import InputError, TokenCoverError
+from tokencover.methods import Method
+from tokencover.plugins import Plugins
+from tokencover.runtime.families.layout import Layout, Media
+
+FULL = "full_attention"
+WHY = "but pruning is exact only where every block attends to all tokens before it"
+CROSS_SETTINGS = (
+    "is_encoder_decoder",
+    "add_cross_attention",
+    "cross_attention_layers",
+    "cross_layer_interval",
+)
+
+TowerTokens = Callable[
+    [nn.Module, Media, Tensor | None, Tensor | None], tuple[list[Tensor], list[Tensor]]
+]
+"""Carries numbers of tower tokens to visual tokens, see `Family`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Where a family of models keeps what matters.
+
+    Paths are dotted names below the model that ``from_pretrained`` returns.
+
+    Attributes
+    ----------
+    name : str
+        What users call it.
+    model_types : tuple of str
+        The ``config.model_type`` values it serves.
+    layouts : callable
+        Gives, for the media of a pass, the layout of every image and of every video, in the order
+        in which their features come. A layout has one entry for each of its visual tokens.
+    base : str
+        The multimodal model that receives ``input_ids`` and pixels.
+    decoder : str
+        The text model; its blocks are in ``layers``.
+    towers : tuple of str
+        The vision towers.
+    projector : str
+        From the tower's width to the decoder's.
+    deepstack : bool
+        Whether visual features are added again after the first blocks (Qwen3-VL).
+    several_axes : bool
+        Whether positions are rows, columns and times (M-RoPE), so that they cannot be numbered
+        anew.
+    tiles : bool
+        Whether pictures come as a base view and tiles of it.
+    tower_tokens : callable, optional
+        ``tower_tokens(base, media, images, videos)`` carries any numbers of the tower's tokens,
+        each ``(crops, tokens)`` int64 or None, to the visual tokens that they become: a tensor for
+        each image and for each video, negative where a visual token is not from the tower. None
+        where tower tokens do not become visual tokens one to one.
+    """
+
+    name: str
+    model_types: tuple[str, ...]
+    layouts: Callable[[Media], tuple[list[Layout], list[Layout]]]
+    base: str = "model"
+    decoder: str = "model.language_model"
+    towers: tuple[str, ...] = ("model.vision_tower",)
+    projector: str = "model.multi_modal_projector"
+    deepstack: bool = False
+    several_axes: bool = False
+    tiles: bool = False
+    tower_tokens: TowerTokens | None = None
+
+    def blocks(self, model: nn.Module) -> list[nn.Module]:
+        """The decoder's blocks, in order."""
+        return list(model.get_submodule(f"{self.decoder}.layers").children())
+
+    def visual_ids(self, config: Any) -> list[int]:
+        """The token ids that stand for pieces of a picture or video."""
+        names = ("image_token_id", "video_token_id")
+        return [value for name in names if (value := getattr(config, name, None)) is not None]
+
+
+def _read_name(family: object) -> str:
+    """The name that a family is registered by."""
+    if not isinstance(family, Family):
+        raise InputError(f"a model family must be a Family(...), got {family!r}.")
+    return family.name
+
+
+FAMILIES: Plugins[Family] = Plugins("model family", "tokencover.families", _read_name)
+"""All families, in the order in which they are listed to users."""
+
+
+class UnsupportedModelError(TokenCoverError):
+    """The object is no model that tokencover can prune."""
+
+
+def family_of(model: Any) -> Family:
+    """Find the family of a model.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        A vision-language model with its language-model head, as ``from_pretrained`` returns it.
+
+    Returns
+    -------
+    Family
+        Where the model keeps what matters.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it is no such model, its attention cannot be pruned exactly, or no family knows it.
+    """
+    model_type = getattr(getattr(model, "config", None), "model_type", None)
+    if not isinstance(model, nn.Module) or not isinstance(model_type, str):
+        raise UnsupportedModelError(
+            f"expected a loaded vision-language model, not {_describe(model)}; load it first with "
+            f"from_pretrained, for example AutoModelForImageTextToText.from_pretrained(name)"
+        )
+    found = next((family for family in FAMILIES if model_type in family.model_types), None)
+    reason = find_attention_fault(model.config)
+    if reason is None and found is not None:
+        reason = find_missing_module(found, model)
+    if reason is None and found is not None:
+        return found
+    raise UnsupportedModelError(
+        f"cannot prune {type(model).__name__} (model_type {model_type!r}): "
+        f"{reason or 'no family knows this model type'}. Supported families, with their model "
+        f"types: {list_supported()}"
+    )
+
+
+def list_supported() -> str:
+    """The families with the model types of each, for messages."""
+    return "; ".join(f"{family.name} ({', '.join(family.model_types)})" for family in FAMILIES)
+
+
+def _describe(value: Any) -> str:
+    """A short description: a string itself, of all else the class."""
+    return f"the string {value!r}" if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A family that a method runs on.
+
+    Attributes
+    ----------
+    family : Family
+        The family.
+    as_published : bool
+        False if the method must be given ``positions="original"`` there, because the family's
+        positions cannot be numbered anew.
+    """
+
+    family: Family
+    as_published: bool
+
+
+def find_claims(method: type[Method]) -> list[Claim]:
+    """The families that a method runs on, in the order in which they are listed to users."""
+    needs = set(method.card.needs)
+    anew = method.positions == "reindex"
+    return [
+        Claim(family, as_published=not (anew and family.several_axes))
+        for family in FAMILIES
+        if _has(family, needs)
+    ]
+
+
+def _has(family: Family, needs: set[str]) -> bool:
+    tower = family.tower_tokens is not None
+    return (tower or not needs & {"encoder", "tower"}) and (family.tiles or "tiles" not in needs)
+
+
+# ---- why a model cannot be pruned exactly ----------------------------------------------------
+
+
+def find_attention_fault(config: Any) -> str | None:
+    """Say what in the attention of the text stack forbids pruning, None if nothing does."""
+    text = getattr(config, "text_config", None) or config
+    return (
+        _find_cross_attention(config)
+        or _find_cross_attention(text)
+        or _find_not_causal(config)
+        or _find_not_causal(text)
+        or _find_not_full(text)
+    )
+
+
+def find_missing_module(family: Family, model: nn.Module) -> str | None:
+    """Say which module of the family the model lacks, None if all are there."""
+    paths = (family.base, f"{family.decoder}.layers", *family.towers, family.projector)
+    for path in paths:
+        try:
+            model.get_submodule(path)
+        except AttributeError:
+            return (
+                f"it has no module {path!r}; load the whole model with its language-model head, "
+                f"take it out of any wrapper, and see that its text stack is one this family knows"
+            )
+    return None
+
+
+def _find_cross_attention(config: Any) -> str | None:
+    for name in CROSS_SETTINGS:
+        if value := getattr(config, name, None):
+            return (
+                f"{name} is {value!r}: its text reads the picture through cross-attention, so there"
+                f" are no visual tokens in the sequence to drop"
+            )
+    return None
+
+
+def _find_not_causal(config: Any) -> str | None:
+    for name, causal in (("is_causal", True), ("use_bidirectional_attention", False)):
+        value = getattr(config, name, None)
+        if value is not None and bool(value) is not causal:
+            return f"{name} is {value!r}: its attention is not causal"
+    return None
+
+
+def _find_not_full(text: Any) -> str | None:
+    types = getattr(text, "layer_types", None)
+    if types:
+        others = Counter(kind for kind in types if kind != FULL)
+        found = ", ".join(f"{kind!r} in {count}" for kind, count in others.items())
+        return f"layer_types has {found} of {len(types)} blocks, {WHY}" if others else None
+    window = getattr(text, "sliding_window", None)
+    return None if window is None else f"sliding_window is {window!r}, {WHY}"

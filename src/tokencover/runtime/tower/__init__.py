@@ -1,0 +1,7 @@
+"""The vision tower: how it was called, reading what it computed, merging tokens inside it."""
+
+from tokencover.runtime.tower.encoder_calls import KINDS, EncoderCalls, guess_tower
+from tokencover.runtime.tower.tower_merger import TowerMerger
+from tokencover.runtime.tower.tower_reader import Encodings, TowerReader
+
+__all__ = ["KINDS", "EncoderCalls", "Encodings", "TowerMerger", "TowerReader", "guess_tower"]
