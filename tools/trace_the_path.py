@@ -42,7 +42,7 @@ def main() -> None:
     inputs = make_inputs(processor, [([picture], "what is the most common color ?")])
 
     def answer() -> None:
-        with torch.no_grad(), tc.prune(model, method, processor=processor):
+        with torch.no_grad(), tc.prune(model, method):
             model.generate(**inputs, max_new_tokens=4, do_sample=False)
 
     answer()  # what is imported on the first use is imported now

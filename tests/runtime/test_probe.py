@@ -228,8 +228,8 @@ def test_nothing_is_left_behind(entry: ZooEntry) -> None:
 
 
 def parts_of(view: View) -> list[weakref.ref[Tensor]]:
-    probe: Any = view.keys
-    recorded = probe.__self__._current.recorded.values()
+    keys: Any = view.keys
+    recorded = keys.__self__._probe._current.recorded.values()
     assert recorded
     found = [tensor for each in recorded for tensor in each.projections.values()]
     return [weakref.ref(tensor) for tensor in found]

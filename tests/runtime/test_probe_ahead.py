@@ -307,9 +307,9 @@ def test_the_sequence_is_let_go_after_the_choice() -> None:
     sequences: list[weakref.ref[Tensor]] = []
 
     def ask(view: View) -> None:
-        probe: Any = view.keys
+        keys: Any = view.keys
         views.append(view)
-        sequences.append(weakref.ref(probe.__self__._upcoming.states))
+        sequences.append(weakref.ref(keys.__self__._probe._upcoming.states))
         view.attention(view.block, places([-1], [-1], [-1]))
 
     entry = ZOO["llava"]
@@ -321,6 +321,27 @@ def test_the_sequence_is_let_go_after_the_choice() -> None:
         views[1].keys(3)
     with pytest.raises(tc.InputError, match="no longer about to run"):
         views[1].ahead(decoder_blocks(built("llava"))[:1], places([-1], [-1], [-1]))
+
+
+def test_the_sequence_is_let_go_if_nothing_was_asked() -> None:
+    views: list[View] = []
+    sequences: list[weakref.ref[Tensor]] = []
+
+    def ask(view: View) -> None:
+        keys: Any = view.keys
+        views.append(view)
+        sequences.append(weakref.ref(keys.__self__._find_upcoming().states))
+        assert keys.__self__._made is None
+
+    entry = ZOO["llava"]
+    run(built("llava"), Watch(blocks_watched=(1, 3), ask=ask), entry, entry.inputs("ragged"))
+    gc.collect()
+    assert len(sequences) == 2
+    assert all(reference() is None for reference in sequences)
+    with pytest.raises(tc.InputError, match="no longer about to run"):
+        views[1].keys(3)
+    with pytest.raises(tc.InputError, match="its pass is over"):
+        views[1].keys(1)
 
 
 def test_what_cannot_be_looked_ahead_at_is_refused() -> None:

@@ -46,7 +46,7 @@ class Kept:
     def mask(self, length: int) -> Tensor:
         """``(b, length)`` bool, the positions that stay."""
         spare = torch.zeros(len(self.index), length + 1, dtype=torch.bool, device=self.index.device)
-        return spare.scatter_(1, self._or_spare(length), True)[:, :length]
+        return spare.scatter_(1, self._send_to_spare(length), True)[:, :length]
 
     def take(self, tensor: Tensor) -> Tensor:
         """Shorten dimension 1 of ``(b or 1, s, ...)``."""
@@ -56,7 +56,7 @@ class Kept:
 
     def put_back(self, states: Tensor, length: int) -> Tensor:
         """Spread ``(b, m, d)`` over the original length; zeros where a token was dropped."""
-        index = self._or_spare(length).to(states.device).unsqueeze(-1)
+        index = self._send_to_spare(length).to(states.device).unsqueeze(-1)
         full = states.new_zeros(len(states), length + 1, states.shape[-1])
         return full.scatter(1, index.expand_as(states), states)[:, :length]
 
@@ -64,10 +64,10 @@ class Kept:
         """The same positions, as places in a sequence that `earlier` shortened before."""
         places = torch.arange(earlier.index.shape[1], device=self.index.device)
         slots = torch.zeros(len(self.index), length + 1, dtype=torch.int64, device=places.device)
-        slots.scatter_(1, earlier._or_spare(length), places.expand_as(earlier.index))
+        slots.scatter_(1, earlier._send_to_spare(length), places.expand_as(earlier.index))
         return Kept(slots.gather(1, self.index), self.valid)
 
-    def _or_spare(self, length: int) -> Tensor:
+    def _send_to_spare(self, length: int) -> Tensor:
         """Places in the original sequence, with filling slots sent to one spare place after it."""
         return self.index.masked_fill(~self.valid, length)
 

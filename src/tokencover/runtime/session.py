@@ -19,33 +19,15 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
-from tokencover.runtime.attention import (
-    Probe,
-    Recorder,
-    UpcomingBlock,
-    find_past,
-    make_recorders,
-)
+from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
 from tokencover.runtime.decoder import BlockInputs, Renumbering, block_cost
 from tokencover.runtime.families import Family
-from tokencover.runtime.forward_pass import (
-    PIXELS,
-    ForwardPass,
-    Kept,
-    VisualPass,
-    find_real_tokens,
-)
+from tokencover.runtime.forward_pass import PIXELS, ForwardPass, Kept, VisualPass, find_real_tokens
 from tokencover.runtime.hooks import Hooks, is_aside
 from tokencover.runtime.prompt import Words
 from tokencover.runtime.tower import KINDS, EncoderCalls, TowerMerger, TowerReader, guess_tower
 from tokencover.runtime.trace import Trace
-from tokencover.runtime.visual_tokens import (
-    Answers,
-    Decoder,
-    VisualTokens,
-    make_traces,
-    make_view,
-)
+from tokencover.runtime.visual_tokens import Answers, Decoder, VisualTokens, make_traces, make_view
 
 IN_TOWER = -1
 """In `ForwardPass.kept`, what is left of tokens merged in the vision tower; before all blocks."""
@@ -86,7 +68,7 @@ class Session:
         self._recorders: dict[int, Recorder] = {}
         if watched := tuple(method.watched(len(self._blocks))):
             self._recorders = make_recorders(
-                method, watched, self._blocks, self._stages, self._current_pass, self._past_columns
+                method, watched, self._blocks, self._stages, self._get_pass, self._find_past_columns
             )
         cost = block_cost(self._blocks, self._decoder.config)
         norm = functools.partial(_apply_norm, self._decoder)
@@ -107,13 +89,13 @@ class Session:
                 if number == self._stages[-1]:  # asked about before it runs, and never after
                     continue
                 self._hooks.keep_uncompiled(self._blocks[number])
-                self._put(recorder.hooks())
-            for module, name, wrapper in () if self._merger is None else self._merger.wraps():
+                self._put(recorder.list_hooks())
+            for module, name, wrapper in () if self._merger is None else self._merger.list_wraps():
                 self._hooks.around(module, name, wrapper)
             for each in self._in_tower:
-                for block in each.watched():
+                for block in each.list_watched():
                     self._hooks.keep_uncompiled(block)
-                self._put(each.hooks())
+                self._put(each.list_hooks())
             self._hooks.after(self._decoder, self._after_decoder)
             self._calls.watch(self._hooks)
             if self.family.deepstack:
@@ -172,7 +154,7 @@ class Session:
         )
 
     def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        current = self._current_pass()
+        current = self._get_pass()
         if isinstance(current, VisualPass):
             # Gradient checkpointing will ask a merging method again, when blocks run backward.
             if not (self.method.merges and torch.is_grad_enabled()):
@@ -183,12 +165,12 @@ class Session:
                     self._reader.forget(kind)
         self._local.current = None
 
-    def _current_pass(self) -> ForwardPass | None:
+    def _get_pass(self) -> ForwardPass | None:
         current: ForwardPass | None = getattr(self._local, "current", None)
         return current
 
     def _after_decoder(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        current = self._current_pass()
+        current = self._get_pass()
         kept = current and current.left_at(len(self._blocks))
         if not current or not kept:
             return output
@@ -202,8 +184,8 @@ class Session:
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        current = None if is_aside() else self._pass_of(kwargs)
-        group = self._inputs.group_of(number)
+        current = None if is_aside() else self._find_pass_of(kwargs)
+        group = self._inputs.find_group(number)
         if current is None or group is None:
             return None
         states = args[0]
@@ -217,7 +199,7 @@ class Session:
             return None
         return (states, *args[1:]), kwargs if changed is None else changed
 
-    def _pass_of(self, kwargs: dict[str, Any]) -> ForwardPass | None:
+    def _find_pass_of(self, kwargs: dict[str, Any]) -> ForwardPass | None:
         """The pass a block call belongs to.
 
         With gradient checkpointing a block runs again during backward, when another pass may be
@@ -225,15 +207,15 @@ class Session:
         """
         rotation = kwargs["position_embeddings"][0]
         if rotation not in self._passes:
-            current = self._current_pass()
+            current = self._get_pass()
             if current is None:
                 return None
             self._passes[rotation] = current
         found: ForwardPass = self._passes[rotation]
         return found
 
-    def _past_columns(self, number: int, cache: Any) -> Tensor | None:
-        return self._inputs.find_past_columns(self._current_pass(), number, cache)
+    def _find_past_columns(self, number: int, cache: Any) -> Tensor | None:
+        return self._inputs.find_past_columns(self._get_pass(), number, cache)
 
     def _prune(
         self, current: VisualPass, number: int, states: Tensor, kwargs: dict[str, Any]
@@ -259,7 +241,7 @@ class Session:
             first = merger.mark_first_of_groups(self._calls.input_ids, self._calls.media)
             keep = current.real & first
             current.kept[IN_TOWER] = self._find_left(keep, current, None)
-            current.seconds += merger.seconds()
+            current.seconds += merger.seconds
             self._write_trace(current, tokens, Choice([]), keep)
         kept = current.kept[IN_TOWER]
         return states if kept is None else kept.take(states)
@@ -327,7 +309,7 @@ class Session:
     ) -> UpcomingBlock:
         """What a stage's block would get if nothing were dropped there."""
         cache = kwargs.get("past_key_values")
-        past_columns = functools.partial(self._past_columns, number, cache)
+        past_columns = functools.partial(self._find_past_columns, number, cache)
         return UpcomingBlock(
             number,
             states,
@@ -344,7 +326,7 @@ class Session:
         self, original: Callable[..., Tensor], states: Tensor, positions: Tensor, features: Tensor
     ) -> Tensor:
         """Add visual features after an early block to those tokens that are left."""
-        current = self._current_pass()
+        current = self._get_pass()
         kept = current and current.left_at(len(self._blocks))
         if not current or not kept or states.shape[1] == current.length:
             return original(states, positions, features)

@@ -67,17 +67,17 @@ class Trace:
     @property
     def prompt_centers(self) -> Tensor:
         """Tokens chosen for what was asked, best first; empty if the method has none."""
-        return self._indices("prompt_centers")
+        return self._read_indices("prompt_centers")
 
     @property
     def visual_centers(self) -> Tensor:
         """Tokens chosen for the rest of the picture, in order of choice."""
-        return self._indices("visual_centers")
+        return self._read_indices("visual_centers")
 
     @property
     def centers_words(self) -> Tensor:
         """For each prompt centre the place in the sequence of the prompt word nearest to it."""
-        return self._indices("centers_words")
+        return self._read_indices("centers_words")
 
     @property
     def coupling(self) -> float | None:
@@ -89,6 +89,6 @@ class Trace:
         """The budget split that was used; a list with one entry for each budget spent."""
         return self.details.get("split")
 
-    def _indices(self, name: str) -> Tensor:
+    def _read_indices(self, name: str) -> Tensor:
         found: Tensor = self.details.get(name, torch.empty(0, dtype=torch.int64))
         return found

@@ -121,7 +121,7 @@ class Recorder:
         self.attention = KnownAttention(block, f"decoder block {number}")
         self._number, self._current, self._past_columns = number, current, past_columns
 
-    def hooks(self) -> Iterator[tuple[nn.Module, Callable[..., None], bool]]:
+    def list_hooks(self) -> Iterator[tuple[nn.Module, Callable[..., None], bool]]:
         """What to hook on which module, and whether before it runs."""
         yield self.attention.module, self._begin, True
         queries = functools.partial(self._record, "queries")

@@ -40,7 +40,7 @@ class BlockInputs:
         self._config, self._groups, self._renumbering = decoder.config, groups, renumbering
         self._memories: Any = WeakIdKeyDictionary()
 
-    def group_of(self, number: int) -> int | None:
+    def find_group(self, number: int) -> int | None:
         """The group of a block; None before the first."""
         return max((first for first in self._groups if first <= number), default=None)
 
@@ -54,7 +54,7 @@ class BlockInputs:
     ) -> dict[str, Any] | None:
         """A block's keyword arguments for the states that are left; None if they need no change."""
         cache = kwargs.get("past_key_values")
-        kept, memory = current.left_at(number), self._memory_of(cache)
+        kept, memory = current.left_at(number), self._find_memory(cache)
         if kept is None and (memory is None or group not in memory):
             return None
         changed = {
@@ -78,7 +78,7 @@ class BlockInputs:
     ) -> dict[str, Any]:
         """Positions for the first block of a group if nothing were dropped before it."""
         cache = kwargs.get("past_key_values")
-        memory = self._memory_of(cache)
+        memory = self._find_memory(cache)
         shortened = left is not None or (memory is not None and number in memory)
         position_ids, rotation = kwargs.get("position_ids"), kwargs["position_embeddings"]
         if self._renumbering is not None and shortened:
@@ -94,12 +94,12 @@ class BlockInputs:
         self, current: ForwardPass | None, number: int, cache: Any
     ) -> Tensor | None:
         """Which cached columns of a block are real tokens, None if all are."""
-        group, memory = self.group_of(number), self._memory_of(cache)
+        group, memory = self.find_group(number), self._find_memory(cache)
         if memory is not None and group is not None and group in memory:
             return memory.columns(group)
         return None if current is None else current.past
 
-    def _memory_of(self, cache: Any) -> CacheMemory | None:
+    def _find_memory(self, cache: Any) -> CacheMemory | None:
         if cache is None:
             return None
         if cache not in self._memories:
@@ -112,7 +112,7 @@ class BlockInputs:
     ) -> Tensor:
         """What the blocks of a group see: see `ForwardPass.columns`."""
         columns = current.real if left is None else left.valid
-        memory = self._memory_of(cache)
+        memory = self._find_memory(cache)
         if memory is None:
             return columns
         memory.forget_if_empty()
@@ -135,7 +135,7 @@ class BlockInputs:
     ) -> Any:
         from transformers.masking_utils import create_causal_mask
 
-        kept, memory = current.left_at(number), self._memory_of(cache)
+        kept, memory = current.left_at(number), self._find_memory(cache)
         columns = current.columns[group] = self._find_columns(current, group, kept, cache)
         arguments = {
             "config": self._config,
@@ -146,7 +146,7 @@ class BlockInputs:
         }
         if memory is None:
             return create_causal_mask(**arguments)
-        with memory.measuring():
+        with memory.tell_true_lengths():
             mask = create_causal_mask(**arguments)
         memory.remember(group, columns)
         if number == 0 and kept is not None:
@@ -216,10 +216,10 @@ class CacheMemory:
         """
         self._missing += dropped
         if "get_seq_length" not in vars(cache):
-            cache.get_seq_length = self._reported_length
+            cache.get_seq_length = self._report_length
 
     @contextmanager
-    def measuring(self) -> Iterator[None]:
+    def tell_true_lengths(self) -> Iterator[None]:
         """Let the cache tell its true lengths, to size an attention mask."""
         self._measuring = True
         try:
@@ -227,7 +227,7 @@ class CacheMemory:
         finally:
             self._measuring = False
 
-    def _reported_length(self, layer_idx: int = 0) -> Any:
+    def _report_length(self, layer_idx: int = 0) -> Any:
         length = self._measured_length(layer_idx)
         if self._measuring or layer_idx != 0 or int(length) == 0:
             return length

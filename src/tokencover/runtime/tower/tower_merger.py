@@ -66,7 +66,7 @@ class TowerMerger:
         self._inside = method.inside_tower_blocks
         self._local = threading.local()
 
-    def hooks(self) -> Iterator[Hook]:
+    def list_hooks(self) -> Iterator[Hook]:
         """What must be put on the model."""
         for tower in self._towers.all:
             yield tower.module, functools.partial(self._begin, tower), True
@@ -78,7 +78,7 @@ class TowerMerger:
                     hook = functools.partial(self._record, name)
                     yield getattr(tower.attention(number), name), hook, False
 
-    def wraps(self) -> Iterator[tuple[nn.Module, str, Callable[..., Any]]]:
+    def list_wraps(self) -> Iterator[tuple[nn.Module, str, Callable[..., Any]]]:
         """Modules, the method of each that must be wrapped, and what sees its calls."""
         if not self._inside:
             return
@@ -89,7 +89,7 @@ class TowerMerger:
                 name = "_old_forward" if "_old_forward" in vars(block) else "forward"
                 yield block, name, functools.partial(self._run_in_halves, tower, number)
 
-    def watched(self) -> list[nn.Module]:
+    def list_watched(self) -> list[nn.Module]:
         """The blocks whose inner modules have hooks."""
         return [
             tower.blocks[number] for tower in self._towers.all for number in self._find_watched()
@@ -109,7 +109,7 @@ class TowerMerger:
 
     def remember(self, name: str) -> None:
         """Keep what the tower did as that of the images or of the videos; nothing if it failed."""
-        run = self._current_run()
+        run = self._get_run()
         setattr(self._local, name, run if run is not None and run.complete else None)
         self._local.run = self._local.media = None
 
@@ -117,6 +117,7 @@ class TowerMerger:
         """There are no such pictures, or the model is going to encode them."""
         setattr(self._local, name, None)
 
+    @property
     def seconds(self) -> float:
         """Time the method took in the towers, for the latest pictures."""
         runs: list[TowerRun | None] = [
@@ -134,7 +135,7 @@ class TowerMerger:
 
     def spread_now(self, projected: Tensor) -> Tensor:
         """Copy what a block computes to all the tokens each of its tokens stands for."""
-        run = self._current_run()
+        run = self._get_run()
         return projected if run is None else spread(projected, run.groups[-1])
 
     def _label_groups(self, name: str) -> Tensor:
@@ -150,7 +151,7 @@ class TowerMerger:
         groups = run.groups[self._towers.first.feature_block].cpu()
         return groups + groups.shape[1] * torch.arange(len(groups)).unsqueeze(-1)
 
-    def _current_run(self) -> TowerRun | None:
+    def _get_run(self) -> TowerRun | None:
         run: TowerRun | None = getattr(self._local, "run", None)
         return run
 
@@ -170,7 +171,7 @@ class TowerMerger:
     def _before_block(
         self, tower: VisionTower, number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]] | None:
-        run = self._current_run()
+        run = self._get_run()
         if run is None:
             return None
         states, *others = args
@@ -195,7 +196,7 @@ class TowerMerger:
         **kwargs: Any,
     ) -> Any:
         """The forward of a CLIP or SigLIP block, with merging between its two halves."""
-        run = self._current_run()
+        run = self._get_run()
         if run is None:
             return original(hidden_states, attention_mask, **kwargs)
         block: Any = tower.blocks[number]
@@ -245,13 +246,13 @@ class TowerMerger:
         return self._towers.count_crops(media, crops, tokens)
 
     def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
-        run = self._current_run()
+        run = self._get_run()
         if run is not None:
             run.projections[name] = output.detach()
 
     def _spread(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """Copy every state to all the tokens it stands for."""
-        run = self._current_run()
+        run = self._get_run()
         if run is None or run.received is None:
             return output
         if isinstance(output, tuple):

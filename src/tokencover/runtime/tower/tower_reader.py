@@ -128,7 +128,7 @@ class TowerReader:
         self._projector = model.get_submodule(family.projector)
         self._local = threading.local()
 
-    def hooks(self) -> Iterator[Hook]:
+    def list_hooks(self) -> Iterator[Hook]:
         """What must be put on the model, after the hooks that merge."""
         for tower in self._towers.all:
             yield tower.module, self._begin, True
@@ -138,7 +138,7 @@ class TowerReader:
                     hook = functools.partial(self._record, number, name)
                     yield getattr(tower.attention(number), name), hook, False
 
-    def watched(self) -> list[nn.Module]:
+    def list_watched(self) -> list[nn.Module]:
         """The blocks whose inner modules have hooks."""
         return [tower.blocks[number] for tower in self._towers.all for number in self._blocks]
 
@@ -191,7 +191,7 @@ class TowerReader:
     def _record(
         self, number: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
     ) -> None:
-        projections = self._recorded_so_far()
+        projections = self._get_projections()
         if projections is None:  # a block that runs again for gradient checkpointing
             return
         output = output.detach()
@@ -202,14 +202,14 @@ class TowerReader:
     def _finish(
         self, tower: VisionTower, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        projections = self._recorded_so_far()
+        projections = self._get_projections()
         if projections is None:
             return
         features: Tensor = output.hidden_states[tower.feature_block + 1]
         features = features if self._method.merges else features.detach()
         self._local.recording = Recording(features, projections)
 
-    def _recorded_so_far(self) -> Projected | None:
+    def _get_projections(self) -> Projected | None:
         """By the tower's pass under way; None if there is none, or it was not expected."""
         found: Projected | None = getattr(self._local, "projections", None)
         return found

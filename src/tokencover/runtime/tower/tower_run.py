@@ -54,15 +54,15 @@ class TowerRun:
 
     def keys(self, tower: VisionTower, block: int) -> Tensor:
         """``(c, heads, m, head_dim)``, of the attention that ran last, that of this block."""
-        return tower.by_head(block, self._projection("k_proj", block))
+        return tower.by_head(block, self._find_projection("k_proj", block))
 
     def attention(self, tower: VisionTower, block: int) -> Tensor:
         """``(c, m, m)`` float32, its weights, mean over heads."""
-        queries = tower.by_head(block, self._projection("q_proj", block))
+        queries = tower.by_head(block, self._find_projection("q_proj", block))
         scaling = float(tower.attention(block).scale)
         return average_attention(queries, self.keys(tower, block), scaling, self.bias)
 
-    def _projection(self, name: str, block: int) -> Tensor:
+    def _find_projection(self, name: str, block: int) -> Tensor:
         if name not in self.projections:
             raise InputError(
                 f"there are no keys before tower block {block + 1}, because no block has run: "
