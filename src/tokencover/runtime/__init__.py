@@ -9,7 +9,7 @@ from tokencover.runtime.families import (
     family_of,
     find_claims,
 )
-from tokencover.runtime.prompt import FIRST_CONTROL, Line, Reader, UserWords
+from tokencover.runtime.prompt import FIRST_CONTROL, Reader, TokenLine, UserWords
 from tokencover.runtime.prune import Run, prune
 from tokencover.runtime.trace import Trace
 
@@ -18,10 +18,10 @@ __all__ = [
     "FIRST_CONTROL",
     "Family",
     "Layout",
-    "Line",
     "Media",
     "Reader",
     "Run",
+    "TokenLine",
     "Trace",
     "UserWords",
     "block_cost",

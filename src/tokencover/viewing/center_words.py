@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.runtime import FIRST_CONTROL, Line, Reader, Trace
+from tokencover.runtime import FIRST_CONTROL, Reader, TokenLine, Trace
 
 NO_TEXT = "(space)"
 """What a word that is nothing but whitespace is called."""
@@ -61,7 +61,7 @@ def number_words(words: Sequence[str] | None) -> dict[str, int]:
     return {word: number for number, (word, _) in enumerate(count_words(words or ()), start=1)}
 
 
-def _find_word(line: Line, token: int) -> str:
+def _find_word(line: TokenLine, token: int) -> str:
     """The word that a token is part of."""
     mine = [at for at, (start, stop) in enumerate(line.owners) if start <= token < stop]
     if not mine or line.text[mine[0]] >= FIRST_CONTROL:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from tokencover.runtime.prompt.token_text import CONTROL, FIRST_CONTROL, VISUAL, Line, Reader
+from tokencover.runtime.prompt.token_text import CONTROL, FIRST_CONTROL, VISUAL, Reader, TokenLine
 
 
 def _match_before_pictures(label: str) -> str:
@@ -32,7 +32,7 @@ _HANDWRITTEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ChatShape:
     """How a chat template surrounds the user's text; all marks are condensed.
 
     Attributes
@@ -59,13 +59,13 @@ class Shape:
     written: str = _FRAME_LABEL
     strict: bool = False
 
-    def find_turns(self, line: Line) -> list[list[int]]:
+    def find_turns(self, line: TokenLine) -> list[list[int]]:
         """The characters of every user turn, without marks and labels; none if none is found."""
         if self.strict and self.closing not in line.text:
             return []
         return [self._find_inside(line.text, start, stop) for start, stop in self._find_spans(line)]
 
-    def _find_spans(self, line: Line) -> list[tuple[int, int]]:
+    def _find_spans(self, line: TokenLine) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
         start = self._open(line, 0)
         while start is not None:
@@ -76,7 +76,7 @@ class Shape:
             spans[-1] = self._lengthen(line.text, *spans[-1])
         return spans
 
-    def _open(self, line: Line, start: int) -> int | None:
+    def _open(self, line: TokenLine, start: int) -> int | None:
         for at in line.find(self.opening, start):
             if not self.anchored or at == 0 or line.text[at - 1] >= FIRST_CONTROL:
                 return at + len(self.opening)
@@ -99,7 +99,7 @@ class Shape:
         return [at for at in range(start, stop) if at not in taken]
 
 
-def learn_shape(template: Any, tokenizer: Any, reader: Reader) -> Shape | None:
+def learn_shape(template: Any, tokenizer: Any, reader: Reader) -> ChatShape | None:
     """The shape of a chat template, or None if it does not show the user's text.
 
     Parameters
@@ -118,13 +118,13 @@ def learn_shape(template: Any, tokenizer: Any, reader: Reader) -> Shape | None:
     return next((shape for view in views if (shape := _learn(view))), None)
 
 
-def list_handwritten_shapes(reader: Reader) -> list[Shape]:
+def list_handwritten_shapes(reader: Reader) -> list[ChatShape]:
     """The shapes of prompts written by hand that the reader's tokenizer can spell."""
-    shapes: list[Shape] = []
+    shapes: list[ChatShape] = []
     for marks in _HANDWRITTEN:
         if all(reader.spells(mark) for mark in marks):
             opening, closing = (reader.condense(mark) for mark in marks)
-            shapes.append(Shape(opening, closing, ending=closing, strict=True))
+            shapes.append(ChatShape(opening, closing, ending=closing, strict=True))
     return shapes
 
 
@@ -178,7 +178,7 @@ class _Template:
         return parts if media is None else [{"type": media}, *parts]
 
 
-def _learn(template: _Template) -> Shape | None:
+def _learn(template: _Template) -> ChatShape | None:
     single = template.render_around("user")
     if single is None:
         return None
@@ -193,7 +193,7 @@ def _learn(template: _Template) -> Shape | None:
     if not opening:
         return None
     later = [parts[-2] for parts in (double, system) if parts and parts[-2].endswith(opening)]
-    return Shape(
+    return ChatShape(
         opening=opening,
         closing=_learn_closing(single, answered, template.render_around("user", waits=False)),
         ending=_strip_last_controls(single[-1]),

@@ -24,7 +24,7 @@ _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TokenLine:
     """A row of ids as text without whitespace.
 
     Attributes
@@ -84,7 +84,7 @@ class Reader:
         self._before_text = self._decode(self._before)
         self._pieces: dict[int, str] = {}
 
-    def read(self, ids: Sequence[int], visual: Sequence[bool] | None = None) -> Line:
+    def read(self, ids: Sequence[int], visual: Sequence[bool] | None = None) -> TokenLine:
         """The text of a row; positions marked `visual` are pieces of a picture."""
         characters: list[str] = []
         owners: list[tuple[int, int]] = []
@@ -104,7 +104,7 @@ class Reader:
                 gaps.append(spaced)
                 spaced = False
             start = stop
-        return Line("".join(characters), owners, gaps)
+        return TokenLine("".join(characters), owners, gaps)
 
     def condense(self, text: str) -> str:
         """`text` as it would stand in a line."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.runtime.prompt.chat_shape import learn_shape, list_handwritten_shapes
-from tokencover.runtime.prompt.token_text import CONTROL, VISUAL, Line, Reader
+from tokencover.runtime.prompt.token_text import CONTROL, VISUAL, Reader, TokenLine
 
 Words = Callable[[Tensor, Tensor], Tensor]
 """Finds the prompt words: (input_ids, visual mask) -> mask, all ``(b, s)``."""
@@ -131,7 +131,7 @@ class UserWords:
         rows = zip(input_ids.tolist(), visual.tolist(), strict=True)
         return _make_mask([self._find(self._reader.read(*row)) for row in rows], input_ids)
 
-    def _find(self, line: Line) -> list[int]:
+    def _find(self, line: TokenLine) -> list[int]:
         for shape in self._shapes:
             turns = shape.find_turns(line)
             if turns:
