@@ -1,19 +1,65 @@
-"""Small JSON files that are either whole or not there."""
+"""Files that are either whole or not there, and JSON documents among them."""
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final
 
 from tokencover.errors import InputError
 
+Content = bytes | str | Callable[[BinaryIO], object]
+"""What a file is to hold: bytes, text (UTF-8), or what writes it into an open file."""
+
+UNFINISHED: Final = ".part"
+"""How the name of a file ends that is still being written, or was when its process was killed."""
+
+
+def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
+    """Write a file; readers see the old one or the new one at any time, never a part.
+
+    Several processes may write the same file: the last one wins. Whatever goes wrong, a full disk
+    for example, leaves the old file as it was and nothing beside it.
+
+    Parameters
+    ----------
+    path : str or path
+        Its folder is made if need be.
+    content : bytes, str or callable
+        A callable gets the open file: ``lambda file: torch.save(state, file)``.
+
+    Raises
+    ------
+    OSError
+        If the file or its folder cannot be written.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    try:
+        with draft.open("xb") as file:
+            _write(file, content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a JSON object; raises `OSError`, or `ValueError` if the file holds something else."""
+    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    return found
+
 
 def write_document(path: str | os.PathLike[str], kind: str, document: Mapping[str, Any]) -> None:
-    """Write a document; who reads at the same time sees the old file or the new one.
+    """Write a JSON document, whole or not at all.
 
     Parameters
     ----------
@@ -24,20 +70,8 @@ def write_document(path: str | os.PathLike[str], kind: str, document: Mapping[st
     document : Mapping
         Plain JSON values, with its "version".
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    unfinished = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"format": kind, **document}, file, indent=1, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    text = json.dumps({"format": kind, **document}, indent=1, allow_nan=False)
+    write_atomically(path, text + "\n")
 
 
 def read_document(
@@ -66,13 +100,13 @@ def read_document(
         found = json.loads(source.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{source} cannot be read as JSON ({error}): {make}.") from error
-    return checked_document(found, kind, version, source=str(source), make=make)
+    return check_document(found, kind, version, source=str(source), make=make)
 
 
-def checked_document(
+def check_document(
     found: Any, kind: str, version: int, *, source: str, make: str
 ) -> dict[str, Any]:
-    """The document without its kind and version, if they are right."""
+    """The document without its kind and version; refuses one of another kind or version."""
     if not isinstance(found, dict) or found.get("format") != kind:
         raise InputError(f"{source} is not a {kind}: {make}.")
     if found.get("version") != version:
@@ -81,3 +115,12 @@ def checked_document(
             f"version {version}: {make}."
         )
     return {key: value for key, value in found.items() if key not in ("format", "version")}
+
+
+def _write(file: BinaryIO, content: Content) -> None:
+    if isinstance(content, str):
+        file.write(content.encode("utf-8"))
+    elif isinstance(content, bytes):
+        file.write(content)
+    else:
+        content(file)

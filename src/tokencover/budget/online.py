@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from tokencover.budget.threshold import MINIMUM, Groups, two_groups
 from tokencover.errors import InputError
-from tokencover.files import checked_document, read_document, write_document
+from tokencover.files import check_document, read_document, write_document
 
 KIND: Final = "tokencover online coupling"
 VERSION: Final = 1
@@ -134,7 +134,7 @@ class OnlineThreshold:
 
     def restore(self, state: Mapping[str, Any], source: str = "this state") -> None:
         """Continue from a state of an `OnlineThreshold` with the same settings."""
-        found = checked_document(dict(state), KIND, VERSION, source=source, make=_MAKE)
+        found = check_document(dict(state), KIND, VERSION, source=source, make=_MAKE)
         try:
             settings = found["warm_up"], found["memory"]
             seen, restarts = int(found["seen"]), int(found["restarts"])

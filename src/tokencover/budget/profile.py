@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tokencover.budget.threshold import two_groups
 from tokencover.errors import InputError
-from tokencover.files import checked_document, read_document, write_document
+from tokencover.files import check_document, read_document, write_document
 
 KIND: Final = "tokencover coupling profile"
 VERSION: Final = 1
@@ -148,7 +148,7 @@ class Profile:
     @classmethod
     def from_document(cls, document: Any, source: str = "this object") -> Profile:
         """The profile that `document` wrote down."""
-        found = checked_document(document, KIND, VERSION, source=source, make=_MAKE)
+        found = check_document(document, KIND, VERSION, source=source, make=_MAKE)
         return cls._from_fields(found, source)
 
     def save(self, path: str | os.PathLike[str]) -> None:
