@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from tokencover.errors import InputError
+from tokencover.files import write_atomically
 from tokencover.twig.twig_module import Twig, grow
 
 IGNORED: Final = -100
@@ -234,11 +235,9 @@ def _save_state(
     done: int,
 ) -> None:
     """Write the state so that a crash in between leaves the previous one whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".tmp")
     state = {"twig": twig.state_dict(), "optimizer": optimizer.state_dict(), "done": done}
-    torch.save({**state, "settings": asdict(settings)}, draft)
-    draft.replace(path)
+    whole = {**state, "settings": asdict(settings)}
+    write_atomically(path, lambda file: torch.save(whole, file))
 
 
 def _load_state(

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tokencover.errors import InputError
+from tokencover.files import write_atomically
 
 
 @dataclass
@@ -34,9 +35,7 @@ def save_state(
         "optimizer": optimizer,
         "progress": [position.stage, position.step, position.done],
     }
-    draft = path.with_suffix(".tmp")
-    torch.save(state, draft)
-    draft.replace(path)
+    write_atomically(path, lambda file: torch.save(state, file))
 
 
 def load_state(path: Path, model: nn.Module) -> tuple[Position, dict[str, Any] | None]:
