@@ -10,11 +10,10 @@ from pathlib import Path
 
 from tokencover.commands.evaluate import add_parser
 from tokencover.evaluation import VisionLanguageModel
-from tokencover.evaluation.evaluating import evaluate, unfinished
-from tokencover.evaluation.plan import Plan
+from tokencover.evaluation.plan import EvaluationPlan
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results import Results
-from tokencover.evaluation.runner import Settings
+from tokencover.evaluation.runner import AskingSettings, evaluate, find_unfinished
 from tokencover.pebble.data import make_examples as pebble_examples
 
 RUN = {"model": {"name": "pebble"}, "settings": {"limit": 2}}
@@ -30,13 +29,16 @@ def command(*arguments: str) -> None:
 
 
 def do(
-    model: VisionLanguageModel, plan: Plan, folder: Path, settings: Settings | None = None
+    model: VisionLanguageModel,
+    plan: EvaluationPlan,
+    folder: Path,
+    settings: AskingSettings | None = None,
 ) -> tuple[Results, str]:
     """Do a plan; returns the results, and what was said meanwhile."""
     results, said = Results.open(folder, RUN), io.StringIO()
-    work = unfinished(plan.work, results)
+    work = find_unfinished(plan.work, results)
     progress = Progress(said, len(work))
-    evaluate(model, work, results, settings or Settings(), progress, timing_batches=1)
+    evaluate(model, work, results, settings or AskingSettings(), progress, timing_batches=1)
     return results, said.getvalue()
 
 

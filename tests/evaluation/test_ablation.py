@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.drawn import all_of, assert_inside, parsed, pictures
+from tests.evaluation.drawings import all_of, assert_inside, parsed, pictures
 from tests.evaluation.made_results import open_folder, task, write
 from tokencover.budget import Split
 from tokencover.commands import ablate as ablate_command
@@ -13,30 +13,29 @@ from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.ablation import (
     FOLD_SHARES,
     PROMPT_SHARES,
-    Setting,
-    accuracy_of,
-    folds,
-    layers,
+    AblationSetting,
+    choose_layers,
     mean_relative_slope,
     measure,
-    prompt_budgets,
-    some_layers,
+    vary_folds,
+    vary_layers,
+    vary_prompt_budgets,
 )
-from tokencover.evaluation.plan import Combination, Plan, Scoring
-from tokencover.evaluation.report import collect
-from tokencover.evaluation.reporting.ablation_page import (
+from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring
+from tokencover.evaluation.report.ablation_page import (
     Ablation,
-    as_markdown,
-    as_page,
-    charts,
-    slope_rows,
+    draw_curves,
+    list_slopes,
+    make_ablation_markdown,
+    make_ablation_page,
 )
-from tokencover.evaluation.results import Record, Results, Scores
+from tokencover.evaluation.result_rows import collect
+from tokencover.evaluation.results import Results, Scores
 from tokencover.methods import MoB
 
 
 def test_prompt_budgets_go_from_none_to_all() -> None:
-    found = prompt_budgets([64], PROMPT_SHARES)
+    found = vary_prompt_budgets([64], PROMPT_SHARES)
     assert [each.x for each in found] == [0, 8, 16, 24, 32, 40, 48, 56, 64]
     assert {each.curve for each in found} == {"K = 64"}
     half = found[4]
@@ -46,7 +45,7 @@ def test_prompt_budgets_go_from_none_to_all() -> None:
 
 
 def test_shares_that_round_alike_are_tried_once() -> None:
-    found = prompt_budgets([4, 2], [0.5, 0.45, 0.0])
+    found = vary_prompt_budgets([4, 2], [0.5, 0.45, 0.0])
     assert [(each.curve, each.x) for each in found] == [
         *[("K = 4", 0), ("K = 4", 2)],
         *[("K = 2", 0), ("K = 2", 1)],
@@ -54,7 +53,7 @@ def test_shares_that_round_alike_are_tried_once() -> None:
 
 
 def test_folds_are_the_columns_of_the_papers_table_6() -> None:
-    found = folds([64, 128, 192], FOLD_SHARES)
+    found = vary_folds([64, 128, 192], FOLD_SHARES)
     tried: dict[str, list[int]] = {}
     for each in found:
         split = each.method.split
@@ -66,25 +65,25 @@ def test_folds_are_the_columns_of_the_papers_table_6() -> None:
         "K = 128, Kp = 64": [4, 8, 16, 32, 64],
         "K = 192, Kp = 96": [6, 12, 24, 48, 96],
     }
-    (quarter,) = folds([64], [0.125], prompt_share=0.25)
+    (quarter,) = vary_folds([64], [0.125], prompt_share=0.25)
     assert quarter.method.split == Split(16, 48, 2)
-    (least,) = folds([2], [0.01, 0.0], prompt_share=0.01)
+    (least,) = vary_folds([2], [0.01, 0.0], prompt_share=0.01)
     assert least.method.split == Split(1, 1, 1)
 
 
 def test_layers_may_have_shares_as_budgets() -> None:
-    found = layers([0.111], [3, 0, 3])
+    found = vary_layers([0.111], [3, 0, 3])
     assert [each.method for each in found] == [MoB(0.111, after=0), MoB(0.111, after=3)]
-    assert some_layers(6) == [0, 1, 2, 3, 4, 5]
-    assert some_layers(32) == [0, 1, 2, 3, 4, 8, 12, 16, 20, 24, 28]
-    assert some_layers(2) == [0, 1]
+    assert choose_layers(6) == [0, 1, 2, 3, 4, 5]
+    assert choose_layers(32) == [0, 1, 2, 3, 4, 8, 12, 16, 20, 24, 28]
+    assert choose_layers(2) == [0, 1]
 
 
 def test_what_cannot_be_divided_is_refused() -> None:
     with pytest.raises(InputError, match=r"got the share 0\.5"):
-        prompt_budgets([0.5], PROMPT_SHARES)
+        vary_prompt_budgets([0.5], PROMPT_SHARES)
     with pytest.raises(InputError, match=r"between 0 and 1, got 1\.5"):
-        folds([64], [1.5])
+        vary_folds([64], [1.5])
 
 
 def test_the_slope_is_the_papers_formula() -> None:
@@ -107,26 +106,7 @@ def test_a_slope_that_is_not_defined() -> None:
         mean_relative_slope([0, 1], [1])
 
 
-def test_accuracy_counts_tasks_alike_and_leaves_failures_out() -> None:
-    def records(scores: list[float | None]) -> list[Record]:
-        return [
-            Record(str(place), f"{place}", failed="no")
-            if score is None
-            else Record(str(place), f"{place}", "a", score, 1, 1.0, 1.0)
-            for place, score in enumerate(scores)
-        ]
-
-    found = accuracy_of([records([1, 1, None, 0, 0, 0]), records([1])])
-    assert found is not None
-    assert found.mean == pytest.approx((0.4 + 1) / 2)
-    assert found.low < found.mean < found.high
-    assert accuracy_of([records([1]), records([None])]) is None
-    sure = accuracy_of([records([1, 1, 1])])
-    assert sure is not None
-    assert (sure.mean, sure.low, sure.high) == (1, 1, 1)
-
-
-SETTINGS = prompt_budgets([64], [0, 0.25, 1])
+SETTINGS = vary_prompt_budgets([64], [0, 0.25, 1])
 SCORES: list[dict[str, list[float | None]]] = [
     {"GQA": [1, 0, 0, 0], "VizWiz": [1, 1, 1, 1]},
     {"GQA": [1, 1, 0, 0], "VizWiz": [1, 1, 1, 0]},
@@ -134,7 +114,7 @@ SCORES: list[dict[str, list[float | None]]] = [
 ]
 
 
-def made(folder: Path, settings: list[Setting], flops: list[float]) -> Ablation:
+def made(folder: Path, settings: list[AblationSetting], flops: list[float]) -> Ablation:
     """An ablation of results made by hand."""
     results = open_folder(folder)
     write(results, None, {"GQA": [1, 1, 1, 1], "VizWiz": [1, 1, 1, 1]})
@@ -143,10 +123,10 @@ def made(folder: Path, settings: list[Setting], flops: list[float]) -> Ablation:
     return of(results, settings)
 
 
-def of(results: Results, settings: list[Setting]) -> Ablation:
+def of(results: Results, settings: list[AblationSetting]) -> Ablation:
     tasks = (task("GQA"), task("VizWiz"))
     combinations = (Combination(None), *(each.combination for each in settings))
-    rows = collect(Plan(combinations, tasks, timed=False), results)
+    rows = collect(EvaluationPlan(combinations, tasks, timed=False), results)
     return Ablation(
         "The prompt's share",
         "Kp",
@@ -176,7 +156,7 @@ def test_sets_of_tasks_that_are_the_same_come_once(tmp_path: Path) -> None:
 
 
 def test_slopes_and_best_settings_are_in_the_table(tmp_path: Path) -> None:
-    rows = {row[0]: row[1:] for row in slope_rows(made(tmp_path, SETTINGS, [0.25] * 3))}
+    rows = {row[0]: row[1:] for row in list_slopes(made(tmp_path, SETTINGS, [0.25] * 3))}
     # (0.5 - 0.25) / 0.25 + (0.75 - 0.5) / 0.5 = 1.5, over 64 tokens
     assert rows["weak"] == ["K = 64", "K = 64, Kp = 64 (100%)", "75.0", f"{150 / 64:+.3f}"]
     falling = 100 * (-0.25 - 1 / 3) / 64
@@ -187,7 +167,7 @@ def test_slopes_and_best_settings_are_in_the_table(tmp_path: Path) -> None:
 
 def test_text_and_page_tell_the_same(tmp_path: Path) -> None:
     ablation = made(tmp_path, SETTINGS, [0.25] * 3)
-    text, html = as_markdown(ablation), as_page(ablation)
+    text, html = make_ablation_markdown(ablation), make_ablation_page(ablation)
     assert "| unpruned | 100.0 [100.0, 100.0] | 100.0 | 100.0 | 576.0 | 100.0 |" in text
     assert "| K = 64, Kp = 16 (25%) | 62.5 [" in text
     assert '<th scope="row">K = 64, Kp = 16 (25%)</th>' in html
@@ -196,14 +176,14 @@ def test_text_and_page_tell_the_same(tmp_path: Path) -> None:
     for each in found:
         assert_inside(each)
         assert len(all_of(each, "circle")) == 3
-    assert as_page(ablation) == html
+    assert make_ablation_page(ablation) == html
 
 
 def test_cost_is_drawn_where_it_varies(tmp_path: Path) -> None:
     same = made(tmp_path / "same", SETTINGS, [0.25] * 3)
-    assert list(charts(same)) == ["00-all-tasks.svg", "01-weak.svg", "02-strong.svg"]
-    varied = made(tmp_path / "varied", layers([64], [0, 1, 2]), [0.1, 0.2, 0.4])
-    drawn = charts(varied)
+    assert list(draw_curves(same)) == ["00-all-tasks.svg", "01-weak.svg", "02-strong.svg"]
+    varied = made(tmp_path / "varied", vary_layers([64], [0, 1, 2]), [0.1, 0.2, 0.4])
+    drawn = draw_curves(varied)
     assert list(drawn)[-1] == "cost.svg"
     for chart in drawn.values():
         assert_inside(parsed(chart))
@@ -218,11 +198,11 @@ def test_what_cannot_run_is_said_and_left_out(tmp_path: Path) -> None:
             work = Scoring(setting.combination, task(name))
             results.write(work, Scores(cannot="too small"))
     ablation = of(results, SETTINGS)
-    text = as_markdown(ablation)
+    text = make_ablation_markdown(ablation)
     assert "K = 64, Kp = 16 (25%) cannot run: too small" in text
     assert "K = 64, Kp = 0 (0%): 1 examples failed, not scored." in text
-    assert {row[-1] for row in slope_rows(ablation)} == {"-"}
-    assert len(all_of(pictures(as_page(ablation))[0], "circle")) == 1
+    assert {row[-1] for row in list_slopes(ablation)} == {"-"}
+    assert len(all_of(pictures(make_ablation_page(ablation))[0], "circle")) == 1
 
 
 def command(*arguments: object) -> None:

@@ -15,9 +15,9 @@ from tokencover.budget.split_rules import PaperSplit
 from tokencover.cli import main
 from tokencover.errors import InputError
 from tokencover.evaluation import VisionLanguageModel, find_tasks, load_model
-from tokencover.evaluation.bundled import own_benchmark
+from tokencover.evaluation.bundled_tasks import choose_benchmark
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.runner import Settings, score
+from tokencover.evaluation.runner import AskingSettings, score
 from tokencover.methods import MoB
 from tokencover.pebble import CLIP_CHECKPOINT
 from tokencover.pebble.data import CLIP_QUESTIONS, make_clip_examples
@@ -89,11 +89,11 @@ def test_kinds_that_no_clip_allows_are_left_out() -> None:
 def test_clips_are_answered_together_as_alone(pebble_clips: VisionLanguageModel) -> None:
     when, place = find_tasks(["pebble-clips/when", "pebble-clips/place"], limit=1)
     (first,), (second,) = when.examples(), place.examples()
-    inputs = pebble_clips.inputs([first, second])
+    inputs = pebble_clips.make_inputs([first, second])
     assert inputs["pixel_values_videos"].shape == (2, 8, 3, 96, 96)
-    together = pebble_clips.answers(inputs)
+    together = pebble_clips.answer(inputs)
     assert together == [
-        pebble_clips.answers(pebble_clips.inputs([each]))[0] for each in (first, second)
+        pebble_clips.answer(pebble_clips.make_inputs([each]))[0] for each in (first, second)
     ]
 
 
@@ -109,9 +109,9 @@ def test_a_file_of_ones_own_may_show_clips(
         frame.tobytes() for frame in same.clips[0]
     ]
     assert first.cluster != second.cluster
-    records = score(pebble_clips, Scoring(Combination(MoB(136)), mine), Settings()).records
+    records = score(pebble_clips, Scoring(Combination(MoB(136)), mine), AskingSettings()).records
     assert [each.tokens for each in records] == [136, 136]
-    unpruned = score(pebble_clips, Scoring(Combination(None), mine), Settings()).records
+    unpruned = score(pebble_clips, Scoring(Combination(None), mine), AskingSettings()).records
     assert [each.tokens for each in unpruned] == [TOKENS, TOKENS]
 
 
@@ -147,7 +147,7 @@ def test_mob_splits_a_clip_by_the_table_for_videos(
     """At 60 % reduction the table for pictures would give 116 and 193 of 464 to the prompt."""
     (task,) = find_tasks(["pebble-clips/when"], limit=1)
     method = MoB(464, split=PaperSplit(coupling))
-    inputs = pebble_clips.inputs(list(task.examples()))
+    inputs = pebble_clips.make_inputs(list(task.examples()))
     with (
         torch.no_grad(),
         prune(pebble_clips.model, method, processor=pebble_clips.processor) as run,
@@ -162,7 +162,7 @@ def test_a_folder_is_a_model_for_clips_too(tmp_path: Path) -> None:
     loaded = load_model(str(copied), dtype="bfloat16")
     assert loaded.model.dtype == torch.bfloat16
     (task,) = find_tasks(["pebble-clips/place"], limit=1)
-    assert loaded.answers(loaded.inputs(list(task.examples())))[0]
+    assert loaded.answer(loaded.make_inputs(list(task.examples())))[0]
 
 
 @pytest.mark.parametrize(
@@ -204,4 +204,4 @@ def test_the_page_shows_the_frames(tmp_path: Path, clip_task: Path) -> None:
     ("model", "tasks"), [("pebble", "pebble"), ("pebble-clips", "pebble-clips"), ("x/y", "pebble")]
 )
 def test_a_bundled_model_is_asked_its_own_questions(model: str, tasks: str) -> None:
-    assert own_benchmark(model) == tasks
+    assert choose_benchmark(model) == tasks

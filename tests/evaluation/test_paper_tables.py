@@ -1,6 +1,6 @@
 import pytest
 
-from tokencover.evaluation.paper_tables import ROWS, PaperRow, average, find_row
+from tokencover.evaluation.paper_tables import PAPER_ROWS, PaperRow, average_row, find_row
 from tokencover.methods import METHODS
 
 ROUNDING = 0.1 + 1e-9
@@ -38,7 +38,7 @@ def test_averages_of_mob_are_the_printed_ones(
 ) -> None:
     row = find_row(model, reduction, method)
     assert row.printed_average == printed
-    assert average(row) == pytest.approx(printed, abs=0.1)
+    assert average_row(row) == pytest.approx(printed, abs=0.1)
 
 
 def key(row: PaperRow) -> tuple[str, float, str]:
@@ -47,22 +47,22 @@ def key(row: PaperRow) -> tuple[str, float, str]:
 
 def test_which_rows_do_not_reproduce() -> None:
     found = {
-        key(row): round(average(row), 1)
-        for row in ROWS
-        if abs(average(row) - row.printed_average) > ROUNDING
+        key(row): round(average_row(row), 1)
+        for row in PAPER_ROWS
+        if abs(average_row(row) - row.printed_average) > ROUNDING
     }
     assert found == NOT_REPRODUCED
 
 
 def test_every_row_is_there_once() -> None:
-    assert len({key(row) for row in ROWS}) == len(ROWS) == 72
-    counts = {table: sum(row.table == table for row in ROWS) for table in (2, 3, 5)}
+    assert len({key(row) for row in PAPER_ROWS}) == len(PAPER_ROWS) == 72
+    counts = {table: sum(row.table == table for row in PAPER_ROWS) for table in (2, 3, 5)}
     assert counts == {2: 10, 3: 6, 5: 56}
 
 
 def test_rows_are_of_our_methods() -> None:
     known = {method.name for method in METHODS} | {"vanilla", "mob+prior"}
-    assert {row.method for row in ROWS} <= known
+    assert {row.method for row in PAPER_ROWS} <= known
 
 
 def test_missing_cells_are_left_out_of_the_average() -> None:

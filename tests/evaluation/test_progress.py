@@ -62,7 +62,7 @@ def test_a_terminal_keeps_one_line() -> None:
     progress.note("by the way")
     line, note, _ = screen.getvalue().split("\n")
     _, first, second = line.split("\r")
-    assert len(second) == len(first)  # nothing of the longer line is left behind
+    assert len(second) == len(first)  # nothing of the longer line stays
     assert second.strip() == "2 of 2 done, 0:00 left: short"
     assert note == "by the way"
 

@@ -7,21 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.drawn import all_of, assert_inside, pictures, words
+from tests.evaluation.drawings import all_of, assert_inside, pictures, words
 from tests.evaluation.made_results import GROUPS, open_folder, run_of, task, write
 from tokencover.budget.profile import Profile
 from tokencover.commands.report import add_parser
 from tokencover.errors import InputError
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.reporting.comparison import Mark, compare, compare_tasks
-from tokencover.evaluation.reporting.markdown import markdown, plain
-from tokencover.evaluation.reporting.page import page
-from tokencover.evaluation.reporting.published import beside, paper_model
-from tokencover.evaluation.reporting.stored import read_folder
-from tokencover.evaluation.reporting.svg import stroke
+from tokencover.evaluation.report.kept_pictures import choose_method
+from tokencover.evaluation.report.markdown import make_markdown
+from tokencover.evaluation.report.page import make_page
+from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
+from tokencover.evaluation.report.svg import choose_stroke
 from tokencover.evaluation.results import Results, Scores
-from tokencover.evaluation.statistics import paired_difference
+from tokencover.evaluation.results_table import Rank
+from tokencover.evaluation.stored_results import read_folder
+from tokencover.evaluation.table_formats import escape_markdown
 from tokencover.methods import DART, FastV, MoB, Random
+from tokencover.statistics import find_paired_difference
 
 WHOLE = {"GQA": [1, 1, 1, 0], "POPE": [1, 1, 1, 1], "VizWiz": [1, 0, 0, 1]}
 MOB = {"GQA": [1, 1, 1, 0], "POPE": [1, 1, 0, 1], "VizWiz": [1, 0, 0, 0]}
@@ -53,14 +55,14 @@ def command(*arguments: object) -> None:
 
 def test_the_comparison_is_what_one_computes_by_hand(folder: Path) -> None:
     stored = read_folder(folder)
-    table = compare(stored)
-    assert table.columns[:3] == ("strong", "weak", "Avg. %")
-    assert [section.budget for section in table.sections] == ["", "128", "64"]
-    unpruned = table.sections[0].lines[0]
+    table = stored.compare()
+    assert table.header[:3] == ("strong", "weak", "Avg. %")
+    assert list(table.sections) == ["", "128", "64"]
+    unpruned = table.sections[""][0]
     assert [cell.text for cell in unpruned.cells] == [
         *("50.0", "87.5", "100.0", "576.0", "586.0", "100.0", "1.00", "-")
     ]
-    lines = {line.row.combination.label: line for line in table.sections[2].lines}
+    lines = {line.row.combination.label: line for line in table.sections["64"]}
     assert list(lines) == ["random", "fastv", "mob"]
     # Avg. of MoB: (0.75 / 0.75 + 0.75 / 1 + 0.25 / 0.5) / 3
     assert [cell.text for cell in lines["mob"].cells] == [
@@ -70,45 +72,64 @@ def test_the_comparison_is_what_one_computes_by_hand(folder: Path) -> None:
     fastv = [cell.text for cell in lines["fastv"].cells]
     assert fastv[:-1] == ["25.0", "50.0", "52.8", "64.0", "74.0", "40.0", "0.75"]
     rows = {str(row.combination): row for row in stored.rows}
-    difference = paired_difference(rows["fastv 64"].records, rows["mob 64"].records)
+    difference = find_paired_difference(rows["fastv 64"].records, rows["mob 64"].records)
     assert difference.mean == pytest.approx(-0.5 / 3)
     assert fastv[-1] == f"-16.7 [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
-    assert lines["random"].cells[6].text == "-"  # nobody timed it
+    assert lines["random"].cells[6].text == "-"  # it was not timed
 
 
 def test_best_and_second_are_marked_and_ties_alike(folder: Path) -> None:
     lines = {
-        line.row.combination.label: line for line in compare(read_folder(folder)).sections[2].lines
+        line.row.combination.label: line for line in read_folder(folder).compare().sections["64"]
     }
-    marks = {name: [cell.mark for cell in line.cells[:3]] for name, line in lines.items()}
-    assert marks["mob"] == [Mark.BEST] * 3
-    assert marks["fastv"] == [Mark.BEST, Mark.SECOND, Mark.SECOND]
-    assert marks["random"] == [Mark.SECOND, Mark.NONE, Mark.NONE]
+    marks = {name: [cell.rank for cell in line.cells[:3]] for name, line in lines.items()}
+    assert marks["mob"] == [Rank.BEST] * 3
+    assert marks["fastv"] == [Rank.BEST, Rank.SECOND, Rank.SECOND]
+    assert marks["random"] == [Rank.SECOND, Rank.NONE, Rank.NONE]
     for line in lines.values():
-        assert all(cell.mark is Mark.NONE for cell in line.cells[3:])
-    for section in compare(read_folder(folder)).sections[:2]:  # one method alone wins nothing
-        assert all(cell.mark is Mark.NONE for line in section.lines for cell in line.cells)
-    text = markdown(read_folder(folder))
+        assert all(cell.rank is Rank.NONE for cell in line.cells[3:])
+    for alone in list(read_folder(folder).compare().sections.values())[
+        :2
+    ]:  # one method alone wins nothing
+        assert all(cell.rank is Rank.NONE for line in alone for cell in line.cells)
+    text = make_markdown(read_folder(folder))
     assert "| mob | 64 | **25.0** | **75.0** | **75.0** |" in text
     assert "| fastv | 64 | **25.0** | <u>50.0</u> | <u>52.8</u> |" in text
-    html = page(read_folder(folder))
+    html = make_page(read_folder(folder))
     assert '<td class="best">75.0</td>' in html
     assert '<td class="second">52.8</td>' in html
 
 
 def test_the_table_of_tasks_has_them_all(folder: Path) -> None:
-    table = compare_tasks(read_folder(folder))
-    assert table.columns == ("VizWiz", "GQA", "POPE")  # by group, then by name
-    mob = table.sections[2].lines[-1]
+    table = read_folder(folder).compare_tasks()
+    assert table.header == ("VizWiz", "GQA", "POPE")  # by group, then by name
+    mob = table.sections["64"][-1]
     assert [cell.text for cell in mob.cells] == ["25.0", "75.0", "75.0"]
 
 
 def test_another_reference(folder: Path) -> None:
-    table = compare(read_folder(folder), reference="fastv")
-    assert table.columns[-1] == "minus fastv [95 %]"
-    lines = {line.row.combination.label: line for line in table.sections[2].lines}
+    table = read_folder(folder).compare("fastv")
+    assert table.header[-1] == "minus fastv [95 %]"
+    lines = {line.row.combination.label: line for line in table.sections["64"]}
     assert lines["mob"].cells[-1].text.startswith("+16.7 [")
     assert lines["fastv"].cells[-1].text == "-"
+
+
+def test_references_may_be_written_as_before(tmp_path: Path) -> None:
+    results = open_folder(tmp_path)
+    filled(results)
+    write(results, FastV(64, after=3), FASTV, tokens=64, flops=0.4)
+    stored = read_folder(tmp_path)
+    for reference in ("fastv:after=3", "fastv(after=3)"):
+        html = make_page(stored, reference=reference)
+        assert '<tr class="reference"><th scope="row">fastv:after=3</th>' in html
+        assert html.count('class="reference"') == 2  # here, and in the table of tasks
+        own = choose_stroke(0)["stroke"]
+        (dot,) = [each for each in all_of(pictures(html)[1], "circle") if each.get("fill") == own]
+        assert str(dot[0].text).startswith("fastv:after=3, budget 64")
+        assert choose_method(stored, reference) == FastV(64, after=3)
+    with pytest.raises(InputError, match="no results of dart"):
+        choose_method(stored, "dart")
 
 
 class Balanced(HTMLParser):
@@ -133,20 +154,20 @@ class Balanced(HTMLParser):
 
 
 def test_the_page_is_sound_and_needs_nothing_else(folder: Path) -> None:
-    html = page(read_folder(folder))
+    html = make_page(read_folder(folder))
     parser = Balanced()
     parser.feed(html)
     parser.close()
     assert not parser.open
     assert not parser.links
     addresses = set(re.findall(r"https?://[^\"<\s]+", html))
-    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, nobody fetches it
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, it is not fetched
     assert "@import" not in html
     assert "url(" not in html
 
 
 def test_the_figures_are_there(folder: Path) -> None:
-    found = pictures(page(read_folder(folder)))
+    found = pictures(make_page(read_folder(folder)))
     for each in found:
         assert_inside(each)
     titles = [each[0].text for each in found]
@@ -157,12 +178,12 @@ def test_the_figures_are_there(folder: Path) -> None:
 
 
 def test_the_reference_has_its_own_color_everywhere(folder: Path) -> None:
-    own = stroke(0)["stroke"]
-    for chart in pictures(page(read_folder(folder)))[:2]:
+    own = choose_stroke(0)["stroke"]
+    for chart in pictures(make_page(read_folder(folder)))[:2]:
         dots = [dot for dot in all_of(chart, "circle") if dot.get("fill") == own]
         assert len(dots) == 2
         assert all(str(dot[0].text).startswith("mob, budget ") for dot in dots)
-    for chart in pictures(page(read_folder(folder)))[2:]:
+    for chart in pictures(make_page(read_folder(folder)))[2:]:
         (drawn,) = [each for each in all_of(chart, "polygon") if each.get("stroke") == own]
         assert str(drawn[0].text).startswith("mob, percent of the unpruned model: ")
 
@@ -174,7 +195,7 @@ def test_coupling_is_drawn_with_its_threshold(folder: Path) -> None:
         "a<&": [draw.gauss(0.9, 0.03) for _ in range(60)],
     }
     profile = Profile.of("pebble", 1, values)
-    html = page(read_folder(folder), profile=profile)
+    html = make_page(read_folder(folder), profile=profile)
     charts = pictures(html)[4:]
     assert [str(each[0].text).partition(":")[0] for each in charts] == ["all tasks", "a<&", "b"]
     for each in charts:
@@ -188,8 +209,8 @@ def test_the_same_results_give_the_same_bytes(folder: Path, tmp_path: Path) -> N
     other.mkdir()
     for path in sorted(folder.iterdir(), reverse=True):
         (other / path.name).write_bytes(path.read_bytes())
-    assert page(read_folder(folder)) == page(read_folder(other))
-    assert markdown(read_folder(folder)) == markdown(read_folder(other))
+    assert make_page(read_folder(folder)) == make_page(read_folder(other))
+    assert make_markdown(read_folder(folder)) == make_markdown(read_folder(other))
 
 
 def test_what_is_not_finished_failed_or_cannot_run_is_said(folder: Path) -> None:
@@ -199,7 +220,7 @@ def test_what_is_not_finished_failed_or_cannot_run_is_said(folder: Path) -> None
     refused = Scores(cannot="no room\nfor <it>")
     results.write(Scoring(Combination(FastV(128)), task("GQA")), refused)
     stored = read_folder(folder)
-    text, html = markdown(stored), page(stored)
+    text, html = make_markdown(stored), make_page(stored)
     assert "not finished: 1 of 3 tasks" in text
     assert "not finished: 1 of 3 tasks" in html
     assert "cannot: no room for \\<it\\>" in text
@@ -211,8 +232,8 @@ def test_without_the_unpruned_model_there_is_no_average(tmp_path: Path) -> None:
     results = open_folder(tmp_path)
     write(results, MoB(64), MOB, tokens=64)
     stored = read_folder(tmp_path)
-    assert compare(stored).sections[0].lines[0].cells[2].text == "-"
-    html = page(stored)
+    assert stored.compare().lines[0].cells[2].text == "-"
+    html = make_page(stored)
     assert "Avg. is not defined: the unpruned model has not answered" in html
     assert not pictures(html)
 
@@ -221,7 +242,7 @@ def test_a_task_that_the_unpruned_model_fails_is_named(tmp_path: Path) -> None:
     results = open_folder(tmp_path)
     write(results, None, {**WHOLE, "GQA": [0, 0, 0, 0]})
     write(results, MoB(64), MOB, tokens=64)
-    text = markdown(read_folder(tmp_path))
+    text = make_markdown(read_folder(tmp_path))
     assert "Avg. is not defined: the unpruned model has no score in GQA." in text
     assert "| mob | 64 | 25.0 | 75.0 | - |" in text
 
@@ -230,11 +251,13 @@ def test_words_of_others_do_no_harm(tmp_path: Path) -> None:
     nasty = "<b>|`*x*`"
     results = open_folder(tmp_path, nasty)
     write(results, None, WHOLE)
-    html, text = page(read_folder(tmp_path)), markdown(read_folder(tmp_path))
+    html, text = make_page(read_folder(tmp_path)), make_markdown(read_folder(tmp_path))
     assert "<b>" not in html
     assert "&lt;b&gt;" in html
     assert "\\<b\\>\\|\\`\\*x\\*\\`" in text
-    assert plain("common_color _x_ [a](b) [1, 2]") == "common_color \\_x\\_ [a]\\(b) [1, 2]"
+    assert (
+        escape_markdown("common_color _x_ [a](b) [1, 2]") == "common_color \\_x\\_ [a]\\(b) [1, 2]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -252,7 +275,7 @@ def test_words_of_others_do_no_harm(tmp_path: Path) -> None:
     ],
 )
 def test_the_papers_models_are_known_by_name(name: str, model: str | None) -> None:
-    assert paper_model(name) == model
+    assert find_paper_model(name) == model
 
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
@@ -261,7 +284,7 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
         Results(folder, run_of("llava-hf/llava-1.5-7b-hf")), MoB(64, split="weak"), MOB, tokens=64
     )
     stored = read_folder(folder)
-    found = {(each.paper.reduction, each.paper.method): each for each in beside(stored)}
+    found = {(each.paper.reduction, each.paper.method): each for each in compare_with_paper(stored)}
     assert {reduction for reduction, _ in found} == {0.0, 77.8, 88.9}
     mob = found[88.9, "mob"]
     assert mob.ours is not None
@@ -273,7 +296,7 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
     prior = found[88.9, "mob+prior"].ours
     assert prior is not None
     assert prior.combination == Combination(MoB(64, split="weak"))
-    html, text = page(stored), markdown(stored)
+    html, text = make_page(stored), make_markdown(stored)
     assert "The paper's numbers for LLaVA-1.5-7B" in html
     assert "not by this run" in html
     assert '<td class="paper">96.3</td><td>75.0</td>' in html
@@ -282,8 +305,8 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
 
 
 def test_the_paper_says_nothing_about_other_models(folder: Path) -> None:
-    assert not beside(read_folder(folder))
-    assert "The paper's numbers" not in page(read_folder(folder))
+    assert not compare_with_paper(read_folder(folder))
+    assert "The paper's numbers" not in make_page(read_folder(folder))
 
 
 def test_the_command_writes_what_was_asked_for(
@@ -370,10 +393,10 @@ def test_another_format_is_refused(folder: Path) -> None:
 
 
 def test_files_that_are_no_json_do_not_matter(folder: Path) -> None:
-    before = page(read_folder(folder))
+    before = make_page(read_folder(folder))
     (folder / "report.html").write_text("x")
     (folder / "scores-half.json.tmp").write_text("{")
-    assert page(read_folder(folder)) == before
+    assert make_page(read_folder(folder)) == before
 
 
 def test_the_papers_other_scales_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,7 +404,7 @@ def test_the_papers_other_scales_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(GROUPS, "mine", "weak")
     results = open_folder(tmp_path, "llava-1.5-7b")
     write(results, None, {"mme": [1, 1], "mine": [1, 0]})
-    text = markdown(read_folder(tmp_path))
+    text = make_markdown(read_folder(tmp_path))
     assert "MME: the paper prints sums of points, here they are percent." in text
     assert "of which 1 is named like a benchmark of the paper: compare trends, not digits." in text
     assert "| unpruned | 0 | 100 | 100.0 | 1862 | 100.0 |" in text

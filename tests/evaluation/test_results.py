@@ -26,21 +26,22 @@ SCORES = Scores(
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     results = Results.open(tmp_path / "new" / "folder", RUN)
-    assert not results.finished(WORK)
+    assert not results.is_finished(WORK)
     results.write(WORK, SCORES)
     results.write(TIMING, Seconds((1.5, 2.0), (0.5, 0.75)))
     again = Results.open(tmp_path / "new" / "folder", RUN)
-    assert again.finished(WORK)
-    assert again.scores(WORK) == SCORES
-    assert again.seconds(TIMING) == Seconds((1.5, 2.0), (0.5, 0.75))
+    assert again.is_finished(WORK)
+    assert again.read_scores(WORK) == SCORES
+    assert again.read_seconds(TIMING) == Seconds((1.5, 2.0), (0.5, 0.75))
     assert not list(again.folder.glob("*.tmp"))
+    assert not list(again.folder.glob("*.part"))
 
 
 def test_reasons_are_kept(tmp_path: Path) -> None:
     results = Results.open(tmp_path, RUN)
     results.write(WORK, Scores(cannot="too small"))
     results.write(TIMING, Seconds(cannot="too small"))
-    assert results.scores(WORK).cannot == results.seconds(TIMING).cannot == "too small"
+    assert results.read_scores(WORK).cannot == results.read_seconds(TIMING).cannot == "too small"
 
 
 def test_a_failed_example_has_no_score() -> None:
@@ -75,8 +76,9 @@ def test_folders_with_other_things_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
-def test_a_run_killed_while_it_began_can_begin_again(tmp_path: Path) -> None:
-    (tmp_path / "run.json.77.tmp").write_text("{")
+@pytest.mark.parametrize("left", ["run.json.77.tmp", ".run.json.1f2e3d4c.part"])
+def test_a_run_killed_while_it_began_can_begin_again(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).write_text("{")
     assert Results.open(tmp_path, RUN).run == RUN
 
 

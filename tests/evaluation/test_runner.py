@@ -8,10 +8,10 @@ import pytest
 from tests.evaluation.running import contents, do, picture_task
 from tokencover.errors import InputError
 from tokencover.evaluation import Task, VisionLanguageModel, find_tasks
-from tokencover.evaluation.plan import Combination, Plan, Scoring, Timing
+from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
 from tokencover.evaluation.results import Scores
-from tokencover.evaluation.runner import ExampleError, Settings, score
-from tokencover.evaluation.timing import first_token_times, ratio
+from tokencover.evaluation.runner import AskingSettings, ExampleError, score
+from tokencover.evaluation.timing import time_first_tokens
 from tokencover.methods import FastV, GlobalCom2, Method, MoB, Random, View
 from tokencover.methods.base import Choice
 from tokencover.runtime import prune
@@ -25,7 +25,7 @@ def color() -> Task:
 def scores(
     model: VisionLanguageModel, method: Method | None, task: Task, **settings: Any
 ) -> Scores:
-    return score(model, Scoring(Combination(method), task), Settings(**settings))
+    return score(model, Scoring(Combination(method), task), AskingSettings(**settings))
 
 
 def file_task(path: Path) -> Task:
@@ -34,7 +34,7 @@ def file_task(path: Path) -> Task:
 
 def test_the_unpruned_model_is_asked(pebble: VisionLanguageModel, color: Task) -> None:
     examples = list(color.examples())
-    expected = pebble.answers(pebble.inputs(examples))
+    expected = pebble.answer(pebble.make_inputs(examples))
     records = scores(pebble, None, color).records
     assert [each.answer for each in records] == expected
     assert [each.id for each in records] == [each.id for each in examples]
@@ -47,10 +47,10 @@ def test_the_unpruned_model_is_asked(pebble: VisionLanguageModel, color: Task) -
 def test_the_pruned_model_is_asked(pebble: VisionLanguageModel, color: Task) -> None:
     examples = list(color.examples())
     with prune(pebble.model, MoB(64), processor=pebble.processor) as run:
-        expected = pebble.answers(pebble.inputs(examples))
+        expected = pebble.answer(pebble.make_inputs(examples))
     told: list[tuple[int, int]] = []
     work = Scoring(Combination(MoB(64)), color)
-    records = score(pebble, work, Settings(2), lambda *done: told.append(done)).records
+    records = score(pebble, work, AskingSettings(2), lambda *done: told.append(done)).records
     assert [each.answer for each in records] == expected
     depth = len(run.trace[0].tokens_per_layer)
     for record, trace in zip(records, run.trace, strict=True):
@@ -74,9 +74,9 @@ def test_a_method_that_cannot_run_says_why(
     found = scores(pebble, method, color)
     assert not found.records
     assert reason in str(found.cannot)
-    timing = first_token_times(pebble, Timing(Combination(method), color), batches=1, batch_size=2)
+    timing = time_first_tokens(pebble, Timing(Combination(method), color), batches=1, batch_size=2)
     assert reason in str(timing.cannot)
-    assert ratio(timing) is None
+    assert timing.ratio is None
     assert scores(pebble, None, color, batch_size=3).cannot is None
 
 
@@ -166,10 +166,10 @@ def test_a_broken_picture_is_counted(pebble: VisionLanguageModel, broken_task: P
 class Cramped(VisionLanguageModel):
     """Has no room for two questions at once."""
 
-    def answers(self, inputs: Any, *, max_new_tokens: int = 16) -> list[str]:
+    def answer(self, inputs: Any, *, max_new_tokens: int = 16) -> list[str]:
         if len(inputs["input_ids"]) > 1:
             raise MemoryError("out of memory")
-        return super().answers(inputs, max_new_tokens=max_new_tokens)
+        return super().answer(inputs, max_new_tokens=max_new_tokens)
 
 
 def test_a_batch_that_fails_together_is_named(pebble: VisionLanguageModel, color: Task) -> None:
@@ -183,14 +183,14 @@ def test_a_batch_that_fails_together_is_named(pebble: VisionLanguageModel, color
 @pytest.mark.parametrize("settings", [{"batch_size": 0}, {"max_new_tokens": -1}])
 def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="at least 1"):
-        Settings(**settings)
+        AskingSettings(**settings)
 
 
 def test_times_are_measured_by_turns(
     pebble: VisionLanguageModel, color: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[int, bool]] = []
-    plain = VisionLanguageModel.answers
+    plain = VisionLanguageModel.answer
 
     def watched(self: VisionLanguageModel, inputs: Any, *, max_new_tokens: int = 16) -> list[str]:
         assert max_new_tokens == 1
@@ -199,13 +199,13 @@ def test_times_are_measured_by_turns(
         asked.append((len(inputs["input_ids"]), hooked))
         return plain(self, inputs, max_new_tokens=max_new_tokens)
 
-    monkeypatch.setattr(VisionLanguageModel, "answers", watched)
+    monkeypatch.setattr(VisionLanguageModel, "answer", watched)
     work = Timing(Combination(MoB(64)), color)
-    seconds = first_token_times(pebble, work, batches=2, batch_size=2)
+    seconds = time_first_tokens(pebble, work, batches=2, batch_size=2)
     assert asked == [(1, False), (2, False), (1, True), (2, True)] * 2
     assert len(seconds.unpruned) == len(seconds.pruned) == 2
     assert min(*seconds.unpruned, *seconds.pruned) > 0
-    found = ratio(seconds)
+    found = seconds.ratio
     assert found == pytest.approx(sum(seconds.pruned) / sum(seconds.unpruned))
 
 
@@ -214,17 +214,17 @@ class Stopping(VisionLanguageModel):
 
     left: ClassVar[int] = 0
 
-    def answers(self, inputs: Any, *, max_new_tokens: int = 16) -> list[str]:
+    def answer(self, inputs: Any, *, max_new_tokens: int = 16) -> list[str]:
         type(self).left -= 1
         if type(self).left < 0:
             raise KeyboardInterrupt
-        return super().answers(inputs, max_new_tokens=max_new_tokens)
+        return super().answer(inputs, max_new_tokens=max_new_tokens)
 
 
-def small_plan(methods: Sequence[Method]) -> Plan:
+def small_plan(methods: Sequence[Method]) -> EvaluationPlan:
     tasks = find_tasks(["pebble/color", "pebble/place"], limit=2)
     made = (Combination(None), *map(Combination, methods))
-    return Plan(made, tuple(tasks), timed=False)
+    return EvaluationPlan(made, tuple(tasks), timed=False)
 
 
 def test_an_interrupted_run_goes_on(pebble: VisionLanguageModel, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_nothing_is_asked_twice(pebble: VisionLanguageModel, tmp_path: Path) -> 
     Stopping.left = 2
     results, _ = do(stopping, small_plan([MoB(64), FastV(64)]), tmp_path)
     assert Stopping.left == 0
-    assert all(results.finished(unit) for unit in small_plan([MoB(64), FastV(64)]).work)
+    assert all(results.is_finished(unit) for unit in small_plan([MoB(64), FastV(64)]).work)
 
 
 def test_what_goes_wrong_is_said_once(
@@ -258,6 +258,6 @@ def test_what_goes_wrong_is_said_once(
     plan = small_plan([GlobalCom2(64)])
     _, said = do(pebble, plan, tmp_path / "refused")
     assert said.count("globalcom2 64: cannot: ") == 1
-    plan = Plan((Combination(None),), (file_task(broken_task),))
-    _, said = do(pebble, plan, tmp_path / "broken", Settings(keep_going=True))
+    plan = EvaluationPlan((Combination(None),), (file_task(broken_task),))
+    _, said = do(pebble, plan, tmp_path / "broken", AskingSettings(keep_going=True))
     assert "unpruned, asked: example q1 failed: InputError" in said

@@ -1,7 +1,8 @@
 """What MoB's settings do: the paper's ablations, for any model and tasks.
 
-`prompt_budgets` is the paper's Figure 4, `folds` its Figure 5 and Table 6, `layers` its Figure 6.
-Each gives settings of MoB in curves; `measure` gives their accuracies once they are evaluated.
+`vary_prompt_budgets` is the paper's Figure 4, `vary_folds` its Figure 5 and Table 6, `vary_layers`
+its Figure 6. Each gives settings of MoB in curves; `measure` gives their accuracies once they are
+evaluated.
 """
 
 from __future__ import annotations
@@ -12,26 +13,21 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-import numpy as np
-
 from tokencover.budget import NO_PRIOR, Budget, Split, nearest
 from tokencover.errors import InputError
 from tokencover.evaluation.plan import Combination
-from tokencover.evaluation.report import Row
-from tokencover.evaluation.results import Record
-from tokencover.evaluation.statistics import Interval
+from tokencover.evaluation.result_rows import ResultRow
 from tokencover.methods import MoB
-from tokencover.statistics import clustered_interval
+from tokencover.statistics import Interval, find_mean_score
 
 PROMPT_SHARES: Final = tuple(place / 8 for place in range(9))
 """Kp / K."""
 FOLD_SHARES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """k / Kp: the filled columns of the paper's Table 6, but for the one without a fold."""
-DRAWS: Final = 2000
 
 
 @dataclass(frozen=True)
-class Setting:
+class AblationSetting:
     """One point of a curve.
 
     Attributes
@@ -58,12 +54,12 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSetting:
     """A setting with what came of it on some tasks.
 
     Attributes
     ----------
-    setting : Setting
+    setting : AblationSetting
         What was tried.
     accuracy : Interval
         Mean over tasks, between 0 and 1.
@@ -71,12 +67,14 @@ class Measured:
         Operations of the prefill as a share of those without pruning, mean over all tasks.
     """
 
-    setting: Setting
+    setting: AblationSetting
     accuracy: Interval
     flops: float
 
 
-def prompt_budgets(budgets: Sequence[Budget], shares: Sequence[float]) -> list[Setting]:
+def vary_prompt_budgets(
+    budgets: Sequence[Budget], shares: Sequence[float]
+) -> list[AblationSetting]:
     """For each K, several Kp; the fold follows Kp as in the paper's table without a prior.
 
     Parameters
@@ -87,18 +85,20 @@ def prompt_budgets(budgets: Sequence[Budget], shares: Sequence[float]) -> list[S
         Kp / K.
     """
     settings = []
-    for budget in map(_count, budgets):
-        for prompt_budget in _counts(shares, budget, least=0):
+    for budget in map(_check_count, budgets):
+        for prompt_budget in _find_counts(shares, budget, least=0):
             fold = max(1, nearest(prompt_budget * NO_PRIOR.fold_share))
             split = Split(prompt_budget, budget - prompt_budget, fold)
             name = f"K = {budget}, Kp = {prompt_budget} ({prompt_budget / budget:.0%})"
-            settings.append(Setting(f"K = {budget}", prompt_budget, name, MoB(budget, split=split)))
+            settings.append(
+                AblationSetting(f"K = {budget}", prompt_budget, name, MoB(budget, split=split))
+            )
     return settings
 
 
-def folds(
+def vary_folds(
     budgets: Sequence[Budget], shares: Sequence[float], prompt_share: float = 0.5
-) -> list[Setting]:
+) -> list[AblationSetting]:
     """For each <K, Kp>, several k.
 
     Parameters
@@ -111,78 +111,57 @@ def folds(
         Kp / K.
     """
     settings = []
-    for budget in map(_count, budgets):
-        (prompt_budget,) = _counts([prompt_share], budget, least=1)
-        for fold in _counts(shares, prompt_budget, least=1):
+    for budget in map(_check_count, budgets):
+        (prompt_budget,) = _find_counts([prompt_share], budget, least=1)
+        for fold in _find_counts(shares, prompt_budget, least=1):
             split = Split(prompt_budget, budget - prompt_budget, fold)
             curve = f"K = {budget}, Kp = {prompt_budget}"
             method = MoB(budget, split=split)
             name = f"{curve}, k = {fold} ({fold / prompt_budget:.1%})"
-            settings.append(Setting(curve, fold / prompt_budget, name, method))
+            settings.append(AblationSetting(curve, fold / prompt_budget, name, method))
     return settings
 
 
-def layers(budgets: Sequence[Budget], after: Sequence[int]) -> list[Setting]:
+def vary_layers(budgets: Sequence[Budget], after: Sequence[int]) -> list[AblationSetting]:
     """For each K, pruning after several numbers of decoder blocks."""
     return [
-        Setting(f"K = {budget}", place, f"K = {budget}, after {place}", MoB(budget, after=place))
+        AblationSetting(
+            f"K = {budget}", place, f"K = {budget}, after {place}", MoB(budget, after=place)
+        )
         for budget in budgets
         for place in sorted(set(after))
     ]
 
 
-def some_layers(depth: int) -> list[int]:
+def choose_layers(depth: int) -> list[int]:
     """Numbers of blocks worth trying: the first ones, then eighths of the depth."""
     return sorted({*range(min(4, depth)), *(depth * part // 8 for part in range(1, 8))})
 
 
 def measure(
-    settings: Sequence[Setting], rows: Mapping[Combination, Row], tasks: Sequence[str]
-) -> dict[str, list[Measured]]:
+    settings: Sequence[AblationSetting], rows: Mapping[Combination, ResultRow], tasks: Sequence[str]
+) -> dict[str, list[MeasuredSetting]]:
     """Accuracies on some tasks, by curve; a setting that could not run is left out.
 
     Parameters
     ----------
-    settings : sequence of Setting
+    settings : sequence of AblationSetting
         What was tried.
     rows : mapping
         What came of it.
     tasks : sequence of str
         Which tasks; they count the same.
     """
-    curves: dict[str, list[Measured]] = {}
+    curves: dict[str, list[MeasuredSetting]] = {}
     for setting in settings:
         row = rows[setting.combination]
         if row.summary is None or row.summary.flops is None:
             continue
-        accuracy = accuracy_of([row.records[task] for task in tasks])
+        accuracy = find_mean_score([row.records[task] for task in tasks])
         if accuracy is not None:
-            measured = Measured(setting, accuracy, row.summary.flops)
+            measured = MeasuredSetting(setting, accuracy, row.summary.flops)
             curves.setdefault(setting.curve, []).append(measured)
     return curves
-
-
-def accuracy_of(tasks: Sequence[Sequence[Record]]) -> Interval | None:
-    """Mean accuracy over tasks with a 95 % bootstrap interval over clusters of examples.
-
-    None if all examples of a task failed.
-    """
-    scored = [
-        (record.cluster, column, record.score)
-        for column, records in enumerate(tasks)
-        for record in records
-        if record.score is not None
-    ]
-    clusters = {name: row for row, name in enumerate(sorted({each[0] for each in scored}))}
-    sums = np.zeros((len(clusters), len(tasks)))
-    counts = np.zeros((len(clusters), len(tasks)), dtype=np.int64)
-    for cluster, column, score in scored:
-        sums[clusters[cluster], column] += score
-        counts[clusters[cluster], column] += 1
-    if not counts.any(axis=0).all():
-        return None
-    low, high = clustered_interval(sums, counts, DRAWS, seed=0)
-    return Interval(float((sums.sum(axis=0) / counts.sum(axis=0)).mean()), low, high)
 
 
 def mean_relative_slope(places: Sequence[float], values: Sequence[float]) -> float | None:
@@ -208,7 +187,7 @@ def mean_relative_slope(places: Sequence[float], values: Sequence[float]) -> flo
     return 100 / (places[-1] - places[0]) * sum(changes)
 
 
-def _count(budget: Budget) -> int:
+def _check_count(budget: Budget) -> int:
     if isinstance(budget, float):
         raise InputError(
             f"this ablation divides a budget into counts of tokens, so it needs one like 64; "
@@ -217,7 +196,7 @@ def _count(budget: Budget) -> int:
     return budget
 
 
-def _counts(shares: Sequence[float], whole: int, *, least: int) -> list[int]:
+def _find_counts(shares: Sequence[float], whole: int, *, least: int) -> list[int]:
     """Different counts, ascending, that come nearest to shares of a whole."""
     if wrong := [share for share in shares if not 0 <= share <= 1]:
         raise InputError(f"a share lies between 0 and 1, got {wrong[0]}.")

@@ -53,12 +53,12 @@ def find_row(model: str, reduction: float, method: str) -> PaperRow:
     return _BY_NAME[model, reduction, method]
 
 
-def average(row: PaperRow) -> float:
+def average_row(row: PaperRow) -> float:
     """The row's "Avg.", computed from its scores and those of its model without pruning."""
     return relative_average(row.scores, find_row(row.model, 0.0, VANILLA).scores)
 
 
-def _rows(table: int, benchmarks: tuple[str, ...], text: str) -> list[PaperRow]:
+def _read_rows(table: int, benchmarks: tuple[str, ...], text: str) -> list[PaperRow]:
     rows = []
     model, reduction = "", 0.0
     for line in text.strip().splitlines():
@@ -166,9 +166,9 @@ twigvlm      44.7  68.3  54.6  41.5  96.3
 mob+prior    45.3  68.8  55.2  42.8  97.9
 """
 
-ROWS: Final = (
-    *_rows(5, IMAGE_BENCHMARKS, _TABLE_5),
-    *_rows(2, QWEN_BENCHMARKS, _TABLE_2),
-    *_rows(3, VIDEO_BENCHMARKS, _TABLE_3),
+PAPER_ROWS: Final = (
+    *_read_rows(5, IMAGE_BENCHMARKS, _TABLE_5),
+    *_read_rows(2, QWEN_BENCHMARKS, _TABLE_2),
+    *_read_rows(3, VIDEO_BENCHMARKS, _TABLE_3),
 )
-_BY_NAME: Final = {(row.model, row.reduction, row.method): row for row in ROWS}
+_BY_NAME: Final = {(row.model, row.reduction, row.method): row for row in PAPER_ROWS}

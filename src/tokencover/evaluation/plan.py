@@ -9,18 +9,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tokencover.budget import Budget, BudgetMode
 from tokencover.errors import InputError
-from tokencover.evaluation.task import Task
-from tokencover.methods import METHODS, Method, from_json, to_json
+from tokencover.evaluation.tasks import Task
+from tokencover.methods import METHODS, Method, Spec, make_method, name_method, to_json
 
-UNPRUNED = "unpruned"
-BUDGET_SETTINGS = ("budget", "budget_mode")
-
-Spec = Mapping[str, Any]
-"""A method as JSON, with or without its budget: ``{"method": "fastv", "after": 3}``."""
+UNPRUNED: Final = "unpruned"
+BUDGET_SETTINGS: Final = ("budget", "budget_mode")
+"""What `Combination.budget` shows, and so a label does not."""
+LONGEST_WORD: Final = 60
+"""Letters that a label, a budget or a task adds to the name of a file."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,10 @@ class Combination:
 
     @property
     def label(self) -> str:
-        """The method's name, with those settings that are not the defaults."""
-        return UNPRUNED if self.method is None else _label(self.method)
+        """As a person names the method: ``fastv:after=3``."""
+        if self.method is None:
+            return UNPRUNED
+        return name_method(self.method, hidden=BUDGET_SETTINGS)
 
     @property
     def budget(self) -> str:
@@ -52,6 +54,10 @@ class Combination:
             return ""
         mode = "" if method.budget_mode == "exact" else f" {method.budget_mode}"
         return f"{method.budget}{mode}"
+
+    def goes_by(self, label: str) -> bool:
+        """Whether this is its label, also as earlier versions wrote it: ``fastv(after=3)``."""
+        return _make_readable(label).strip("_") == _make_readable(self.label).strip("_")
 
     def __str__(self) -> str:
         return f"{self.label} {self.budget}".strip()
@@ -78,7 +84,7 @@ class Scoring:
     @property
     def file(self) -> str:
         """Name of its file."""
-        return _file("scores", self.combination, self.task.name)
+        return _name_file("scores", self.combination, self.task.name)
 
     def __str__(self) -> str:
         return f"{self.combination}, {self.task.name}"
@@ -99,7 +105,7 @@ class Timing:
     @property
     def file(self) -> str:
         """Name of its file."""
-        return _file("timing", self.combination, self.task.name)
+        return _name_file("timing", self.combination, self.task.name)
 
     def __str__(self) -> str:
         return f"{self.combination}, timing"
@@ -109,7 +115,7 @@ Work = Scoring | Timing
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """All units of work, those of the unpruned model first."""
 
     combinations: tuple[Combination, ...]
@@ -130,13 +136,13 @@ class Plan:
         """What one of several processes does; together they do everything once."""
         if not 0 <= process < processes:
             raise InputError(
-                f"there is no process {process} of {processes}: they count from 0, --shard 0/2 and "
-                "--shard 1/2 say."
+                f"there is no process {process} of {processes}: they count from 0, for example "
+                "--shard 0/2 and --shard 1/2."
             )
         return self.work[process::processes]
 
 
-def combinations(
+def make_combinations(
     specs: Sequence[Spec], budgets: Sequence[Budget], mode: BudgetMode = "exact"
 ) -> tuple[Combination, ...]:
     """The unpruned model, then every method at every budget.
@@ -144,7 +150,7 @@ def combinations(
     Parameters
     ----------
     specs : sequence of mapping
-        Methods; one with a budget of its own is run at that one alone, behind the others.
+        Methods; one with a budget of its own is run at that one alone, after the others.
     budgets : sequence of int or float
         Counts or shares.
     mode : "exact", "layer_mean" or "flops"
@@ -152,10 +158,13 @@ def combinations(
     """
     open_ones = [spec for spec in specs if not _has_budget(spec)]
     if open_ones and not budgets:
-        raise InputError(f"{_name(open_ones[0])} has no budget: give --budgets 192,128,64 say.")
+        raise InputError(
+            f"{_find_name(open_ones[0])} has no budget: give some, for example "
+            "--budgets 192,128,64."
+        )
     pairs = [(spec, budget) for budget in budgets for spec in open_ones]
-    methods = [_made(_complete(spec, budget, mode)) for spec, budget in pairs]
-    methods += [_made(spec) for spec in specs if _has_budget(spec)]
+    methods = [make_method(_add_budget(spec, budget, mode)) for spec, budget in pairs]
+    methods += [make_method(spec) for spec in specs if _has_budget(spec)]
     found = (Combination(None), *map(Combination, methods))
     for first, second in itertools.combinations(found, 2):
         if first == second:
@@ -163,67 +172,49 @@ def combinations(
     return found
 
 
-def _made(spec: Spec) -> Method:
-    return from_json(json.dumps(spec))
-
-
-def _name(spec: Spec) -> str:
+def _find_name(spec: Spec) -> str:
     if not isinstance(spec, Mapping) or not isinstance(spec.get("method"), str):
         raise InputError(f'a method is an object with a "method" name, got {spec!r}.')
     name: str = spec["method"]
     return name
 
 
-def _fields(spec: Spec) -> dict[str, dataclasses.Field[Any]]:
-    kind: Any = METHODS[_name(spec)]
-    return {each.name: each for each in dataclasses.fields(kind) if each.init}
-
-
-def _inner(spec: Spec) -> Spec | None:
+def _find_inner(spec: Spec) -> Spec | None:
     """The method that this one goes on top of, None if it stands alone."""
-    if "inner" not in _fields(spec):
+    name = _find_name(spec)
+    kind: Any = METHODS[name]
+    if not any(each.name == "inner" and each.init for each in dataclasses.fields(kind)):
         return None
     if "inner" not in spec:
         raise InputError(
-            f"{_name(spec)} goes on top of another method: give it as --method-json "
-            f'\'{{"method": "{_name(spec)}", "inner": {{"method": "mob"}}}}\'.'
+            f"{name} goes on top of another method: give {name}:inner=mob, or --method-json "
+            f'\'{{"method": "{name}", "inner": {{"method": "mob"}}}}\'.'
         )
     inner: Spec = spec["inner"]
     return inner
 
 
 def _has_budget(spec: Spec) -> bool:
-    inner = _inner(spec)
+    inner = _find_inner(spec)
     return "budget" in spec if inner is None else _has_budget(inner)
 
 
-def _complete(spec: Spec, budget: Budget, mode: BudgetMode) -> Spec:
-    inner = _inner(spec)
+def _add_budget(spec: Spec, budget: Budget, mode: BudgetMode) -> Spec:
+    inner = _find_inner(spec)
     if inner is not None:
-        return {**spec, "inner": _complete(inner, budget, mode)}
+        return {**spec, "inner": _add_budget(inner, budget, mode)}
     return {"budget": budget, "budget_mode": mode, **spec}
 
 
-def _label(method: Method) -> str:
-    shown = []
-    for each in dataclasses.fields(method):  # type: ignore[arg-type]
-        value = getattr(method, each.name)
-        if not each.init or each.name in BUDGET_SETTINGS or value == _default(each):
-            continue
-        text = _label(value) if isinstance(value, Method) else str(value)
-        shown.append(f"{each.name}={text}")
-    return f"{method.name}({', '.join(shown)})" if shown else method.name
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    factory = field.default_factory
-    return field.default if factory is dataclasses.MISSING else factory()
-
-
-def _file(kind: str, combination: Combination, task: str) -> str:
+def _name_file(kind: str, combination: Combination, task: str) -> str:
     """A readable name; its last part tells apart what reads alike."""
     exact = json.dumps([combination.settings, task], sort_keys=True)
     digest = hashlib.sha256(exact.encode()).hexdigest()[:8]
     words = [kind, combination.label, combination.budget, task]
-    readable = [re.sub(r"[^A-Za-z0-9._+]+", "_", word)[:60].strip("_") for word in words if word]
+    readable = [_make_readable(word)[:LONGEST_WORD].strip("_") for word in words if word]
     return "-".join([*readable, digest]) + ".json"
+
+
+def _make_readable(word: str) -> str:
+    """Without what a file's name should not have."""
+    return re.sub(r"[^A-Za-z0-9._+]+", "_", word)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 LINE_EVERY = 10.0
-"""Seconds between lines where nobody watches: in a log file."""
+"""Seconds between lines in a log file."""
 REDRAW_EVERY = 0.2
 
 
@@ -17,7 +17,7 @@ class Progress:
     Parameters
     ----------
     stream : TextIO
-        Where to write, standard error say.
+        Where to write, for example standard error.
     units : int
         How many there are to do.
     clock : callable
@@ -66,7 +66,7 @@ class Progress:
         if not now and self._clock() - self._shown < wait:
             return
         self._shown = self._clock()
-        line = f"{self._finished} of {self._units} done, {self._left()}: {self._name}"
+        line = f"{self._finished} of {self._units} done, {self._name_time_left()}: {self._name}"
         if self._terminal:
             line = line[:100]
             self._stream.write("\r" + line.ljust(self._width))
@@ -75,7 +75,7 @@ class Progress:
             self._stream.write(line + "\n")
         self._stream.flush()
 
-    def _left(self) -> str:
+    def _name_time_left(self) -> str:
         done = self._finished + self._within
         if done == 0:
             return "time left not known yet"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation.plan import Scoring, Timing, Work
+from tokencover.files import UNFINISHED, read_object, write_atomically
 
-RUN = "run.json"
-FORMAT = 1
+RUN: Final = "run.json"
+FORMAT: Final = 1
+LEFT_OVER: Final = (UNFINISHED, ".tmp")
+"""How files end that a killed process, of this version or an earlier one, did not finish."""
 
 
 class ResultsError(TokenCoverError):
@@ -78,6 +81,13 @@ class Seconds:
     pruned: tuple[float, ...] = ()
     cannot: str | None = None
 
+    @property
+    def ratio(self) -> float | None:
+        """Median with pruning over median without; None if it was not measured."""
+        if self.cannot is not None or not self.pruned:
+            return None
+        return statistics.median(self.pruned) / statistics.median(self.unpruned)
+
 
 class Results:
     """The results of one run.
@@ -105,7 +115,7 @@ class Results:
         description = {"format": FORMAT, **run}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            found = [each.name for each in folder.iterdir() if each.suffix != ".tmp"]
+            found = [each.name for each in folder.iterdir() if each.suffix not in LEFT_OVER]
         except OSError as error:
             raise InputError(f"{folder} cannot be a folder of results: {error}.") from error
         if found and RUN not in found and not (folder / RUN).exists():
@@ -116,41 +126,40 @@ class Results:
         if (folder / RUN).exists():
             _check_same(folder, _read(folder / RUN), description)
         else:
-            # Several processes may begin at once, each with a temporary file of its own.
             text = json.dumps(description, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-            _write(folder / RUN, text, f".{os.getpid()}")
+            _write(folder / RUN, text)
         return cls(folder, run)
 
-    def finished(self, work: Work) -> bool:
+    def is_finished(self, work: Work) -> bool:
         """Whether a unit of work is done."""
         return (self.folder / work.file).exists()
 
     def check(self, work: Work) -> None:
         """Refuse a finished unit that cannot be read."""
         if isinstance(work, Scoring):
-            self.scores(work)
+            self.read_scores(work)
         else:
-            self.seconds(work)
+            self.read_seconds(work)
 
-    def scores(self, work: Scoring) -> Scores:
+    def read_scores(self, work: Scoring) -> Scores:
         """Read a finished unit."""
-        found = self._content(work)
+        found = self._read(work)
         if "cannot" in found:
             return Scores(cannot=str(found["cannot"]))
         try:
             return Scores(tuple(Record(**each) for each in found["examples"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise self._strange(work, str(error)) from error
+            raise _make_damage_error(self.folder / work.file, str(error)) from error
 
-    def seconds(self, work: Timing) -> Seconds:
+    def read_seconds(self, work: Timing) -> Seconds:
         """Read a finished unit."""
-        found = self._content(work)
+        found = self._read(work)
         if "cannot" in found:
             return Seconds(cannot=str(found["cannot"]))
         try:
             return Seconds(tuple(map(float, found["unpruned"])), tuple(map(float, found["pruned"])))
         except (KeyError, TypeError, ValueError) as error:
-            raise self._strange(work, str(error)) from error
+            raise _make_damage_error(self.folder / work.file, str(error)) from error
 
     def write(self, work: Work, result: Scores | Seconds) -> None:
         """Write a finished unit, whole or not at all."""
@@ -159,24 +168,21 @@ class Results:
         if result.cannot is not None:
             content["cannot"] = result.cannot
         elif isinstance(result, Scores):
-            rows = [_without_none(dataclasses.asdict(record)) for record in result.records]
+            rows = [_drop_missing(dataclasses.asdict(record)) for record in result.records]
         else:
             content.update(unpruned=result.unpruned, pruned=result.pruned)
-        _write(self.folder / work.file, _text(content, rows))
+        _write(self.folder / work.file, _make_text(content, rows))
 
-    def _content(self, work: Work) -> dict[str, Any]:
+    def _read(self, work: Work) -> dict[str, Any]:
         found = _read(self.folder / work.file)
         expected = json.loads(json.dumps({**work.identity, "run": self.run}))
         wrong = [key for key, value in expected.items() if found.get(key) != value]
         if wrong:
-            raise self._strange(work, f"it has another {wrong[0]}")
+            raise _make_damage_error(self.folder / work.file, f"it has another {wrong[0]}")
         return found
 
-    def _strange(self, work: Work, why: str) -> ResultsError:
-        return _strange(self.folder / work.file, why)
 
-
-def _text(content: Mapping[str, Any], rows: list[dict[str, Any]] | None) -> str:
+def _make_text(content: Mapping[str, Any], rows: list[dict[str, Any]] | None) -> str:
     """JSON with a line for each example."""
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     if rows is None:
@@ -185,39 +191,30 @@ def _text(content: Mapping[str, Any], rows: list[dict[str, Any]] | None) -> str:
     return text.removesuffix("\n}") + ',\n "examples": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
 
 
-def _without_none(row: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_missing(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if value is not None}
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return read_object(path)
     except ValueError as error:
-        raise _strange(path, str(error)) from error
+        raise _make_damage_error(path, str(error)) from error
     except OSError as error:
         raise ResultsError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(found, dict):
-        raise _strange(path, "it is no JSON object")
-    return found
 
 
-def _strange(path: Path, why: str) -> ResultsError:
+def _make_damage_error(path: Path, why: str) -> ResultsError:
     return ResultsError(
         f"{path} is damaged or not of this run ({why}). Delete it, and the same command makes it "
         "again; or give another --out."
     )
 
 
-def _write(path: Path, text: str, tag: str = "") -> None:
-    temporary = path.with_name(f"{path.name}{tag}.tmp")
+def _write(path: Path, text: str) -> None:
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        write_atomically(path, text)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise ResultsError(
             f"{path} cannot be written: {error}. What was finished before is safe in "
             f"{path.parent}; make room, and the same command goes on from there."
@@ -225,7 +222,7 @@ def _write(path: Path, text: str, tag: str = "") -> None:
 
 
 def _check_same(folder: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    old, new = _flat(there), _flat(json.loads(json.dumps(now)))
+    old, new = _flatten(there), _flatten(json.loads(json.dumps(now)))
     differing = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     if differing:
         shown = "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in differing)
@@ -235,9 +232,9 @@ def _check_same(folder: Path, there: Mapping[str, Any], now: Mapping[str, Any]) 
         )
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
         nested = isinstance(value, Mapping)
-        leaves.update(_flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
+        leaves.update(_flatten(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
     return leaves

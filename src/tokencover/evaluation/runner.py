@@ -1,4 +1,4 @@
-"""Puts a task's questions to a model, pruned or not."""
+"""Does the units of a plan: puts a task's questions to a model, pruned or not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from tokencover.errors import InputError, TokenCoverError
-from tokencover.evaluation.loading import VisionLanguageModel
-from tokencover.evaluation.plan import Scoring
-from tokencover.evaluation.results import Record, Scores
-from tokencover.evaluation.task import Example, Task
+from tokencover.evaluation.answering import VisionLanguageModel
+from tokencover.evaluation.plan import EvaluationPlan, Scoring, Work
+from tokencover.evaluation.progress import Progress
+from tokencover.evaluation.results import Record, Results, Scores
+from tokencover.evaluation.tasks import Example, Task
+from tokencover.evaluation.timing import time_first_tokens
 from tokencover.runtime import Run, family_of, prune
 
 TRIED = 8
@@ -26,7 +28,7 @@ class ExampleError(TokenCoverError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class AskingSettings:
     """How questions are asked.
 
     Attributes
@@ -64,10 +66,68 @@ class Trouble:
         return Record(self.example.id, self.example.cluster, failed=text)
 
 
+def evaluate(
+    model: VisionLanguageModel,
+    work: Sequence[Work],
+    results: Results,
+    settings: AskingSettings,
+    progress: Progress,
+    *,
+    timing_batches: int,
+) -> None:
+    """Do all units, and write each as soon as it is done.
+
+    Parameters
+    ----------
+    model : VisionLanguageModel
+        Not pruned.
+    work : sequence of Work
+        Units to do, in this order.
+    results : Results
+        Where they go.
+    settings : AskingSettings
+        How to ask.
+    progress : Progress
+        Who is told.
+    timing_batches : int
+        How many batches a `Timing` measures.
+    """
+    told: set[tuple[str, str]] = set()
+    for unit in work:
+        progress.begin(str(unit))
+        if isinstance(unit, Scoring):
+            scores = score(model, unit, settings, progress.advance)
+            results.write(unit, scores)
+            _tell(unit, scores, progress, told)
+        else:
+            seconds = time_first_tokens(
+                model,
+                unit,
+                batches=timing_batches,
+                batch_size=settings.batch_size,
+                keep_going=settings.keep_going,
+            )
+            results.write(unit, seconds)
+        progress.finish()
+
+
+def find_unfinished(work: Sequence[Work], results: Results) -> list[Work]:
+    """The units that have no result; a result that cannot be read is an error, not one of these."""
+    for unit in work:
+        if results.is_finished(unit):
+            results.check(unit)
+    return [unit for unit in work if not results.is_finished(unit)]
+
+
+def is_complete(plan: EvaluationPlan, results: Results) -> bool:
+    """Whether all units of a plan are done, by this process or by others."""
+    return all(results.is_finished(unit) for unit in plan.work)
+
+
 def score(
     model: VisionLanguageModel,
     work: Scoring,
-    settings: Settings,
+    settings: AskingSettings,
     advance: Callable[[int, int], None] = lambda answered, examples: None,
 ) -> Scores:
     """Answer all questions of a task.
@@ -78,7 +138,7 @@ def score(
         Not pruned yet.
     work : Scoring
         Task and method.
-    settings : Settings
+    settings : AskingSettings
         How to ask.
     advance : callable
         Is told how many examples are answered, and how many there are.
@@ -106,39 +166,50 @@ def score(
         records: list[Record] = []
         for first in range(0, len(examples), settings.batch_size):
             batch = examples[first : first + settings.batch_size]
-            outcomes = asking.outcomes(batch)
-            if first == 0 and (reason := asking.refusal(outcomes, examples)) is not None:
+            outcomes = asking.ask(batch)
+            if first == 0 and (reason := asking.find_refusal(outcomes, examples)) is not None:
                 return Scores(cannot=reason)
-            records += [_record(each, work, settings) for each in outcomes]
+            records += [_keep_or_raise(each, work, settings) for each in outcomes]
             advance(first + len(batch), len(examples))
     return Scores(tuple(records))
 
 
-def _record(outcome: Record | Trouble, work: Scoring, settings: Settings) -> Record:
+def _keep_or_raise(outcome: Record | Trouble, work: Scoring, settings: AskingSettings) -> Record:
     if isinstance(outcome, Record):
         return outcome
     if not settings.keep_going:
         raise ExampleError(
-            f"example {outcome.example.id} failed ({work}): {outcome.record.failed}. Mend it, or "
+            f"example {outcome.example.id} failed ({work}): {outcome.record.failed}. Repair it, or "
             "let --keep-going count it as failed; the same command goes on from here."
         ) from outcome.error
     return outcome.record
+
+
+def _tell(unit: Scoring, scores: Scores, progress: Progress, told: set[tuple[str, str]]) -> None:
+    """Say what went wrong; a method that refuses all tasks for one reason, once."""
+    name = str(unit.combination)
+    if scores.cannot is not None and (name, scores.cannot) not in told:
+        progress.note(f"{name}: cannot: {scores.cannot}")
+        told.add((name, scores.cannot))
+    for record in scores.records:
+        if record.failed is not None:
+            progress.note(f"{unit}: example {record.id} failed: {record.failed}")
 
 
 class _Asking:
     """A model, as it is or with a method at work on it."""
 
     def __init__(
-        self, model: VisionLanguageModel, task: Task, run: Run | None, settings: Settings
+        self, model: VisionLanguageModel, task: Task, run: Run | None, settings: AskingSettings
     ) -> None:
         self._model, self._task, self._run, self._settings = model, task, run, settings
 
-    def outcomes(self, batch: Sequence[Example]) -> list[Record | Trouble]:
+    def ask(self, batch: Sequence[Example]) -> list[Record | Trouble]:
         """Answer a batch; if that fails, each example alone, to see whose fault it is."""
         try:
-            return list(self._records(batch, self._model.inputs(batch)))
+            return list(self._make_records(batch, self._model.make_inputs(batch)))
         except Exception as error:
-            alone = [self._alone(example) for example in batch]
+            alone = [self._ask_alone(example) for example in batch]
             if any(isinstance(each, Trouble) for each in alone) or self._settings.keep_going:
                 return alone
             raise ExampleError(
@@ -147,7 +218,7 @@ class _Asking:
                 f"{self._settings.batch_size}, or --keep-going to ask these one by one."
             ) from error
 
-    def refusal(
+    def find_refusal(
         self, outcomes: Sequence[Record | Trouble], examples: Sequence[Example]
     ) -> str | None:
         """Why the method refuses every example, as far as we tried; None if it does not."""
@@ -155,33 +226,33 @@ class _Asking:
             return None
         rest = examples[len(outcomes) :]
         for example in rest[:: max(1, len(rest) // TRIED)]:
-            outcome = self._alone(example)
+            outcome = self._ask_alone(example)
             if not (isinstance(outcome, Trouble) and outcome.refused):
                 return None
         first = outcomes[0]
         return str(first.error) if isinstance(first, Trouble) else None
 
-    def _alone(self, example: Example) -> Record | Trouble:
+    def _ask_alone(self, example: Example) -> Record | Trouble:
         try:
-            inputs = self._model.inputs([example])
+            inputs = self._model.make_inputs([example])
         except Exception as error:
             return Trouble(example, error, refused=False)
         try:
-            return self._records([example], inputs)[0]
+            return self._make_records([example], inputs)[0]
         except Exception as error:
             refused = self._run is not None and isinstance(error, InputError)
             return Trouble(example, error, refused)
 
-    def _records(self, batch: Sequence[Example], inputs: Any) -> list[Record]:
+    def _make_records(self, batch: Sequence[Example], inputs: Any) -> list[Record]:
         before = None if self._run is None else self._run.trace
-        answers = self._model.answers(inputs, max_new_tokens=self._settings.max_new_tokens)
-        measured = self._measured(inputs, before)
+        answers = self._model.answer(inputs, max_new_tokens=self._settings.max_new_tokens)
+        measured = self._measure(inputs, before)
         return [
             Record(example.id, example.cluster, answer, self._task.score(answer, example), *each)
             for example, answer, each in zip(batch, answers, measured, strict=True)
         ]
 
-    def _measured(self, inputs: Any, before: object) -> list[tuple[int, float, float]]:
+    def _measure(self, inputs: Any, before: object) -> list[tuple[int, float, float]]:
         """Of each sample: tokens left, mean over blocks, operations as a share."""
         model: Any = self._model.model
         ids = torch.tensor(family_of(model).visual_ids(model.config))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from tokencover.errors import InputError
-from tokencover.evaluation.loading import VisionLanguageModel
+from tokencover.evaluation.answering import VisionLanguageModel
 from tokencover.evaluation.plan import Timing
 from tokencover.evaluation.results import Seconds
-from tokencover.evaluation.task import Example
+from tokencover.evaluation.tasks import Example
 from tokencover.methods import Method
 from tokencover.runtime import prune
 
 
-def first_token_times(
+def time_first_tokens(
     model: VisionLanguageModel,
     work: Timing,
     *,
@@ -50,36 +49,28 @@ def first_token_times(
     reasons = Exception if keep_going else InputError
     try:
         for number in range(batches):
-            batch = _batch(examples, number, batch_size)
+            batch = _pick_batch(examples, number, batch_size)
             # A small prompt first: whatever happens once is not the method's.
-            warm, timed = model.inputs(batch[:1]), model.inputs(batch)
-            unpruned.append(_seconds(model, None, warm, timed))
-            pruned.append(_seconds(model, work.combination.method, warm, timed))
+            warm, timed = model.make_inputs(batch[:1]), model.make_inputs(batch)
+            unpruned.append(_time_answers(model, None, warm, timed))
+            pruned.append(_time_answers(model, work.combination.method, warm, timed))
     except reasons as error:
         return Seconds(cannot=str(error))
     return Seconds(tuple(unpruned), tuple(pruned))
 
 
-def ratio(seconds: Seconds) -> float | None:
-    """Median with pruning over median without; None if it was not measured."""
-    if seconds.cannot is not None or not seconds.pruned:
-        return None
-    return statistics.median(seconds.pruned) / statistics.median(seconds.unpruned)
-
-
-def _batch(examples: Sequence[Example], number: int, size: int) -> Sequence[Example]:
+def _pick_batch(examples: Sequence[Example], number: int, size: int) -> Sequence[Example]:
     first = number * size % len(examples)
     return examples[first : first + size] if first + size <= len(examples) else examples[:size]
 
 
-def _seconds(model: VisionLanguageModel, method: Method | None, warm: Any, timed: Any) -> float:
-    pruning = nullcontext() if method is None else _pruning(model, method)
-    with pruning:
-        model.answers(warm, max_new_tokens=1)
+def _time_answers(
+    model: VisionLanguageModel, method: Method | None, warm: Any, timed: Any
+) -> float:
+    with ExitStack() as stack:
+        if method is not None:
+            stack.enter_context(prune(model.model, method, processor=model.processor))
+        model.answer(warm, max_new_tokens=1)
         begin = time.perf_counter()
-        model.answers(timed, max_new_tokens=1)  # ends with text on the CPU, so a GPU is done too
+        model.answer(timed, max_new_tokens=1)  # ends with text on the CPU, so a GPU is done too
         return time.perf_counter() - begin
-
-
-def _pruning(model: VisionLanguageModel, method: Method) -> Any:
-    return prune(model.model, method, processor=model.processor)

@@ -7,22 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from typing import Final
 
 from tokencover.evaluation.ablation import (
-    Measured,
-    Setting,
-    accuracy_of,
+    AblationSetting,
+    MeasuredSetting,
     mean_relative_slope,
     measure,
 )
 from tokencover.evaluation.plan import Combination
-from tokencover.evaluation.report import NOTHING, Row, decimal, percent
-from tokencover.evaluation.reporting.charts import Labels, Point, Series, line_chart, scatter
-from tokencover.evaluation.reporting.markdown import plain, table
-from tokencover.evaluation.reporting.page import document, html_table
-from tokencover.evaluation.statistics import Interval
+from tokencover.evaluation.report.charts import Labels, Point, Series, draw_lines, draw_scatter
+from tokencover.evaluation.report.page import make_document, make_html_table
+from tokencover.evaluation.result_rows import ResultRow
+from tokencover.evaluation.results_table import NOTHING, decimal, percent
+from tokencover.evaluation.table_formats import escape_markdown, write_markdown
+from tokencover.statistics import Interval, find_mean_score
 
-ALL = "all tasks"
+ALL: Final = "all tasks"
+SLOPE_HEADER: Final = ("tasks", "curve", "best", "accuracy %", "slope %")
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,10 @@ class Ablation:
     title : str
         What the ablation is about.
     axis : str
-        What `Setting.x` is.
+        What `AblationSetting.x` is.
     model : str
         Who was asked.
-    settings : tuple of Setting
+    settings : tuple of AblationSetting
         In the order of tables.
     rows : mapping
         Results by combination, the unpruned model among them.
@@ -48,8 +50,8 @@ class Ablation:
     title: str
     axis: str
     model: str
-    settings: tuple[Setting, ...]
-    rows: Mapping[Combination, Row]
+    settings: tuple[AblationSetting, ...]
+    rows: Mapping[Combination, ResultRow]
     groups: Mapping[str, str]
 
     @property
@@ -65,7 +67,7 @@ class Ablation:
         return {name: list(tasks) for tasks, name in first.items()}
 
     @cached_property
-    def curves(self) -> dict[str, dict[str, list[Measured]]]:
+    def curves(self) -> dict[str, dict[str, list[MeasuredSetting]]]:
         """What was measured, by set of tasks and curve; intervals take a while to compute."""
         return {
             name: measure(self.settings, self.rows, tasks) for name, tasks in self.task_sets.items()
@@ -76,66 +78,66 @@ class Ablation:
         """Accuracy of the model as it is, by set of tasks."""
         row = self.rows[Combination(None)]
         return {
-            name: accuracy_of([row.records[task] for task in tasks]) if row.summary else None
+            name: find_mean_score([row.records[task] for task in tasks]) if row.summary else None
             for name, tasks in self.task_sets.items()
         }
 
 
-def as_markdown(ablation: Ablation) -> str:
+def make_ablation_markdown(ablation: Ablation) -> str:
     """Both tables with what they mean."""
-    results = table(_header(ablation), _plain(result_rows(ablation)))
-    slopes = table(_slope_header(ablation), _plain(slope_rows(ablation)), words=3)
-    notes = "\n\n".join(map(plain, notes_on(ablation)))
-    return f"# {plain(_heading(ablation))}\n\n{results}\n\n{slopes}\n\n{notes}\n"
+    results = write_markdown(_make_header(ablation), _escape(list_results(ablation)))
+    slopes = write_markdown(SLOPE_HEADER, _escape(list_slopes(ablation)), words=3)
+    notes = "\n\n".join(map(escape_markdown, explain(ablation)))
+    return f"# {escape_markdown(_make_heading(ablation))}\n\n{results}\n\n{slopes}\n\n{notes}\n"
 
 
-def as_page(ablation: Ablation) -> str:
+def make_ablation_page(ablation: Ablation) -> str:
     """One page with tables and charts."""
-    drawn = "\n".join(charts(ablation).values())
+    drawn = "\n".join(draw_curves(ablation).values())
     body = [
-        f"<h1>{escape(_heading(ablation))}</h1>",
-        html_table(_header(ablation), result_rows(ablation)),
+        f"<h1>{escape(_make_heading(ablation))}</h1>",
+        make_html_table(_make_header(ablation), list_results(ablation)),
         "<h2>Mean relative slope, and where a curve is highest</h2>",
-        html_table(_slope_header(ablation), slope_rows(ablation), words=3),
-        *[f'<p class="note">{escape(note)}</p>' for note in notes_on(ablation)],
+        make_html_table(SLOPE_HEADER, list_slopes(ablation), words=3),
+        *[f'<p class="note">{escape(note)}</p>' for note in explain(ablation)],
         f'<h2>Curves</h2>\n<div class="charts">\n{drawn}\n</div>',
     ]
-    return document(_heading(ablation), "\n".join(body))
+    return make_document(_make_heading(ablation), "\n".join(body))
 
 
-def charts(ablation: Ablation) -> dict[str, str]:
+def draw_curves(ablation: Ablation) -> dict[str, str]:
     """SVG by file name: one for each set of tasks; if costs differ, accuracy against cost."""
     found = {}
     for number, (name, curves) in enumerate(ablation.curves.items()):
         if not curves:
             continue
-        series = [Series(curve, tuple(map(_point, each))) for curve, each in curves.items()]
+        series = [Series(curve, tuple(map(_make_point, each))) for curve, each in curves.items()]
         labels = Labels(name, ablation.axis, "accuracy %", "unpruned")
-        chart = line_chart(series, labels, _unpruned(ablation, name))
-        found[f"{number:02}-{_file_name(name)}.svg"] = chart
+        chart = draw_lines(series, labels, _find_unpruned(ablation, name))
+        found[f"{number:02}-{_name_file(name)}.svg"] = chart
     if found and _costs_differ(ablation):
-        found["cost.svg"] = _against_cost(ablation)
+        found["cost.svg"] = _draw_cost(ablation)
     return found
 
 
-def result_rows(ablation: Ablation) -> list[list[str]]:
+def list_results(ablation: Ablation) -> list[list[str]]:
     """A row for each setting: accuracies, tokens, operations."""
     curves = ablation.curves[ALL].values()
     found = {each.setting: each.accuracy for curve in curves for each in curve}
     unpruned = ablation.rows[Combination(None)]
-    rows = [_result_row("unpruned", unpruned, ablation.unpruned[ALL], ablation)]
+    rows = [_make_result_row("unpruned", unpruned, ablation.unpruned[ALL], ablation)]
     return rows + [
-        _result_row(each.name, ablation.rows[each.combination], found.get(each), ablation)
+        _make_result_row(each.name, ablation.rows[each.combination], found.get(each), ablation)
         for each in ablation.settings
     ]
 
 
-def slope_rows(ablation: Ablation) -> list[list[str]]:
+def list_slopes(ablation: Ablation) -> list[list[str]]:
     """For each set of tasks and each curve: slope and best place."""
     rows = []
     for name, curves in ablation.curves.items():
         for curve, each in curves.items():
-            slope = _slope(each)
+            slope = _find_slope(each)
             # Of equally good settings the first, so that a plateau has a name of its own too.
             best = max(each, key=lambda measured: measured.accuracy.mean)
             rows.append(
@@ -150,7 +152,7 @@ def slope_rows(ablation: Ablation) -> list[list[str]]:
     return rows
 
 
-def notes_on(ablation: Ablation) -> list[str]:
+def explain(ablation: Ablation) -> list[str]:
     """What the numbers mean, and what is missing."""
     notes = [
         "Accuracy in percent, tasks counting the same, with 95 % bootstrap intervals over clusters "
@@ -167,23 +169,21 @@ def notes_on(ablation: Ablation) -> list[str]:
     return notes
 
 
-def _heading(ablation: Ablation) -> str:
+def _make_heading(ablation: Ablation) -> str:
     return f"{ablation.title}, {ablation.model}"
 
 
-def _header(ablation: Ablation) -> list[str]:
+def _make_header(ablation: Ablation) -> list[str]:
     groups = list(dict.fromkeys(ablation.groups.values()))
     shown = groups if len(groups) > 1 else []
     return ["setting", f"{ALL} [95 %]", *shown, "tokens left", "FLOPs %"]
 
 
-def _slope_header(ablation: Ablation) -> list[str]:
-    return ["tasks", "curve", "best", "accuracy %", "slope %"]
-
-
-def _result_row(name: str, row: Row, accuracy: Interval | None, ablation: Ablation) -> list[str]:
+def _make_result_row(
+    name: str, row: ResultRow, accuracy: Interval | None, ablation: Ablation
+) -> list[str]:
     summary = row.summary
-    columns = len(_header(ablation))
+    columns = len(_make_header(ablation))
     if summary is None:
         return [name, *[NOTHING] * (columns - 1)]
     shown = (
@@ -196,13 +196,13 @@ def _result_row(name: str, row: Row, accuracy: Interval | None, ablation: Ablati
     return [name, shown, *cells, decimal(summary.tokens), percent(summary.flops)]
 
 
-def _slope(curve: Sequence[Measured]) -> float | None:
+def _find_slope(curve: Sequence[MeasuredSetting]) -> float | None:
     return mean_relative_slope(
         [each.setting.x for each in curve], [each.accuracy.mean for each in curve]
     )
 
 
-def _point(measured: Measured) -> Point:
+def _make_point(measured: MeasuredSetting) -> Point:
     mean, low, high = (
         100 * value
         for value in (measured.accuracy.mean, measured.accuracy.low, measured.accuracy.high)
@@ -210,7 +210,7 @@ def _point(measured: Measured) -> Point:
     return Point(measured.setting.x, mean, low, high, measured.setting.name)
 
 
-def _unpruned(ablation: Ablation, name: str) -> float | None:
+def _find_unpruned(ablation: Ablation, name: str) -> float | None:
     accuracy = ablation.unpruned[name]
     return None if accuracy is None else 100 * accuracy.mean
 
@@ -221,22 +221,22 @@ def _costs_differ(ablation: Ablation) -> bool:
     return any(len({round(each.flops, 4) for each in curve}) > 1 for curve in curves)
 
 
-def _against_cost(ablation: Ablation) -> str:
+def _draw_cost(ablation: Ablation) -> str:
     series = [
-        Series(curve, tuple(map(_cost_point, found)))
+        Series(curve, tuple(map(_make_cost_point, found)))
         for curve, found in ablation.curves[ALL].items()
     ]
     labels = Labels("accuracy against operations", "FLOPs %", "accuracy %", "unpruned")
-    return scatter(series, labels, _unpruned(ablation, ALL))
+    return draw_scatter(series, labels, _find_unpruned(ablation, ALL))
 
 
-def _cost_point(measured: Measured) -> Point:
+def _make_cost_point(measured: MeasuredSetting) -> Point:
     return Point(100 * measured.flops, 100 * measured.accuracy.mean, name=measured.setting.name)
 
 
-def _plain(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[plain(cell) for cell in row] for row in rows]
+def _escape(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[escape_markdown(cell) for cell in row] for row in rows]
 
 
-def _file_name(name: str) -> str:
+def _name_file(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+]+", "-", name).strip("-") or "tasks"

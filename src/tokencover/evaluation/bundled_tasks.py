@@ -8,10 +8,15 @@ from functools import lru_cache
 from typing import Final
 
 from tokencover.errors import InputError
-from tokencover.evaluation.scoring import exact
-from tokencover.evaluation.task import Example, Task
-from tokencover.pebble.data import CLIP_QUESTIONS, SCENE_QUESTIONS, list_seeds, make_clip_examples
-from tokencover.pebble.data import make_examples as picture_examples
+from tokencover.evaluation.answer_scores import score_exact
+from tokencover.evaluation.tasks import Example, Task
+from tokencover.pebble.data import (
+    CLIP_QUESTIONS,
+    SCENE_QUESTIONS,
+    list_seeds,
+    make_clip_examples,
+    make_examples,
+)
 from tokencover.prompting import Kind
 
 
@@ -40,22 +45,22 @@ class Benchmark:
     groups: Mapping[str, str]
     examples: Callable[[str, int | None], Iterator[tuple[str, Example]]]
 
-    def tasks(self, kind: str | None, split: str, scenes: int | None) -> list[Task]:
+    def make_tasks(self, kind: str | None, split: str, scenes: int | None) -> list[Task]:
         """One task; or, if `kind` is None, one for each kind that any of the scenes allows."""
         if kind is not None and kind not in self.groups:
             raise InputError(
                 f"{self.name} asks no questions of kind {kind!r}; it asks {', '.join(self.groups)}."
             )
         wanted = [each for each in self.groups if kind in (None, each)]
-        allowed = self._allowed(wanted, split, scenes)
+        allowed = self._find_allowed(wanted, split, scenes)
         if not allowed:
             raise InputError(
                 f"none of the first {scenes} {self.unit} allows a question of kind {kind!r}: take "
                 "more of them."
             )
-        return [self._task(each, split, scenes) for each in wanted if each in allowed]
+        return [self._make_task(each, split, scenes) for each in wanted if each in allowed]
 
-    def _allowed(self, wanted: Sequence[str], split: str, scenes: int | None) -> set[str]:
+    def _find_allowed(self, wanted: Sequence[str], split: str, scenes: int | None) -> set[str]:
         """Which kinds are asked about some scene; it goes no further than it must."""
         found: set[str] = set()
         for kind, _ in self.examples(split, scenes):
@@ -64,22 +69,22 @@ class Benchmark:
                 break
         return found.intersection(wanted)
 
-    def _task(self, kind: str, split: str, scenes: int | None) -> Task:
+    def _make_task(self, kind: str, split: str, scenes: int | None) -> Task:
         def examples() -> Iterator[Example]:
-            return (each for own, each in _drawn(self.name, split, scenes) if own == kind)
+            return (each for own, each in _draw_examples(self.name, split, scenes) if own == kind)
 
         version = f"{split}, {len(list_seeds(split, scenes))} {self.unit}"
         name, shows = f"{self.name}/{kind}", frozenset({self.medium})
-        return Task(name, self.groups[kind], examples, exact, version, shows)
+        return Task(name, self.groups[kind], examples, score_exact, version, shows)
 
 
-def _pictures(split: str, scenes: int | None) -> Iterator[tuple[str, Example]]:
-    for each in picture_examples(split, scenes):
+def _show_pictures(split: str, scenes: int | None) -> Iterator[tuple[str, Example]]:
+    for each in make_examples(split, scenes):
         name = f"{each.scene_id}"
         yield each.kind, Example(name, (each.picture,), each.question, (each.answer,), name)
 
 
-def _clips(split: str, clips: int | None) -> Iterator[tuple[str, Example]]:
+def _show_clips(split: str, clips: int | None) -> Iterator[tuple[str, Example]]:
     for each in make_clip_examples(split, clips):
         name = f"{each.scene_id}"
         # A cluster of its own: a picture of the same number is another scene.
@@ -91,18 +96,18 @@ def _clips(split: str, clips: int | None) -> Iterator[tuple[str, Example]]:
 BENCHMARKS: Final = {
     each.name: each
     for each in (
-        Benchmark("pebble", "scenes", "image", SCENE_QUESTIONS.families, _pictures),
-        Benchmark("pebble-clips", "clips", "video", CLIP_QUESTIONS.families, _clips),
+        Benchmark("pebble", "scenes", "image", SCENE_QUESTIONS.families, _show_pictures),
+        Benchmark("pebble-clips", "clips", "video", CLIP_QUESTIONS.families, _show_clips),
     )
 }
 
 
-def own_benchmark(model: str) -> str:
-    """What a model is asked if nobody says: a bundled one its own questions, others pebble's."""
+def choose_benchmark(model: str) -> str:
+    """What a model is asked by default: a bundled one its own questions, others pebble's."""
     return model if model in BENCHMARKS else "pebble"
 
 
 @lru_cache(maxsize=len(BENCHMARKS))
-def _drawn(name: str, split: str, scenes: int | None) -> tuple[tuple[str, Example], ...]:
+def _draw_examples(name: str, split: str, scenes: int | None) -> tuple[tuple[str, Example], ...]:
     """All kinds of questions at once: which one is asked depends on those asked before it."""
     return tuple(BENCHMARKS[name].examples(split, scenes))

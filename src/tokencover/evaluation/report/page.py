@@ -7,17 +7,25 @@ from html import escape
 from typing import Final
 
 from tokencover.budget import Profile
-from tokencover.evaluation.reporting.comparison import (
-    Comparison,
-    Line,
-    Mark,
-    compare,
-    compare_tasks,
+from tokencover.evaluation.report.figures import (
+    RIVALS,
+    draw_couplings,
+    draw_radars,
+    draw_trade_offs,
 )
-from tokencover.evaluation.reporting.figures import RIVALS, couplings, radars, trade_offs
-from tokencover.evaluation.reporting.notes import how_to_read, paper_notes, run_facts, troubles
-from tokencover.evaluation.reporting.published import Beside, beside, paper_model
-from tokencover.evaluation.reporting.stored import Stored
+from tokencover.evaluation.report.notes import describe_results, explain_paper, explain_table
+from tokencover.evaluation.report.paper_comparison import (
+    PaperComparison,
+    compare_with_paper,
+    find_paper_model,
+)
+from tokencover.evaluation.result_rows import list_troubles
+from tokencover.evaluation.results_table import (
+    Rank,
+    ResultsTable,
+    TableLine,
+)
+from tokencover.evaluation.stored_results import StoredResults
 
 STYLE: Final = """
 :root { color-scheme: light; }
@@ -46,8 +54,8 @@ summary { cursor: pointer; }
 """
 
 
-def page(
-    stored: Stored,
+def make_page(
+    stored: StoredResults,
     *,
     reference: str = "mob",
     profile: Profile | None = None,
@@ -57,42 +65,46 @@ def page(
 
     Parameters
     ----------
-    stored : Stored
-        Results.
+    stored : StoredResults
+        What to show.
     reference : str
         The method that the others are compared with.
     profile : Profile, optional
         How coupling is distributed.
     pictures : sequence of str
-        Pieces of a web page that show what was kept, see `kept_pictures`.
+        Pieces of a web page that show what was kept, see `draw_kept_pictures`.
     """
-    main = compare(stored, reference)
+    table = stored.compare(reference)
     parts = [
         f"<h1>Pruning visual tokens of {escape(stored.model)}</h1>",
-        f'<p class="facts">{escape(run_facts(stored))}</p>',
+        f'<p class="facts">{escape(describe_results(stored))}</p>',
         "<h2>Comparison</h2>",
-        _table(main, reference),
-        *[f'<p class="note">{escape(note)}</p>' for note in how_to_read(reference)],
-        *[f'<p class="note">{escape(note)}</p>' for note in troubles(stored)],
+        _write_table(table, reference),
+        *[f'<p class="note">{escape(note)}</p>' for note in explain_table(table)],
+        *[f'<p class="note">{escape(note)}</p>' for note in list_troubles(stored.rows)],
         "<details><summary>Accuracy task by task</summary>",
-        _table(compare_tasks(stored), reference),
+        _write_table(stored.compare_tasks(), reference),
         "</details>",
-        *_figures("Accuracy against cost", trade_offs(stored, reference), ""),
-        *_figures("Task by task, relative to the unpruned model", radars(stored, reference), (
+        *_write_figures("Accuracy against cost", draw_trade_offs(stored, reference), ""),
+        *_write_figures(
+            "Task by task, relative to the unpruned model",
+            draw_radars(stored, reference),
             f"In percent of the unpruned model's accuracy; {reference} and the {RIVALS} others "
-            "with the best Avg. of each budget. The middle need not be 0."
-        )),
-        *_figures("What was kept", pictures, (
+            "with the best Avg. of each budget. The middle need not be 0.",
+        ),
+        *_write_figures(
+            "What was kept",
+            pictures,
             f"{reference} at its smallest budget, on the first example of some tasks. Point at a "
-            "token: its title says where it lies, when it was chosen, and the word that chose it."
-        )),
-        *_coupling(profile),
-        *_paper(stored),
-    ]  # fmt: skip
-    return document(f"Pruning visual tokens of {stored.model}", "\n".join(parts))
+            "token: its title says where it lies, when it was chosen, and the word that chose it.",
+        ),
+        *_write_coupling(profile),
+        *_write_paper(stored),
+    ]
+    return make_document(f"Pruning visual tokens of {stored.model}", "\n".join(parts))
 
 
-def document(title: str, body: str) -> str:
+def make_document(title: str, body: str) -> str:
     """A page with the style that all have."""
     head = (
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, '
@@ -104,7 +116,7 @@ def document(title: str, body: str) -> str:
     )
 
 
-def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+def make_html_table(header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
     """A plain table; its first column names its rows, and some columns are words, not numbers."""
     kinds = [' class="words"' if column < words else "" for column in range(len(header))]
     pairs = zip(header, kinds, strict=True)
@@ -121,33 +133,32 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], words: int 
     return '<div class="wide"><table>\n' + "\n".join(parts) + "\n</table></div>"
 
 
-def _table(comparison: Comparison, reference: str) -> str:
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in comparison.columns)
+def _write_table(table: ResultsTable, reference: str) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
     parts = [f'<thead><tr><th scope="col"></th>{heads}</tr></thead>']
-    width = len(comparison.columns) + 1
-    for section in comparison.sections:
-        name = f"budget {section.budget}" if section.budget else "all tokens"
+    width = len(table.columns) + 1
+    for budget, lines in table.sections.items():
+        name = f"budget {budget}" if budget else "all tokens"
         rows = [f'<tr><th scope="rowgroup" colspan="{width}">{escape(name)}</th></tr>']
-        rows += [_line(line, width, reference) for line in section.lines]
+        rows += [_write_line(line, width, reference) for line in lines]
         parts.append("<tbody>\n" + "\n".join(rows) + "\n</tbody>")
     return '<div class="wide"><table>\n' + "\n".join(parts) + "\n</table></div>"
 
 
-def _line(line: Line, width: int, reference: str) -> str:
-    name = line.row.combination.label
+def _write_line(line: TableLine, width: int, reference: str) -> str:
     cells = [
-        f'<td class="{cell.mark.value}">{escape(cell.text)}</td>'
-        if cell.mark is not Mark.NONE
+        f'<td class="{cell.rank.value}">{escape(cell.text)}</td>'
+        if cell.rank is not Rank.NONE
         else f"<td>{escape(cell.text)}</td>"
         for cell in line.cells
     ]
     if line.remark:
         cells = [f'<td class="remark" colspan="{width - 1}">{escape(line.remark)}</td>']
-    kind = ' class="reference"' if name == reference else ""
-    return f'<tr{kind}><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
+    kind = ' class="reference"' if line.row.combination.goes_by(reference) else ""
+    return f'<tr{kind}><th scope="row">{escape(line.label)}</th>{"".join(cells)}</tr>'
 
 
-def _figures(title: str, charts: Sequence[str], note: str) -> list[str]:
+def _write_figures(title: str, charts: Sequence[str], note: str) -> list[str]:
     if not charts:
         return []
     words = [f'<p class="note">{escape(note)}</p>'] if note else []
@@ -155,7 +166,7 @@ def _figures(title: str, charts: Sequence[str], note: str) -> list[str]:
     return [f"<h2>{escape(title)}</h2>", *words, drawn]
 
 
-def _coupling(profile: Profile | None) -> list[str]:
+def _write_coupling(profile: Profile | None) -> list[str]:
     if profile is None:
         return []
     note = (
@@ -167,11 +178,11 @@ def _coupling(profile: Profile | None) -> list[str]:
         if profile.separated
         else f"Not two groups: {profile.objection}."
     )
-    return _figures("Coupling of prompt and picture", couplings(profile), note + verdict)
+    return _write_figures("Coupling of prompt and picture", draw_couplings(profile), note + verdict)
 
 
-def _paper(stored: Stored) -> list[str]:
-    found = beside(stored)
+def _write_paper(stored: StoredResults) -> list[str]:
+    found = compare_with_paper(stored)
     if not found:
         return []
     benchmarks = list(found[0].scores)
@@ -182,15 +193,15 @@ def _paper(stored: Stored) -> list[str]:
         name = f"{reduction:g} % of the tokens dropped" if reduction else "all tokens"
         width = len(doubled) + 1
         rows.append(f'<tbody>\n<tr><th scope="rowgroup" colspan="{width}">{name}</th></tr>')
-        rows += [_beside(each) for each in found if each.paper.reduction == reduction]
+        rows += [_write_comparison(each) for each in found if each.paper.reduction == reduction]
         rows.append("</tbody>")
     table = '<div class="wide"><table>\n' + "\n".join(rows) + "\n</table></div>"
-    notes = [f'<p class="note">{escape(note)}</p>' for note in paper_notes(stored)]
-    return [f"<h2>The paper's numbers for {escape(paper_model(stored.model) or '')}</h2>",
+    notes = [f'<p class="note">{escape(note)}</p>' for note in explain_paper(stored)]
+    return [f"<h2>The paper's numbers for {escape(find_paper_model(stored.model) or '')}</h2>",
             *notes, table]  # fmt: skip
 
 
-def _beside(each: Beside) -> str:
+def _write_comparison(each: PaperComparison) -> str:
     pairs = [(f"{each.paper.printed_average:g}", each.average), *each.scores.values()]
     cells = "".join(
         f'<td class="paper">{escape(printed)}</td><td>{escape(ours)}</td>'

@@ -1,13 +1,24 @@
+import csv
+import io
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.evaluation.running import RUN
-from tokencover.evaluation import find_tasks
-from tokencover.evaluation.plan import Combination, Plan, Scoring, Timing
-from tokencover.evaluation.report import collect, render
+from tokencover.evaluation import find_tasks, results_table
+from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
+from tokencover.evaluation.result_rows import ResultRow, collect
 from tokencover.evaluation.results import Record, Results, Scores, Seconds
+from tokencover.evaluation.results_table import Column, make_table
+from tokencover.evaluation.table_formats import (
+    as_csv,
+    as_latex,
+    as_markdown,
+    escape_latex,
+    render,
+)
 from tokencover.methods import DART, FastV, Method, MoB
 
 TASKS = tuple(find_tasks(["pebble/color", "pebble/place"], limit=2))
@@ -37,7 +48,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> str:
+def results(tmp_path: Path) -> list[ResultRow]:
     results = Results.open(tmp_path, RUN)
     made = (
         write(results, None, records(1, 1, tokens=576), records(1, 0, tokens=576)),
@@ -49,7 +60,12 @@ def text(tmp_path: Path) -> str:
     for combination in made[1:]:
         seconds = Seconds((2.0, 4.0, 3.0), (1.0, 9.0, 1.5))
         results.write(Timing(combination, TASKS[0]), seconds)
-    return render(collect(Plan(made, TASKS), results))
+    return collect(EvaluationPlan(made, TASKS), results)
+
+
+@pytest.fixture
+def text(results: list[ResultRow]) -> str:
+    return render(results)
 
 
 def test_the_table(text: str) -> None:
@@ -81,7 +97,7 @@ def test_an_average_that_is_not_defined_is_told(tmp_path: Path) -> None:
         write(results, None, records(1, 1), records(0, 0)),
         write(results, MoB(64), records(1, 1), records(1, 0)),
     )
-    found = render(collect(Plan(made, TASKS, timed=False), results))
+    found = render(collect(EvaluationPlan(made, TASKS, timed=False), results))
     assert "Avg. is not defined: the unpruned model has no score in pebble/place." in found
     assert [cells[4] for cells in rows(found)[2:]] == ["-", "-"]
     assert rows(found)[3][-2] == "-"
@@ -93,7 +109,7 @@ def test_a_method_that_cannot_do_one_task_says_which(tmp_path: Path) -> None:
         write(results, None, records(1, 1), records(1, 1)),
         write(results, MoB(64), records(1, 1), Scores(cannot="too small")),
     )
-    found = render(collect(Plan(made, TASKS, timed=False), results))
+    found = render(collect(EvaluationPlan(made, TASKS, timed=False), results))
     assert "cannot: pebble/place: too small" in found
 
 
@@ -104,8 +120,68 @@ def test_any_method_can_be_the_reference(tmp_path: Path) -> None:
         write(results, MoB(64), records(1, 1), records(1, 1)),
         write(results, FastV(64, after=3), records(0, 0), records(1, 1)),
     )
-    plan = Plan(made, TASKS, timed=False)
-    for reference in ("fastv", "fastv(after=3)"):
+    plan = EvaluationPlan(made, TASKS, timed=False)
+    for reference in ("fastv", "fastv:after=3", "fastv(after=3)"):
         found = rows(render(collect(plan, results), reference))
         assert found[0][-1] == f"minus {reference} [95 %]"
         assert [cells[-1] for cells in found[2:]] == ["-", "+50.0 [+50.0, +50.0]", "-"]
+
+
+def test_a_column_is_one_entry(results: list[ResultRow], monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = results_table.list_columns
+
+    def more(*arguments: Any) -> list[Column]:
+        failed = Column("failed", lambda row, summary: str(summary.failed), "Failed is failed.")
+        return [*listed(*arguments), failed]
+
+    monkeypatch.setattr(results_table, "list_columns", more)
+    table = make_table(results, ["fine", "coarse"], ["pebble/color", "pebble/place"])
+    assert table.header[-1] == "failed"
+    assert "Failed is failed." in table.notes["cost"]
+    assert as_markdown(table).splitlines()[-1].endswith(" | 1 |")
+    assert as_csv(table).splitlines()[-1].endswith(",1,")
+    assert as_latex(table).splitlines()[-3].endswith(r" & 1 \\")
+
+
+def test_csv_is_what_a_program_reads(results: list[ResultRow]) -> None:
+    table = make_table(results, ["fine", "coarse"], ["pebble/color", "pebble/place"])
+    header, *lines = csv.reader(io.StringIO(as_csv(table)))
+    assert header == ["method", "budget", *table.header, "remark"]
+    assert [line[:3] for line in lines] == [
+        ["unpruned", "", "100.0"],
+        ["mob", "64", "50.0"],
+        ["fastv", "64", "0.0"],
+        ["dart", "64", ""],
+        ["fastv", "32", "100.0"],
+    ]
+    assert {len(line) for line in lines} == {len(header)}
+    assert lines[2][-2] == "-25.0 [-50.0, +0.0]"
+    assert lines[3][-1] == "cannot: no keys | here"
+    assert set(lines[3][2:-1]) == {""}
+
+
+def test_latex_marks_and_escapes(results: list[ResultRow]) -> None:
+    table = make_table(results, ["fine", "coarse"], ["pebble/color", "pebble/place"])
+    lines = as_latex(table).splitlines()
+    assert lines[0] == r"\begin{tabular}{llrrrrrrrr}"
+    assert lines[2].startswith(r"method & budget & fine & coarse & Avg. \% & ")
+    assert lines[-1] == r"\end{tabular}"
+    assert r"mob & 64 & \textbf{50.0} & 50.0 & \textbf{75.0} & 64.0 & " in as_latex(table)
+    assert r"\multicolumn{8}{l}{cannot: no keys \textbar{} here} \\" in as_latex(table)
+    assert lines.count(r"\hline") == 5  # above and below the header, budgets, and the end
+    assert escape_latex("a_b 5% {x} \\ ~") == r"a\_b 5\% \{x\} \textbackslash{} \textasciitilde{}"
+
+
+def test_ranks_can_be_left_out(results: list[ResultRow]) -> None:
+    table = make_table(results, ["fine", "coarse"], ["pebble/color", "pebble/place"])
+    assert "**50.0**" in as_markdown(table)
+    assert "**" not in as_markdown(table.without_ranks())
+    assert table.without_ranks().header == table.header
+
+
+def test_notes_say_what_columns_have_in_common_once(results: list[ResultRow]) -> None:
+    table = make_table(results, ["fine", "coarse"], ["pebble/color", "pebble/place"])
+    assert list(table.notes) == ["quality", "cost", "difference"]
+    assert table.notes["quality"].count("Accuracy in percent") == 1
+    assert all(note.endswith(".") for note in table.notes.values())
+    assert " ".join(table.notes.values()) in render(results)

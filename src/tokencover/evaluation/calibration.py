@@ -16,14 +16,14 @@ import torch
 
 from tokencover.budget import Profile, Tokens
 from tokencover.errors import InputError
-from tokencover.evaluation.identity import describe_run
-from tokencover.evaluation.loading import VisionLanguageModel
+from tokencover.evaluation.answering import VisionLanguageModel, describe_run
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.task import Example, Task
+from tokencover.evaluation.tasks import Example, Task
+from tokencover.files import write_atomically
 from tokencover.methods import Card, Choice, Method, View, one_block
 from tokencover.runtime import prune
 
-Measured = list[float | None]
+Couplings = list[float | None]
 """The coupling of each sample of a batch; None if it has no words or no picture."""
 
 
@@ -64,7 +64,7 @@ class MeasureCoupling(Method):
         return Choice(kept, details=[{"coupling": each.coupling} for each in tokens])
 
 
-class Record:
+class FinishedBatches:
     """The batches that are finished, in a file with one JSON object a line.
 
     Parameters
@@ -77,33 +77,32 @@ class Record:
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         self._path = path
-        self._known: dict[tuple[str, str, tuple[str, ...]], Measured] = {}
+        self._known: dict[tuple[str, str, tuple[str, ...]], Couplings] = {}
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         if lines and not lines[-1].endswith(b"\n"):
             lines.pop()  # the run was stopped while it wrote this line
         if not lines:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"run": run}) + "\n", encoding="utf-8")
+            write_atomically(path, json.dumps({"run": run}) + "\n")
             return
         begun = self._read(lines)
         if begun != (wanted := json.loads(json.dumps(run))):
             raise InputError(
-                f"{path} was begun with {_difference(begun, wanted)}: delete it to start anew, or "
-                "give another --out."
+                f"{path} was begun with {_name_difference(begun, wanted)}: delete it to start "
+                "anew, or give another --out."
             )
         with path.open("r+b") as file:  # what follows must begin on a line of its own
             file.truncate(sum(map(len, lines)))
 
-    def find(self, task: Task, batch: Sequence[Example]) -> Measured | None:
+    def find(self, task: Task, batch: Sequence[Example]) -> Couplings | None:
         """What was measured for a batch; None if it was not."""
-        return self._known.get((task.name, task.version, _ids(batch)))
+        return self._known.get((task.name, task.version, _find_ids(batch)))
 
-    def add(self, task: Task, batch: Sequence[Example], coupling: Measured) -> None:
+    def add(self, task: Task, batch: Sequence[Example], coupling: Couplings) -> None:
         """Write a batch down."""
-        line = {"task": task.name, "version": task.version, "ids": _ids(batch)}
+        line = {"task": task.name, "version": task.version, "ids": _find_ids(batch)}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "coupling": coupling}) + "\n")
-        self._known[task.name, task.version, _ids(batch)] = coupling
+        self._known[task.name, task.version, _find_ids(batch)] = coupling
 
     def _read(self, lines: list[bytes]) -> Any:
         """Take in all batches; returns what they have in common."""
@@ -162,17 +161,19 @@ def calibrate(
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}.")
     method = MeasureCoupling(after)
-    known = Record(record, describe_run(model, split=split, after=after, batch_size=batch_size))
+    known = FinishedBatches(
+        record, describe_run(model, split=split, after=after, batch_size=batch_size)
+    )
     found: dict[str, list[float]] = {}
     asked = 0
     for task in tasks:
         progress.begin(task.name)
-        examples, values = list(task.examples()), Measured()
+        examples, values = list(task.examples()), Couplings()
         for start in range(0, len(examples), batch_size):
             batch = examples[start : start + batch_size]
             measured = known.find(task, batch)
             if measured is None:
-                measured = _measure(model, method, batch)
+                measured = _measure_coupling(model, method, batch)
                 known.add(task, batch, measured)
             values += measured
             progress.advance(len(values), len(examples))
@@ -185,19 +186,21 @@ def calibrate(
     return Profile.of(model.name, after, found), asked - counted
 
 
-def _measure(model: VisionLanguageModel, method: Method, batch: Sequence[Example]) -> Measured:
-    inputs = model.inputs(batch)
+def _measure_coupling(
+    model: VisionLanguageModel, method: Method, batch: Sequence[Example]
+) -> Couplings:
+    inputs = model.make_inputs(batch)
     with torch.inference_mode(), prune(model.model, method, processor=model.processor) as run:
         model.model(**inputs, logits_to_keep=1)
     coupling = {trace.sample: trace.coupling for trace in run.trace}
     return [coupling.get(row) for row in range(len(batch))]
 
 
-def _ids(batch: Sequence[Example]) -> tuple[str, ...]:
+def _find_ids(batch: Sequence[Example]) -> tuple[str, ...]:
     return tuple(example.id for example in batch)
 
 
-def _difference(begun: Any, wanted: Mapping[str, Any]) -> str:
+def _name_difference(begun: Any, wanted: Mapping[str, Any]) -> str:
     """The parts that are not alike."""
     if not isinstance(begun, Mapping):
         return f"{begun!r} instead of a run"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tokencover.evaluation.paper_tables import ROWS, VANILLA, PaperRow
-from tokencover.evaluation.report import NOTHING, Row, decimal, percent
-from tokencover.evaluation.reporting.comparison import average
-from tokencover.evaluation.reporting.stored import Stored
+from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow
+from tokencover.evaluation.result_rows import ResultRow, find_average
+from tokencover.evaluation.results_table import NOTHING, decimal, percent
+from tokencover.evaluation.stored_results import StoredResults
 from tokencover.methods import METHODS, MoB
 
-NAMES: Final = {
+PAPER_MODELS: Final = {
     "LLaVA-1.5-7B": r"llava-v?1\.5-7b",
     "LLaVA-Next-7B": r"llava-(next-7b|v1\.6-7b|(v1\.6|next)-vicuna-7b)",
     "Qwen2-VL-7B": r"qwen2-vl-7b",
@@ -27,7 +27,7 @@ NEAR: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Beside:
+class PaperComparison:
     """A row of the paper, and ours of the same method and reduction if there is one.
 
     Attributes
@@ -36,7 +36,7 @@ class Beside:
         What is printed.
     method : str
         The method's title.
-    ours : Row, optional
+    ours : ResultRow, optional
         Of this run.
     average : str
         Our "Avg.", over this run's tasks, as it is shown.
@@ -47,7 +47,7 @@ class Beside:
 
     paper: PaperRow
     method: str
-    ours: Row | None
+    ours: ResultRow | None
     average: str
     scores: dict[str, tuple[str, str]]
 
@@ -59,18 +59,18 @@ class Beside:
         return f"{self.method}, here {self.ours.combination}"
 
 
-def paper_model(name: str) -> str | None:
+def find_paper_model(name: str) -> str | None:
     """The paper's name of a model, None if the model is not one of the paper's."""
     last = re.sub(r"[\s_]", "-", name.lower()).rstrip("/").rsplit("/", 1)[-1]
-    return next((model for model, form in NAMES.items() if re.match(form, last)), None)
+    return next((model for model, form in PAPER_MODELS.items() if re.match(form, last)), None)
 
 
-def beside(stored: Stored) -> list[Beside]:
+def compare_with_paper(stored: StoredResults) -> list[PaperComparison]:
     """The paper's rows of this model, at the reductions that were evaluated here too."""
-    model = paper_model(stored.model)
-    reductions = [_reduction(row, stored) for row in stored.rows]
-    found: list[Beside] = []
-    for paper in ROWS:
+    model = find_paper_model(stored.model)
+    reductions = [_find_reduction(row, stored) for row in stored.rows]
+    found: list[PaperComparison] = []
+    for paper in PAPER_ROWS:
         near = [
             row
             for row, reduction in zip(stored.rows, reductions, strict=True)
@@ -78,31 +78,31 @@ def beside(stored: Stored) -> list[Beside]:
         ]
         if paper.model != model or not near:
             continue
-        ours: Sequence[Row | None] = [row for row in near if _same(row, paper)] or [None]
-        found += [_beside(paper, row, stored) for row in ours]
+        ours: Sequence[ResultRow | None] = [row for row in near if _is_same(row, paper)] or [None]
+        found += [_compare(paper, row, stored) for row in ours]
     return found
 
 
-def shared_benchmarks(stored: Stored) -> dict[str, str]:
+def find_shared_benchmarks(stored: StoredResults) -> dict[str, str]:
     """The paper's benchmarks that are tasks of this run, with the task's name."""
-    tasks = {_plain(name.rsplit("/", 1)[-1]): name for name in stored.groups}
-    names = dict.fromkeys(name for row in ROWS for name in row.scores)
-    return {name: tasks[_plain(name)] for name in names if _plain(name) in tasks}
+    tasks = {_simplify(name.rsplit("/", 1)[-1]): name for name in stored.groups}
+    names = dict.fromkeys(name for row in PAPER_ROWS for name in row.scores)
+    return {name: tasks[_simplify(name)] for name in names if _simplify(name) in tasks}
 
 
-def _beside(paper: PaperRow, ours: Row | None, stored: Stored) -> Beside:
+def _compare(paper: PaperRow, ours: ResultRow | None, stored: StoredResults) -> PaperComparison:
     scores = {
         benchmark: (
-            _printed(paper.scores.get(benchmark)),
+            _show_printed(paper.scores.get(benchmark)),
             percent(None if ours is None or ours.summary is None else ours.summary.accuracy[task]),
         )
-        for benchmark, task in shared_benchmarks(stored).items()
+        for benchmark, task in find_shared_benchmarks(stored).items()
     }
-    mean = None if ours is None else average(ours, stored)
-    return Beside(paper, _title(paper.method), ours, decimal(mean), scores)
+    mean = None if ours is None else find_average(ours, stored.unpruned)
+    return PaperComparison(paper, _find_title(paper.method), ours, decimal(mean), scores)
 
 
-def _reduction(row: Row, stored: Stored) -> float | None:
+def _find_reduction(row: ResultRow, stored: StoredResults) -> float | None:
     """Share of visual tokens that a row drops, in percent."""
     unpruned = stored.unpruned
     if unpruned is None or unpruned.summary is None or row.summary is None:
@@ -111,7 +111,7 @@ def _reduction(row: Row, stored: Stored) -> float | None:
     return None if not all_tokens or left is None else 100 * (1 - left / all_tokens)
 
 
-def _same(row: Row, paper: PaperRow) -> bool:
+def _is_same(row: ResultRow, paper: PaperRow) -> bool:
     method = row.combination.method
     if method is None or paper.method == VANILLA:
         return method is None and paper.method == VANILLA
@@ -120,15 +120,15 @@ def _same(row: Row, paper: PaperRow) -> bool:
     return method.name == paper.method
 
 
-def _title(name: str) -> str:
+def _find_title(name: str) -> str:
     if name == VANILLA:
         return "unpruned"
     return "MoB with prior" if name == "mob+prior" else METHODS[name].card.title
 
 
-def _printed(score: float | None) -> str:
+def _show_printed(score: float | None) -> str:
     return NOTHING if score is None else f"{score:g}"
 
 
-def _plain(name: str) -> str:
+def _simplify(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())

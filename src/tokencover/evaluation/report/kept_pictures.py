@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from html import escape
 
 from tokencover.errors import InputError
-from tokencover.evaluation.loading import VisionLanguageModel
-from tokencover.evaluation.reporting.stored import Stored
-from tokencover.evaluation.task import Example, Task
+from tokencover.evaluation.answering import VisionLanguageModel
+from tokencover.evaluation.stored_results import StoredResults
+from tokencover.evaluation.tasks import Example, Task
 from tokencover.methods import Method
 from tokencover.runtime import prune
 from tokencover.viewing import hover_html, medium_as_seen, words_of_centers
 
 
-def method_to_show(stored: Stored, reference: str) -> Method:
+def choose_method(stored: StoredResults, reference: str) -> Method:
     """The reference method with the smallest budget that has results.
 
     Raises
@@ -25,7 +25,7 @@ def method_to_show(stored: Stored, reference: str) -> Method:
     found = [
         (row.summary.tokens, row.combination.method)
         for row in stored.rows
-        if row.combination.label == reference
+        if row.combination.goes_by(reference)
         and row.combination.method is not None
         and row.summary is not None
         and row.summary.tokens is not None
@@ -35,18 +35,18 @@ def method_to_show(stored: Stored, reference: str) -> Method:
     return min(found, key=lambda each: each[0])[1]
 
 
-def kept_pictures(
+def draw_kept_pictures(
     model: VisionLanguageModel, method: Method, tasks: Sequence[Task], count: int
 ) -> list[str]:
     """The first example of each of the first `count` tasks, as pieces of a web page."""
     shown = ((task, next(iter(task.examples()))) for task in tasks[:count])
-    return [_shown(model, method, task, example) for task, example in shown]
+    return [_draw(model, method, task, example) for task, example in shown]
 
 
-def _shown(model: VisionLanguageModel, method: Method, task: Task, example: Example) -> str:
-    inputs = model.inputs([example])
+def _draw(model: VisionLanguageModel, method: Method, task: Task, example: Example) -> str:
+    inputs = model.make_inputs([example])
     with prune(model.model, method, processor=model.processor) as run:
-        answer = model.answers(inputs)[0]
+        answer = model.answer(inputs)[0]
     heading = (
         f"<p>{escape(task.name)}: <strong>{escape(example.question)}</strong> {escape(answer)} "
         f"(right: {escape(', '.join(example.answers))})</p>"

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
-from tokencover.evaluation.task import Example
+from tokencover.evaluation.tasks import Example
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """Lower case, without punctuation and blanks at either end and without doubled blanks."""
     return re.sub(r"\s+", " ", text).strip(" .,!?;:'\"").lower()
 
 
-def exact(answer: str, example: Example) -> float:
+def score_exact(answer: str, example: Example) -> float:
     """1 if the answer is one of the right ones, but for case and punctuation."""
-    return float(normal(answer) in map(normal, example.answers))
+    return float(normalize(answer) in map(normalize, example.answers))
 
 
-def contains(answer: str, example: Example) -> float:
+def score_contains(answer: str, example: Example) -> float:
     """1 if the answer contains one of the right ones as whole words."""
-    found = normal(answer)
-    rights = filter(None, map(normal, example.answers))
+    found = normalize(answer)
+    rights = filter(None, map(normalize, example.answers))
     # Not \b: an answer may begin or end with a sign, as "$5" does.
     return float(any(re.search(rf"(?<!\w){re.escape(each)}(?!\w)", found) for each in rights))
 
 
-def vqa(answer: str, example: Example) -> float:
+def score_vqa(answer: str, example: Example) -> float:
     """The soft accuracy of VQA: a third for each person of all who gave this answer, at most 1.
 
     It is the mean over leaving each person out, as the benchmark defines it.
     """
-    people = [normal(each) for each in example.answers]
-    given = normal(answer)
+    people = [normalize(each) for each in example.answers]
+    given = normalize(answer)
     scores = [
         min(1.0, sum(other == given for other in people[:left] + people[left + 1 :]) / 3)
         for left in range(len(people))
@@ -39,5 +40,5 @@ def vqa(answer: str, example: Example) -> float:
     return sum(scores) / len(scores)
 
 
-SCORES = {"exact": exact, "contains": contains, "vqa": vqa}
+SCORES: Final = {"exact": score_exact, "contains": score_contains, "vqa": score_vqa}
 """By the name that a task file uses."""

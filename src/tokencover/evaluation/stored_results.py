@@ -12,16 +12,17 @@ from typing import Any
 from tokencover.errors import InputError
 from tokencover.evaluation.metrics import summarize
 from tokencover.evaluation.plan import Combination
-from tokencover.evaluation.report import Row
+from tokencover.evaluation.result_rows import ResultRow, find_unpruned
 from tokencover.evaluation.results import FORMAT, RUN, Record, Seconds
-from tokencover.evaluation.timing import ratio
+from tokencover.evaluation.results_table import ResultsTable, make_table, make_task_table
+from tokencover.files import read_object
 from tokencover.methods import from_json
 
 UNPRUNED_FIRST = -1
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredResults:
     """What a folder holds.
 
     Attributes
@@ -30,14 +31,14 @@ class Stored:
         Model, versions and settings of the run.
     groups : mapping
         The group of each task, by name, in the order of groups and names.
-    rows : tuple of Row
+    rows : tuple of ResultRow
         The unpruned model first if it is there; then by budget, method by method. A row with
-        neither summary nor `Row.cannot` is not finished.
+        neither summary nor `ResultRow.cannot` is not finished.
     """
 
     run: Mapping[str, Any]
     groups: Mapping[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
 
     @property
     def model(self) -> str:
@@ -45,10 +46,18 @@ class Stored:
         return str(self.run["model"]["name"])
 
     @property
-    def unpruned(self) -> Row | None:
+    def unpruned(self) -> ResultRow | None:
         """The row of the model as it is, None if it is not there or not finished."""
-        found = [row for row in self.rows if row.combination.method is None and row.summary]
-        return found[0] if found else None
+        return find_unpruned(self.rows)
+
+    def compare(self, reference: str = "mob") -> ResultsTable:
+        """The table that compares methods with `reference` at the same budget, see `make_table`."""
+        groups = list(dict.fromkeys(self.groups.values()))
+        return make_table(self.rows, groups, list(self.groups), reference)
+
+    def compare_tasks(self) -> ResultsTable:
+        """The table with a column for each task."""
+        return make_task_table(self.rows, list(self.groups))
 
 
 @dataclass
@@ -60,7 +69,7 @@ class _Found:
     seconds: Seconds | None = None
 
 
-def read_folder(folder: Path) -> Stored:
+def read_folder(folder: Path) -> StoredResults:
     """Read all files of a folder.
 
     Raises
@@ -69,29 +78,29 @@ def read_folder(folder: Path) -> Stored:
         If the folder is missing, empty or not one of results, or a file is damaged, not of this
         run, or of other examples than the rest.
     """
-    run = _run(folder)
+    run = _read_run(folder)
     found: defaultdict[Combination, _Found] = defaultdict(_Found)
     tasks: dict[str, tuple[str, str]] = {}
     for path in sorted(folder.glob("*.json")):
         if path.name != RUN:
-            _take(path, _object(path), run, found, tasks)
+            _add_file(path, _read_object(path), run, found, tasks)
     if not tasks:
         raise InputError(
             f"{folder} has no finished results yet: let `tokencover evaluate --out {folder}` run."
         )
     names = sorted(tasks, key=lambda name: (tasks[name][0], name))
     groups = {name: tasks[name][0] for name in names}
-    rows = [_row(combination, each, groups) for combination, each in found.items()]
-    return Stored(run, groups, tuple(sorted(rows, key=_order)))
+    rows = [_make_row(combination, each, groups) for combination, each in found.items()]
+    return StoredResults(run, groups, tuple(sorted(rows, key=_find_place)))
 
 
-def budget_order(budget: str) -> tuple[str, bool, float]:
+def find_budget_place(budget: str) -> tuple[str, bool, float]:
     """Where a budget as `Combination.budget` writes it comes among others: large ones first."""
     amount, _, mode = budget.partition(" ")
     return mode, "." in amount, -float(amount) if amount else 0.0
 
 
-def _run(folder: Path) -> dict[str, Any]:
+def _read_run(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise InputError(
             f"there is no folder {folder}: `tokencover evaluate --out {folder}` makes one."
@@ -101,7 +110,7 @@ def _run(folder: Path) -> dict[str, Any]:
             f"{folder} is not a folder of results, it has no {RUN}: give the one that "
             "`tokencover evaluate --out` wrote."
         )
-    run = _object(folder / RUN)
+    run = _read_object(folder / RUN)
     if run.get("format") != FORMAT:
         raise InputError(
             f"{folder / RUN} is of format {run.get('format')!r}, this tokencover reads {FORMAT}: "
@@ -109,21 +118,18 @@ def _run(folder: Path) -> dict[str, Any]:
         )
     model = run.get("model")
     if not isinstance(model, dict) or "name" not in model:
-        raise _damaged(folder / RUN, "it does not say which model was asked")
+        raise _make_damage_error(folder / RUN, "it does not say which model was asked")
     return {key: value for key, value in run.items() if key != "format"}
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return read_object(path)
     except ValueError as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(found, dict):
-        raise _damaged(path, "it is no JSON object")
-    return found
+        raise _make_damage_error(path, str(error)) from error
 
 
-def _take(
+def _add_file(
     path: Path,
     content: dict[str, Any],
     run: Mapping[str, Any],
@@ -132,13 +138,13 @@ def _take(
 ) -> None:
     """Add what one file says."""
     if content.get("run") != run:
-        raise _damaged(path, "it is not a result of this run")
+        raise _make_damage_error(path, "it is not a result of this run")
     try:
         made = content["method"]
         combination = Combination(None if made is None else from_json(json.dumps(made)))
         each = found[combination]
         if content["kind"] == "timing":
-            each.seconds = _seconds(content)
+            each.seconds = _read_seconds(content)
             return
         if content["kind"] != "scores":
             raise ValueError(f"no result is of the kind {content['kind']!r}")
@@ -150,38 +156,38 @@ def _take(
         else:
             each.records[task] = tuple(Record(**row) for row in content["examples"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+        raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
 
 
-def _seconds(content: Mapping[str, Any]) -> Seconds:
+def _read_seconds(content: Mapping[str, Any]) -> Seconds:
     if "cannot" in content:
         return Seconds(cannot=str(content["cannot"]))
     unpruned, pruned = (tuple(map(float, content[key])) for key in ("unpruned", "pruned"))
     return Seconds(unpruned, pruned)
 
 
-def _row(combination: Combination, found: _Found, groups: Mapping[str, str]) -> Row:
+def _make_row(combination: Combination, found: _Found, groups: Mapping[str, str]) -> ResultRow:
     if found.reasons:
-        return Row(combination, {}, None, None, found.reasons[min(found.reasons)])
+        return ResultRow(combination, {}, None, None, found.reasons[min(found.reasons)])
     records: dict[str, Sequence[Record]] = {
         task: found.records[task] for task in groups if task in found.records
     }
     summary = summarize(records, groups) if len(records) == len(groups) else None
     unpruned = 1.0 if combination.method is None else None
-    timed = unpruned if found.seconds is None else ratio(found.seconds)
-    return Row(combination, records, summary, timed, None)
+    timed = unpruned if found.seconds is None else found.seconds.ratio
+    return ResultRow(combination, records, summary, timed, None)
 
 
-def _order(row: Row) -> tuple[Any, ...]:
+def _find_place(row: ResultRow) -> tuple[Any, ...]:
     method = row.combination.method
     if method is None:
         return (UNPRUNED_FIRST,)
     last = method.name == "mob"
     year = method.card.year or 0
-    return 0, budget_order(row.combination.budget), last, year, str(row.combination)
+    return 0, find_budget_place(row.combination.budget), last, year, str(row.combination)
 
 
-def _damaged(path: Path, why: str) -> InputError:
+def _make_damage_error(path: Path, why: str) -> InputError:
     return InputError(
         f"{path} is damaged or does not belong here ({why}). Delete it, and the `tokencover "
         "evaluate` that made this folder makes it again."

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-INK: Final = "#1f2328"
-FAINT: Final = "#d8dee4"
-QUIET: Final = "#59636e"
-COLORS: Final = (
+CHART_TEXT_COLOR: Final = "#1f2328"
+FAINT_COLOR: Final = "#d8dee4"
+QUIET_COLOR: Final = "#59636e"
+LINE_COLORS: Final = (
     "#d1495b", "#1f77b4", "#2a9d5c", "#8e5bb5", "#c77d0a", "#17859b", "#7a5c3e", "#6b7280",
 )  # fmt: skip
 """The first is for the method that a report is about."""
@@ -44,17 +44,17 @@ class Scale:
     @property
     def ticks(self) -> list[float]:
         """Round values within the range."""
-        return round_values(self.low, self.high)
+        return list_round_values(self.low, self.high)
 
 
-def scale_of(values: Sequence[float], start: float, end: float) -> Scale:
+def make_scale(values: Sequence[float], start: float, end: float) -> Scale:
     """A scale that holds all values with a little room around them."""
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     return Scale(low - room, high + room, start, end)
 
 
-def round_values(low: float, high: float, about: int = 5) -> list[float]:
+def list_round_values(low: float, high: float, about: int = 5) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten, about as many as asked for."""
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
@@ -63,35 +63,37 @@ def round_values(low: float, high: float, about: int = 5) -> list[float]:
     return [round(place * step, 12) for place in range(first, last + 1)]
 
 
-def tag(name: str, *children: str, **attributes: str | float) -> str:
+def make_element(name: str, *children: str, **attributes: str | float) -> str:
     """An element; attributes may end with ``_`` and have ``_`` for ``-``, children are SVG."""
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_write_value(value)}"'
         for key, value in attributes.items()
         if value != ""
     )
-    return f"<{name}{written}>{''.join(children)}</{name}>" if children else f"<{name}{written}/>"
+    return f"<{name}{shown}>{''.join(children)}</{name}>" if children else f"<{name}{shown}/>"
 
 
-def label(x: float, y: float, words: str, **attributes: str | float) -> str:
+def make_label(x: float, y: float, words: str, **attributes: str | float) -> str:
     """A text at a place."""
-    return tag("text", escape(words), x=x, y=y, **{"fill": INK, "font_size": 12, **attributes})
+    return make_element(
+        "text", escape(words), x=x, y=y, **{"fill": CHART_TEXT_COLOR, "font_size": 12, **attributes}
+    )
 
 
-def hint(words: str) -> str:
+def make_hint(words: str) -> str:
     """What browsers show, and screen readers read, for the element that it is in."""
-    return tag("title", escape(words))
+    return make_element("title", escape(words))
 
 
-def picture(width: float, height: float, title: str, *children: str) -> str:
+def make_picture(width: float, height: float, title: str, *children: str) -> str:
     """A whole picture that stands alone or within a page."""
-    return tag(
+    return make_element(
         "svg",
-        hint(title),
+        make_hint(title),
         "\n",
         "\n".join(children),
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {pixels(width)} {pixels(height)}",
+        viewBox=f"0 0 {write_pixels(width)} {write_pixels(height)}",
         width=width,
         height=height,
         role="img",
@@ -99,29 +101,29 @@ def picture(width: float, height: float, title: str, *children: str) -> str:
     )
 
 
-def points(places: Sequence[tuple[float, float]]) -> str:
+def write_points(places: Sequence[tuple[float, float]]) -> str:
     """Places as polylines and polygons want them."""
-    return " ".join(f"{pixels(x)},{pixels(y)}" for x, y in places)
+    return " ".join(f"{write_pixels(x)},{write_pixels(y)}" for x, y in places)
 
 
-def pixels(value: float) -> str:
+def write_pixels(value: float) -> str:
     """A coordinate, to a hundredth of a pixel."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 
-def short(value: float) -> str:
-    """A number for people, without needless digits."""
-    return f"{round(value, 10):g}"
+def write_number(value: float, digits: int = 10) -> str:
+    """A number for people, with so many digits after the point at most."""
+    return f"{round(value, digits):g}"
 
 
-def stroke(place: int) -> dict[str, str]:
+def choose_stroke(place: int) -> dict[str, str]:
     """Color and dashes of the line at a place among others; no other has the color of the first."""
     if place == 0:
-        return {"stroke": COLORS[0], "stroke_dasharray": ""}
-    turn, color = divmod(place - 1, len(COLORS) - 1)
-    return {"stroke": COLORS[1 + color], "stroke_dasharray": DASHES[turn % len(DASHES)]}
+        return {"stroke": LINE_COLORS[0], "stroke_dasharray": ""}
+    turn, color = divmod(place - 1, len(LINE_COLORS) - 1)
+    return {"stroke": LINE_COLORS[1 + color], "stroke_dasharray": DASHES[turn % len(DASHES)]}
 
 
-def _value(value: str | float) -> str:
-    return escape(value) if isinstance(value, str) else pixels(value)
+def _write_value(value: str | float) -> str:
+    return escape(value) if isinstance(value, str) else write_pixels(value)

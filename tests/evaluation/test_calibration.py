@@ -18,9 +18,8 @@ from tests.methods.views import hand_made
 from tokencover.budget.profile import Profile
 from tokencover.commands import calibrate as calibrate_command
 from tokencover.commands.calibrate import bars, shown
-from tokencover.evaluation import VisionLanguageModel, find_tasks
-from tokencover.evaluation import calibrate as calibration
-from tokencover.evaluation.calibrate import MeasureCoupling, calibrate
+from tokencover.evaluation import VisionLanguageModel, calibration, find_tasks
+from tokencover.evaluation.calibration import MeasureCoupling, calibrate
 from tokencover.evaluation.progress import Progress
 
 DATA = ("pebble/color", "pebble/side")
@@ -68,7 +67,7 @@ def test_it_measures_what_mob_sees(
             torch.inference_mode(),
             tc.prune(pebble.model, method, processor=pebble.processor) as pruned,
         ):
-            pebble.model(**pebble.inputs(list(task.examples())), logits_to_keep=1)
+            pebble.model(**pebble.make_inputs(list(task.examples())), logits_to_keep=1)
         expected += [trace.coupling for trace in pruned.trace]
     assert values(tmp_path / "r.jsonl") == expected
     assert (profile.model, profile.after, without) == ("pebble", after, 0)
@@ -78,14 +77,14 @@ def test_it_measures_what_mob_sees(
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     """The process dies when this batch is asked for."""
-    measure, asked = calibration._measure, iter(range(100))
+    measure, asked = calibration._measure_coupling, iter(range(100))
 
     def dies(*arguments: Any) -> Any:
         if next(asked) == batch:
             raise KeyboardInterrupt
         return measure(*arguments)
 
-    monkeypatch.setattr(calibration, "_measure", dies)
+    monkeypatch.setattr(calibration, "_measure_coupling", dies)
 
 
 def test_a_killed_run_goes_on(

@@ -1,0 +1,63 @@
+"""What a report says in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tokencover.evaluation.report.paper_comparison import find_shared_benchmarks
+from tokencover.evaluation.results_table import ResultsTable
+from tokencover.evaluation.stored_results import StoredResults
+
+SUMS: Final = ("MME", "OCR")
+"""Benchmarks that the paper prints on a scale of their own."""
+RANKS_NOTE: Final = (
+    "The best of a budget is bold, the second underlined; what is shown alike is marked alike."
+)
+
+
+def describe_results(stored: StoredResults) -> str:
+    """Model, versions, settings and size of the run, in one line."""
+    parts = [
+        _write_pairs(stored.run[key], without=("weights", "name"))
+        for key in sorted(stored.run)
+        if isinstance(stored.run[key], Mapping)
+    ]
+    examples = max((sum(map(len, row.records.values())) for row in stored.rows), default=0)
+    return "; ".join([f"{len(stored.groups)} tasks, {examples} examples", *filter(None, parts)])
+
+
+def explain_table(table: ResultsTable) -> list[str]:
+    """What the columns of the comparison mean, and what stands out in it."""
+    return [
+        f"{note} {RANKS_NOTE}" if kind == "quality" else note for kind, note in table.notes.items()
+    ]
+
+
+def explain_paper(stored: StoredResults) -> list[str]:
+    """How far the paper's numbers can be compared with those of this run."""
+    notes = [
+        "Columns marked “paper” are printed in the MoB paper (Tables 2, 3 and 5), measured by its "
+        "authors or taken by them from other papers, not by this run; those marked “here” are of "
+        "this run. Budgets count as the same within one point of reduction."
+    ]
+    shared = find_shared_benchmarks(stored)
+    if sums := [name for name in SUMS if name in shared]:
+        notes.append(
+            f"{' and '.join(sums)}: the paper prints sums of points, here they are percent."
+        )
+    others = [task for task in stored.groups if task not in shared.values()]
+    if others:
+        notes.append(
+            f"This run's Avg. is over its {len(stored.groups)} tasks, of which "
+            f"{len(shared) or 'none'} {'is' if len(shared) == 1 else 'are'} named like a benchmark "
+            "of the paper: compare trends, not digits."
+        )
+    return notes
+
+
+def _write_pairs(found: Mapping[str, object], without: tuple[str, ...]) -> str:
+    shown = [(key, value) for key, value in sorted(found.items()) if key not in without]
+    return ", ".join(
+        f"{key.replace('_', ' ')} {value}" for key, value in shown if value is not None
+    )

@@ -1,1 +1,0 @@
-"""A folder of results as a page: what is compared, drawn and written."""

@@ -1,0 +1,58 @@
+"""Results that were saved by earlier versions: the study's answers, as they lie in docs/study."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.evaluation.made_results import task
+from tokencover.evaluation import Combination, Results, Scoring, Timing, read_folder
+from tokencover.evaluation.report import make_markdown, make_page
+from tokencover.methods import from_json
+
+STUDY = Path(__file__).parents[2] / "docs" / "study"
+
+
+@pytest.fixture(scope="module", params=["exact", "clips", "rules-test"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of the study's runs."""
+    unpacked = tmp_path_factory.mktemp("study")
+    with tarfile.open(STUDY / f"{request.param}.tar.xz") as archive:
+        archive.extractall(unpacked, filter="data")
+    return unpacked / str(request.param)
+
+
+def test_tables_are_complete(folder: Path) -> None:
+    stored = read_folder(folder)
+    table = stored.compare()
+    expected = {"exact": (97, 14), "clips": (16, 15), "rules-test": (25, 14)}
+    assert (len(table.lines), len(stored.groups)) == expected[folder.name]
+    assert table.lines[0].label == "unpruned"
+    for line in table.lines:
+        assert len(line.cells) == len(table.columns) or line.remark.startswith("cannot: ")
+        assert "-" not in [cell.text for cell in line.cells[: len(table.columns) - 2]]
+    assert all(line.cells for line in table.lines if line.label.startswith("mob"))
+    labels = {line.label for line in table.lines}
+    assert not any(label.endswith(")") and ":" not in label for label in labels)
+    text, page = make_markdown(stored), make_page(stored)
+    assert all(label in page.replace("&#x27;", "'") for label in labels)
+    assert text.count("\n| ") == len(table.lines) + 2
+
+
+def test_files_are_found_under_the_names_they_have(folder: Path) -> None:
+    run = json.loads((folder / "run.json").read_text())
+    results = Results(folder, {key: value for key, value in run.items() if key != "format"})
+    names = []
+    for path in sorted(folder.glob("*-*.json")):
+        found = json.loads(path.read_text())
+        made = found["method"]
+        combination = Combination(None if made is None else from_json(json.dumps(made)))
+        asked = task(found["task"], found.get("group", "all"), found.get("version", ""))
+        work = (Scoring if found["kind"] == "scores" else Timing)(combination, asked)
+        names.append((work.file, path.name))
+        results.check(work)
+    assert names
+    assert [found for found, _ in names] == [name for _, name in names]
