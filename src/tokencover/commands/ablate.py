@@ -13,26 +13,34 @@ import torch
 from tokencover.commands.options import add_model_options, budgets, parts
 from tokencover.commands.report import write_text
 from tokencover.errors import InputError
-from tokencover.evaluation.ablation import (
+from tokencover.evaluation import (
     FOLD_SHARES,
     PROMPT_SHARES,
-    Setting,
-    folds,
-    layers,
-    prompt_budgets,
-    some_layers,
+    AblationSetting,
+    AskingSettings,
+    Combination,
+    EvaluationPlan,
+    Progress,
+    Results,
+    VisionLanguageModel,
+    choose_benchmark,
+    choose_layers,
+    collect,
+    describe_run,
+    evaluate,
+    find_tasks,
+    find_unfinished,
+    load_model,
+    vary_folds,
+    vary_layers,
+    vary_prompt_budgets,
 )
-from tokencover.evaluation.bundled import own_benchmark
-from tokencover.evaluation.evaluating import evaluate, unfinished
-from tokencover.evaluation.identity import describe_run
-from tokencover.evaluation.loading import VisionLanguageModel, load_model
-from tokencover.evaluation.plan import Combination, Plan
-from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.report import collect
-from tokencover.evaluation.reporting.ablation_page import Ablation, as_markdown, as_page, charts
-from tokencover.evaluation.results import Results
-from tokencover.evaluation.runner import Settings
-from tokencover.evaluation.tasks import find_tasks
+from tokencover.evaluation.report import (
+    Ablation,
+    draw_curves,
+    make_ablation_markdown,
+    make_ablation_page,
+)
 from tokencover.runtime import family_of
 
 WHAT: Final = {
@@ -82,7 +90,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate what has not been yet, print the tables and write everything down."""
-    names = parts(own_benchmark(options.model) if options.tasks is None else options.tasks)
+    names = parts(choose_benchmark(options.model) if options.tasks is None else options.tasks)
     tasks = tuple(find_tasks(names, split=options.split, limit=options.limit))
     if not tasks:
         raise InputError("there is nothing to ask: give --tasks pebble, say.")
@@ -92,7 +100,7 @@ def run(options: argparse.Namespace) -> None:
     model.check(tasks)
     settings = _settings(options, len(family_of(model.model).blocks(model.model)))
     made = (Combination(None), *(each.combination for each in settings))
-    plan = Plan(tuple(dict.fromkeys(made)), tasks, timed=False)
+    plan = EvaluationPlan(tuple(dict.fromkeys(made)), tasks, timed=False)
     rows = collect(plan, _evaluated(options, model, plan))
     title, axis = WHAT[options.what]
     ablation = Ablation(
@@ -106,18 +114,20 @@ def run(options: argparse.Namespace) -> None:
     _write(options.out / options.what, ablation)
 
 
-def _settings(options: argparse.Namespace, depth: int) -> list[Setting]:
+def _settings(options: argparse.Namespace, depth: int) -> list[AblationSetting]:
     wanted = budgets(options.budgets)
     if not wanted:
         raise InputError("there is no budget: give --budgets 64,128,192 say.")
     if options.what == "layer":
-        return layers(wanted, _values(options, int) or some_layers(depth))
+        return vary_layers(wanted, _values(options, int) or choose_layers(depth))
     if options.what == "fold":
-        return folds(wanted, _values(options, float) or FOLD_SHARES, options.prompt_share)
-    return prompt_budgets(wanted, _values(options, float) or PROMPT_SHARES)
+        return vary_folds(wanted, _values(options, float) or FOLD_SHARES, options.prompt_share)
+    return vary_prompt_budgets(wanted, _values(options, float) or PROMPT_SHARES)
 
 
-def _evaluated(options: argparse.Namespace, model: VisionLanguageModel, plan: Plan) -> Results:
+def _evaluated(
+    options: argparse.Namespace, model: VisionLanguageModel, plan: EvaluationPlan
+) -> Results:
     described = describe_run(
         model,
         split=options.split,
@@ -125,9 +135,9 @@ def _evaluated(options: argparse.Namespace, model: VisionLanguageModel, plan: Pl
         batch_size=options.batch_size,
         max_new_tokens=options.max_new_tokens,
     )
-    asking = Settings(options.batch_size, options.max_new_tokens, options.keep_going)
+    asking = AskingSettings(options.batch_size, options.max_new_tokens, options.keep_going)
     results = Results.open(options.out / RESULTS, described)
-    work = unfinished(plan.work, results)
+    work = find_unfinished(plan.work, results)
     progress = Progress(sys.stderr, len(work))
     if len(work) < len(plan.work):
         progress.note(f"{len(plan.work) - len(work)} of {len(plan.work)} are done already")
@@ -139,10 +149,10 @@ def _evaluated(options: argparse.Namespace, model: VisionLanguageModel, plan: Pl
 
 
 def _write(folder: Path, ablation: Ablation) -> None:
-    text = as_markdown(ablation)
+    text = make_ablation_markdown(ablation)
     write_text(folder / "ablation.md", text)
-    write_text(folder / "ablation.html", as_page(ablation))
-    for name, chart in charts(ablation).items():
+    write_text(folder / "ablation.html", make_ablation_page(ablation))
+    for name, chart in draw_curves(ablation).items():
         write_text(folder / name, chart + "\n")
     print(text)
     print(f"wrote {folder / 'ablation.html'}, and its tables and charts beside it")

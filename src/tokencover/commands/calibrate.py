@@ -10,11 +10,13 @@ from typing import Any
 from tokencover.budget import Profile
 from tokencover.commands.options import add_model_options
 from tokencover.errors import InputError
-from tokencover.evaluation.bundled import own_benchmark
-from tokencover.evaluation.calibrate import calibrate
-from tokencover.evaluation.loading import load_model
-from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.tasks import find_tasks
+from tokencover.evaluation import (
+    Progress,
+    calibrate,
+    choose_benchmark,
+    find_tasks,
+    load_model,
+)
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped by Ctrl-C, as shells have it."""
@@ -45,7 +47,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure, tell what was found, and save the profile."""
-    names = options.data or [own_benchmark(options.model)]
+    names = options.data or [choose_benchmark(options.model)]
     tasks = find_tasks(names, split=options.split, limit=options.limit)
     if options.out.is_dir():
         raise InputError(f"--out {options.out} is a folder: give a file, profile.json say.")

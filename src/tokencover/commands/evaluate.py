@@ -15,16 +15,23 @@ import torch
 from tokencover.budget import BudgetMode
 from tokencover.commands.options import add_model_options, budgets, parts
 from tokencover.errors import InputError
-from tokencover.evaluation.bundled import own_benchmark
-from tokencover.evaluation.evaluating import evaluate, is_complete, unfinished
-from tokencover.evaluation.identity import describe_run
-from tokencover.evaluation.loading import load_model
-from tokencover.evaluation.plan import Plan, Spec, combinations
-from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.report import collect, render
-from tokencover.evaluation.results import Results
-from tokencover.evaluation.runner import Settings
-from tokencover.evaluation.tasks import find_tasks
+from tokencover.evaluation import (
+    AskingSettings,
+    EvaluationPlan,
+    Progress,
+    Results,
+    choose_benchmark,
+    collect,
+    describe_run,
+    evaluate,
+    find_tasks,
+    find_unfinished,
+    is_complete,
+    load_model,
+    make_combinations,
+    render,
+)
+from tokencover.methods import Spec
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped by Ctrl-C, as shells have it."""
@@ -69,7 +76,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     """Evaluate with the options of the command, and print a table if everything is done."""
     plan = _plan(options)
-    settings = Settings(options.batch_size, options.max_new_tokens, options.keep_going)
+    settings = AskingSettings(options.batch_size, options.max_new_tokens, options.keep_going)
     process, processes = _shard(options.shard, os.environ)
     share = plan.share(process, processes)
     if options.threads is not None:
@@ -84,7 +91,7 @@ def run(options: argparse.Namespace) -> None:
         max_new_tokens=options.max_new_tokens,
     )
     results = Results.open(options.out, described)
-    work = unfinished(share, results)
+    work = find_unfinished(share, results)
     progress = Progress(sys.stderr, len(work))
     if len(work) < len(share):
         progress.note(f"{len(share) - len(work)} of {len(share)} are done already, going on")
@@ -104,18 +111,18 @@ def run(options: argparse.Namespace) -> None:
         )
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> EvaluationPlan:
     specs: list[Spec] = [{"method": name} for name in parts(options.methods)]
     specs += [_spec(text) for text in options.method_json]
     wanted = budgets(options.budgets)
-    names = parts(own_benchmark(options.model) if options.tasks is None else options.tasks)
+    names = parts(choose_benchmark(options.model) if options.tasks is None else options.tasks)
     if not names:
         raise InputError("there is nothing to ask: give --tasks pebble, say.")
     if options.timing_batches < 0:
         raise InputError(f"--timing-batches must be 0 or more, got {options.timing_batches}.")
     tasks = find_tasks(names, split=options.split, limit=options.limit)
-    made = combinations(specs, wanted, options.budget_mode)
-    return Plan(made, tuple(tasks), timed=options.timing_batches > 0)
+    made = make_combinations(specs, wanted, options.budget_mode)
+    return EvaluationPlan(made, tuple(tasks), timed=options.timing_batches > 0)
 
 
 def _spec(text: str) -> Spec:

@@ -9,13 +9,20 @@ from typing import Any
 from tokencover.budget import Profile
 from tokencover.commands.options import parts
 from tokencover.errors import InputError
-from tokencover.evaluation.identity import describe_run
-from tokencover.evaluation.loading import load_model
-from tokencover.evaluation.reporting.markdown import markdown
-from tokencover.evaluation.reporting.page import page
-from tokencover.evaluation.reporting.pictures import kept_pictures, method_to_show
-from tokencover.evaluation.reporting.stored import Stored, read_folder
-from tokencover.evaluation.tasks import find_tasks
+from tokencover.evaluation import (
+    StoredResults,
+    describe_run,
+    find_tasks,
+    load_model,
+    read_folder,
+)
+from tokencover.evaluation.report import (
+    choose_method,
+    draw_kept_pictures,
+    make_markdown,
+    make_page,
+)
+from tokencover.files import write_atomically
 
 
 def add_parser(commands: Any) -> None:
@@ -54,19 +61,19 @@ def run(options: argparse.Namespace) -> None:
     stored = read_folder(options.results)
     profile = None if options.profile is None else Profile.load(options.profile)
     pictures = _pictures(options, stored) if options.pictures else []
-    text = page(stored, reference=options.reference, profile=profile, pictures=pictures)
+    text = make_page(stored, reference=options.reference, profile=profile, pictures=pictures)
     write_text(options.out, text)
     print(f"wrote {options.out}")
     if options.markdown is not None:
-        write_text(options.markdown, markdown(stored, options.reference))
+        write_text(options.markdown, make_markdown(stored, options.reference))
         print(f"wrote {options.markdown}")
 
 
-def _pictures(options: argparse.Namespace, stored: Stored) -> list[str]:
+def _pictures(options: argparse.Namespace, stored: StoredResults) -> list[str]:
     if options.pictures < 0:
         raise InputError(f"--pictures must be 0 or more, got {options.pictures}.")
     names = parts(options.tasks) if options.tasks else list(stored.groups)
-    method = method_to_show(stored, options.reference)
+    method = choose_method(stored, options.reference)
     settings = stored.run["settings"]
     tasks = find_tasks(names, split=settings["split"], limit=settings["limit"])
     measured = stored.run["model"]
@@ -78,13 +85,12 @@ def _pictures(options: argparse.Namespace, stored: Stored) -> list[str]:
             f"the model {stored.model!r} has other weights now than when it was evaluated: leave "
             "--pictures away, or evaluate again."
         )
-    return kept_pictures(model, method, tasks, options.pictures)
+    return draw_kept_pictures(model, method, tasks, options.pictures)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a file, and the folders above it if need be."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error}. Give another place.") from error
