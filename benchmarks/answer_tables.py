@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tokencover.errors import InputError
 from tokencover.pebble.data import PebbleExample
-from tokencover.statistics import Interval, clustered_interval
+from tokencover.statistics import Interval, find_clustered_interval
 
 Cells = NDArray[np.float64]
 """Right (1) or wrong (0) per scene and kind, shape (scenes, kinds); NaN where not asked."""
@@ -54,5 +54,5 @@ def compare_tables(first: Cells, second: Cells, draws: int = 2000, seed: int = 0
         )
     asked = ~np.isnan(first - second)
     difference = np.where(asked, first - second, 0.0)
-    low, high = clustered_interval(difference, asked, draws, seed)
+    low, high = find_clustered_interval(difference, asked, draws, seed)
     return Interval(average_kinds(first) - average_kinds(second), low, high)

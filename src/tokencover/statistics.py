@@ -46,7 +46,7 @@ class Scored(Protocol):
 
 def find_mean_score(tasks: Sequence[Sequence[Scored]]) -> Interval | None:
     """Mean score over tasks, with its interval; None if all examples of a task failed."""
-    return _mean_over_columns(
+    return _find_column_mean(
         (
             (example.cluster, column, example.score)
             for column, examples in enumerate(tasks)
@@ -80,11 +80,11 @@ def find_paired_difference(
     """
     if list(first) != list(second):
         raise InputError(f"the tasks {list(first)} and {list(second)} cannot be paired.")
-    found = _mean_over_columns(
+    found = _find_column_mean(
         (
             (cluster, column, difference)
             for column, task in enumerate(first)
-            for cluster, difference in _pair(first[task], second[task], task)
+            for cluster, difference in _pair_examples(first[task], second[task], task)
         ),
         len(first),
         draws,
@@ -95,7 +95,7 @@ def find_paired_difference(
     return found
 
 
-def clustered_interval(
+def find_clustered_interval(
     sums: NDArray[np.float64], counts: NDArray[np.bool_ | np.int64], draws: int, seed: int
 ) -> tuple[float, float]:
     """Ends of the 95 % bootstrap interval of a mean over columns, resampling whole clusters.
@@ -124,7 +124,7 @@ def clustered_interval(
     return float(low), float(high)
 
 
-def _mean_over_columns(
+def _find_column_mean(
     values: Iterable[tuple[str, int, float]], columns: int, draws: int = DRAWS, seed: int = 0
 ) -> Interval | None:
     """From the cluster, column and value of each example; None if a column has no example."""
@@ -137,11 +137,13 @@ def _mean_over_columns(
         counts[clusters[cluster], column] += 1
     if not counts.any(axis=0).all():
         return None
-    low, high = clustered_interval(sums, counts, draws, seed)
+    low, high = find_clustered_interval(sums, counts, draws, seed)
     return Interval(float((sums.sum(axis=0) / counts.sum(axis=0)).mean()), low, high)
 
 
-def _pair(first: Sequence[Scored], second: Sequence[Scored], task: str) -> list[tuple[str, float]]:
+def _pair_examples(
+    first: Sequence[Scored], second: Sequence[Scored], task: str
+) -> list[tuple[str, float]]:
     """Cluster and difference of each example that neither failed."""
     if [each.id for each in first] != [each.id for each in second]:
         raise InputError(f"{task}: the results are of other examples, so they cannot be paired.")
