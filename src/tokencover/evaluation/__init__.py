@@ -17,6 +17,7 @@ from tokencover.evaluation.plan import (
     EvaluationPlan,
     Scoring,
     Timing,
+    Work,
     make_combinations,
 )
 from tokencover.evaluation.progress import Progress
@@ -59,6 +60,7 @@ __all__ = [
     "Task",
     "Timing",
     "VisionLanguageModel",
+    "Work",
     "as_csv",
     "as_latex",
     "as_markdown",
