@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tokencover.covering import mob_batch, snap
+from tokencover.covering import Cover, mob_batch, mob_literal, snap
 
 SIZES = [
     (576, 4096, 64),
@@ -57,6 +57,11 @@ class Case:
         return max(1, self.prompt_budget // 8)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """K, Kp and k, as the selections take them."""
+        return {"budget": self.budget, "prompt_budget": self.prompt_budget, "fold": self.fold}
+
+    @property
     def distinct(self) -> int:
         """How many tokens differ from all before them."""
         return self.tokens // FRAMES if self.kind == "copies" else self.tokens
@@ -87,41 +92,20 @@ class Case:
         return visual, low_rank(PROMPT_TOKENS)
 
 
-def literal(visual: Tensor, prompt: Tensor, budget: int, prompt_budget: int, fold: int) -> Tensor:
-    """Algorithm 1, line by line, in float32; chosen tokens are excluded explicitly."""
-    visual = visual / visual.norm(dim=-1, keepdim=True)
-    prompt = prompt / prompt.norm(dim=-1, keepdim=True)
-    similarity = prompt @ visual.T
-    candidates = similarity.topk(fold, dim=1).indices.flatten().unique()
-    score = similarity[:, candidates].amax(0)
-    chosen = candidates[score.topk(min(prompt_budget, len(candidates))).indices]
-    distance = (1 - visual @ visual[chosen].T).amin(1)
-    distance[chosen] = -1
-    picks = list(chosen)
-    for _ in range(budget - len(chosen)):
-        pick = distance.argmax()
-        picks.append(pick)
-        distance = torch.minimum(distance, 1 - visual @ visual[pick])
-        distance[pick] = -1
-    return torch.stack(picks)
-
-
 def literal_batch(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
     """The yardstick: one sample after the other, as Algorithm 1 is written."""
-    split = case.budget, case.prompt_budget, case.fold
-    return [literal(v, p, *split) for v, p in zip(visual, prompt, strict=True)]
+    covers = [mob_literal(v, p, **case.counts) for v, p in zip(visual, prompt, strict=True)]
+    return [list_centers(cover) for cover in covers]
 
 
 def ours_batch(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
     """The same through the library."""
-    covers = mob_batch(
-        visual,
-        prompt,
-        budget=case.budget,
-        prompt_budget=case.prompt_budget,
-        fold=case.fold,
-    )
-    return [torch.cat([cover.prompt_centers, cover.visual_centers]) for cover in covers]
+    return [list_centers(cover) for cover in mob_batch(visual, prompt, **case.counts)]
+
+
+def list_centers(cover: Cover) -> Tensor:
+    """All centres in order of choice."""
+    return torch.cat([cover.prompt_centers, cover.visual_centers])
 
 
 Selection = Callable[[Case, Tensor, Tensor], list[Tensor]]
@@ -141,16 +125,10 @@ def times(case: Case, repeats: int) -> tuple[list[float], list[float], bool]:
                 record.append(time.perf_counter() - begin)
     # In float32 the literal loop itself errs where two distances are nearly equal; in float64, on
     # the tokens as float32 resolves them, it does not.
-    split = case.budget, case.prompt_budget, case.fold
-    samples = zip(visual, prompt, found[ours_batch], strict=True)
+    snapped = [(snap(v).grid, snap(p).grid) for v, p in zip(visual, prompt, strict=True)]
     same = all(
-        # Which copies come first is chance in the literal loop. So is how many several words
-        # propose together: with copies a NO is no proof of a mistake.
-        torch.equal(
-            literal(snap(tokens).grid, snap(words).grid, *split) % case.distinct,
-            ours % case.distinct,
-        )
-        for tokens, words, ours in samples
+        torch.equal(list_centers(mob_literal(tokens, words, **case.counts)), ours)
+        for (tokens, words), ours in zip(snapped, found[ours_batch], strict=True)
     )
     return seconds[literal_batch], seconds[ours_batch], same
 

@@ -16,7 +16,7 @@ import torch
 import tokencover as tc
 from tests.budget.coupling_streams import SPREAD, one_heap, two_heaps
 from tokencover.budget.online import OnlineThreshold
-from tokencover.budget.threshold import two_groups
+from tokencover.budget.threshold import find_two_groups
 
 
 def fed(values: list[float], warm_up: int = 100, memory: int = 1000) -> OnlineThreshold:
@@ -29,7 +29,7 @@ def fed(values: list[float], warm_up: int = 100, memory: int = 1000) -> OnlineTh
 @pytest.mark.parametrize("share", [0.5, 0.2])
 def test_it_converges_to_the_offline_threshold(share: float) -> None:
     values = two_heaps(1500, share=share, seed=5)
-    offline = two_groups(values)
+    offline = find_two_groups(values)
     learner = fed(values)
     assert learner.threshold == pytest.approx(offline.tau, abs=SPREAD / 4)
     assert learner.restarts == 0

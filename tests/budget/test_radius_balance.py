@@ -18,8 +18,8 @@ from tests.covering.test_mob import Problem
 from tokencover.budget.radius_balance import (
     Balance,
     balance,
-    balanced_prompt_budget,
-    balanced_prompt_budgets,
+    balance_prompt_budget,
+    balance_prompt_budgets,
 )
 from tokencover.covering.coupling import directed_hausdorff
 
@@ -51,7 +51,7 @@ def test_equals_running_every_split(problem: Problem) -> None:
     assert list(reversed(found.visual_radius)) == [pair[1] for pair in expected]
     larger = [max(pair) for pair in expected]
     assert found.prompt_budget == larger.index(min(larger))
-    assert balanced_prompt_budget(visual, prompt, budget) == found.prompt_budget
+    assert balance_prompt_budget(visual, prompt, budget) == found.prompt_budget
 
 
 @settings(max_examples=25)
@@ -98,11 +98,11 @@ def test_prompt_centers_of_mob_are_the_ones_counted(problem: Problem) -> None:
 
 
 def test_without_prompt_everything_is_for_the_picture() -> None:
-    assert balanced_prompt_budget(torch.eye(5), torch.empty(0, 5), 3) == 0
+    assert balance_prompt_budget(torch.eye(5), torch.empty(0, 5), 3) == 0
 
 
 def test_a_budget_of_one_goes_to_the_picture() -> None:
-    assert balanced_prompt_budget(torch.eye(5), torch.eye(5)[:2], 1) == 0
+    assert balance_prompt_budget(torch.eye(5), torch.eye(5)[:2], 1) == 0
 
 
 def test_ties_go_to_the_smallest_prompt_budget() -> None:
@@ -137,11 +137,11 @@ def test_a_batch_equals_the_single_runs(samples: list[tuple[Tensor, Tensor]]) ->
         padded.append(rows)
         masks.append(mask)
     budgets = [1 + place % 9 for place in range(len(samples))]
-    found = balanced_prompt_budgets(
+    found = balance_prompt_budgets(
         padded[0], padded[1], budgets, visual_mask=masks[0], prompt_mask=masks[1]
     )
     assert found == [
-        balanced_prompt_budget(*sample, budget)
+        balance_prompt_budget(*sample, budget)
         for sample, budget in zip(samples, budgets, strict=True)
     ]
 
@@ -162,8 +162,8 @@ def test_threads_and_dtype_change_nothing() -> None:
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(tc.InputError, match="at least 1"):
-        balanced_prompt_budget(torch.eye(3), torch.eye(3), 0)
+        balance_prompt_budget(torch.eye(3), torch.eye(3), 0)
     with pytest.raises(tc.InputError, match="different widths"):
-        balanced_prompt_budget(torch.eye(3), torch.eye(4), 2)
+        balance_prompt_budget(torch.eye(3), torch.eye(4), 2)
     with pytest.raises(tc.InputError, match="lists 2 counts for 1"):
-        balanced_prompt_budgets(torch.eye(3)[None], torch.eye(3)[None], [1, 2])
+        balance_prompt_budgets(torch.eye(3)[None], torch.eye(3)[None], [1, 2])

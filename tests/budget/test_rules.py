@@ -14,7 +14,7 @@ import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
 from tokencover.budget import split_rules as rules
 from tokencover.budget.profile import Profile
-from tokencover.budget.radius_balance import balanced_prompt_budget
+from tokencover.budget.radius_balance import balance_prompt_budget
 from tokencover.budget.split_rules import (
     BalancedSplit,
     CouplingSplit,
@@ -147,7 +147,7 @@ def test_balanced_takes_its_prompt_budget_from_the_geometry(seed: int) -> None:
     sample = Tokens(
         torch.randn(TOTAL, 6, generator=generator), torch.randn(3, 6, generator=generator)
     )
-    share = balanced_prompt_budget(sample.visual, sample.prompt, BUDGET)
+    share = balance_prompt_budget(sample.visual, sample.prompt, BUDGET)
     assert share > 0
     eighth = max(1, int(share / 8 + 0.5))
     assert BalancedSplit().decide(BUDGET, sample).split == tc.Split(share, BUDGET - share, eighth)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import tokencover as tc
-from tokencover.covering.mob import _Plan, cover_together
+from tokencover.covering.accelerator import cover_together
+from tokencover.covering.samples import SampleCounts, Samples
 
 V, P = torch.randn(6, 4), torch.randn(3, 4)
 NAN, INFINITE = V.clone(), P.clone()
@@ -58,9 +59,9 @@ def test_the_accelerator_path_refuses_the_same(
     tokens: tuple[torch.Tensor, torch.Tensor], name: str
 ) -> None:
     masks = torch.ones(1, 6, dtype=torch.bool), torch.ones(1, 3, dtype=torch.bool)
-    plan = _Plan(4, 2, 2)
+    samples = Samples(tokens[0][None], tokens[1][None], *masks, [SampleCounts(4, 2, 2)])
     with pytest.raises(tc.InputError, match=f"{name} holds"):
-        cover_together(tokens[0][None], tokens[1][None], *masks, [plan])
+        cover_together(samples)
 
 
 def test_an_error_is_both_ours_and_a_value_error() -> None:

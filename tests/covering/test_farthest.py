@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import combinations
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -16,11 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
-from tests.covering.wrong_estimates import wrong_estimates
-from tokencover.covering import farthest_lazy
 from tokencover.covering.exact import Points, snap
-from tokencover.covering.farthest_dense import farthest_batch, farthest_dense
-from tokencover.covering.proof import Candidate, first_mistake
+from tokencover.covering.farthest import choose_farthest_exactly, choose_farthest_together
 
 READS_BACK = {"_local_scalar_dense", "nonzero", "item", "is_nonzero", "unique", "masked_select"}
 
@@ -33,54 +29,7 @@ def test_any_start_equals_the_oracle(visual: Tensor, data: st.DataObject) -> Non
     expected = oracle.farthest(visual.numpy(), start, count)
     centers = torch.tensor(start, dtype=torch.int64)
     assert tc.farthest_points(visual, budget=count, start=centers).tolist() == expected
-    assert farthest_dense(snap(visual), centers, count).tolist() == expected
-
-
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 4), (4, 4, 64)])
-@pytest.mark.parametrize("crowd", [0, 2, 99])  # 0: exact rounds only
-@given(token_sets(), st.data())
-def test_many_small_rounds_equal_the_oracle(
-    sizes: tuple[int, int, int], crowd: int, visual: Tensor, data: st.DataObject
-) -> None:
-    start = data.draw(st.sets(st.integers(0, len(visual) - 1), max_size=4))
-    count = data.draw(st.integers(0, len(visual) - len(start)))
-    centers = torch.tensor(sorted(start), dtype=torch.int64)
-    fewest, few, many = sizes
-    with patch.multiple(farthest_lazy, _FEWEST=fewest, _FEW=few, _MANY=many, _CROWD=crowd):
-        found = tc.farthest_points(visual, budget=count, start=centers).tolist()
-    assert found == oracle.farthest(visual.numpy(), sorted(start), count)
-
-
-@pytest.mark.parametrize("few", [3, 64])
-@pytest.mark.parametrize("mistakes", [0, 99])
-@given(token_sets(), st.data())
-def test_estimates_may_err_as_much_as_they_admit(
-    few: int, mistakes: int, visual: Tensor, data: st.DataObject
-) -> None:
-    start = data.draw(st.sets(st.integers(0, len(visual) - 1), max_size=4))
-    count = data.draw(st.integers(0, len(visual) - len(start)))
-    noise = data.draw(st.sampled_from([1e-3, 0.1, 0.5]))
-    centers = torch.tensor(sorted(start), dtype=torch.int64)
-    with (
-        wrong_estimates(noise),
-        patch.multiple(farthest_lazy, _FEWEST=few, _FEW=few, _MISTAKES=mistakes),
-    ):
-        found = tc.farthest_points(visual, budget=count, start=centers).tolist()
-    assert found == oracle.farthest(visual.numpy(), sorted(start), count)
-
-
-def test_wrong_guesses_are_found_and_corrected() -> None:
-    visual = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
-    expected = tc.farthest_points(visual, budget=50).tolist()
-    mistakes: list[Candidate | None] = []
-
-    def watched(*arguments: Any) -> Candidate | None:
-        mistakes.append(first_mistake(*arguments))
-        return mistakes[-1]
-
-    with wrong_estimates(0.05), patch.object(farthest_lazy, "first_mistake", watched):
-        assert tc.farthest_points(visual, budget=50).tolist() == expected
-    assert any(mistake is not None for mistake in mistakes)
+    assert choose_farthest_exactly(snap(visual), centers, count).tolist() == expected
 
 
 def test_copies_of_centers_follow_by_index() -> None:
@@ -161,13 +110,13 @@ def _loop_inputs(device: str) -> tuple[Points, Tensor, Tensor, Tensor]:
 def test_the_accelerator_loop_reads_nothing_back() -> None:
     inputs = _loop_inputs("cpu")
     with _Reads.counting() as reads:
-        farthest_batch(*inputs, 20)
+        choose_farthest_together(*inputs, 20)
     assert reads.operations > 100
     assert reads.seen == []
 
 
 def test_the_accelerator_loop_runs_where_nothing_can_be_read() -> None:
-    order = farthest_batch(*_loop_inputs("meta"), 20)
+    order = choose_farthest_together(*_loop_inputs("meta"), 20)
     assert order.device.type == "meta"
     assert order.shape == (3, 20)
 

@@ -12,8 +12,9 @@ from torch import Tensor
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import problems
-from tokencover.covering import mob_batch
-from tokencover.covering.mob import _Plan, cover_together
+from tokencover.covering import mob_batch, mob_literal, snap
+from tokencover.covering.accelerator import cover_together
+from tokencover.covering.samples import SampleCounts, Samples
 
 Problem = tuple[Tensor, Tensor, int, int, int]
 
@@ -31,9 +32,10 @@ def lists(found: tc.Cover) -> tuple[list[int], list[int]]:
 def together(problem: Problem) -> tc.Cover:
     """The accelerator's code path, on the CPU."""
     visual, prompt, budget, prompt_budget, fold = problem
-    plan = _Plan(min(budget, len(visual)), min(prompt_budget, len(visual)), fold)
+    counts = SampleCounts(min(budget, len(visual)), min(prompt_budget, len(visual)), fold)
     exists, spoken = (torch.ones(1, len(each), dtype=torch.bool) for each in (visual, prompt))
-    return cover_together(visual[None], prompt[None], exists, spoken, [plan])[0]
+    samples = Samples(visual[None], prompt[None], exists, spoken, [counts])
+    return tc.Cover(*cover_together(samples)[0])
 
 
 def structured(seed: int, count: int, width: int = 64, rank: int = 8) -> tuple[Tensor, Tensor]:
@@ -51,6 +53,37 @@ def test_equals_the_oracle(problem: Problem) -> None:
     expected = oracle.mob(visual.numpy(), prompt.numpy(), budget, prompt_budget, fold)
     assert lists(cover(*problem)) == expected
     assert lists(together(problem)) == expected
+
+
+def literal(problem: Problem) -> tuple[list[int], list[int]]:
+    """The reference implementation, on tokens whose cosines are exact."""
+    visual, prompt, budget, prompt_budget, fold = problem
+    tokens, words = snap(visual).grid, snap(prompt).grid
+    return lists(mob_literal(tokens, words, budget=budget, prompt_budget=prompt_budget, fold=fold))
+
+
+@given(problems())
+def test_equals_the_reference_implementation(problem: Problem) -> None:
+    """Ties, copies and zero tokens included."""
+    visual, prompt, budget, prompt_budget, fold = problem
+    if len(prompt) == 0 or prompt_budget == 0:
+        with pytest.raises(tc.InputError, match="begins with a prompt centre: use tc.mob"):
+            literal(problem)
+        return
+    problem = visual, prompt, min(budget, len(visual)), min(prompt_budget, len(visual)), fold
+    assert literal(problem) == lists(cover(*problem))
+
+
+@pytest.mark.parametrize("kind", ["random", "structured", "copies"])
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_reference_implementation_on_larger_sets(kind: str, seed: int) -> None:
+    visual, prompt = structured(seed, 400, width=130)
+    if kind == "random":
+        visual = torch.randn(visual.shape, generator=torch.Generator().manual_seed(seed))
+    if kind == "copies":
+        visual = visual[:50].repeat(8, 1)
+    problem = visual, prompt, 160, 60, 12
+    assert literal(problem) == lists(cover(*problem))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -112,14 +145,14 @@ def test_a_batch_with_masks_equals_the_single_runs() -> None:
         )
         assert found.prompt_centers.tolist() == place[alone.prompt_centers].tolist()
         assert found.visual_centers.tolist() == place[alone.visual_centers].tolist()
-    plans = [
-        _Plan(min(b, n), min(p, n), f)
+    counts = [
+        SampleCounts(min(b, n), min(p, n), f)
         for b, p, f, n in zip(
             budgets, prompt_budgets, folds, visual_mask.sum(1).tolist(), strict=True
         )
     ]
-    dense = cover_together(visual, prompt, visual_mask, prompt_mask, plans)
-    assert [lists(each) for each in dense] == [lists(each) for each in batch]
+    dense = cover_together(Samples(visual, prompt, visual_mask, prompt_mask, counts))
+    assert [lists(tc.Cover(*each)) for each in dense] == [lists(each) for each in batch]
 
 
 def test_a_mask_on_a_single_sample() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import tokencover as tc
 from tests.covering import oracle
+from tests.covering.lazy.wrong_estimates import wrong_estimates
 from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
-from tests.covering.wrong_estimates import wrong_estimates
 from tokencover.covering import nearest
-from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import cosine
+from tokencover.covering.lazy.estimate import Cloud
 
 
 @given(problems())
@@ -39,7 +39,7 @@ def test_only_close_calls_are_made_exact() -> None:
     visual[200] = visual[100]
     clouds = Cloud.of("visual", visual), Cloud.of("prompt", prompt)
     with patch.object(nearest, "cosine", wraps=cosine) as exact:
-        found = nearest.nearest_cover(*clouds, 12, 8)
+        found = nearest.choose_nearest(*clouds, 12, 8)
     assert found.tolist() == oracle.prompt_centers(visual.numpy(), prompt.numpy(), 12, 8)
     assert sum(len(call.args[1]) for call in exact.call_args_list) < 12
 

@@ -17,7 +17,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import decoder_blocks
 from tokencover.budget.profile import Profile
-from tokencover.budget.radius_balance import balanced_prompt_budget
+from tokencover.budget.radius_balance import balance_prompt_budget
 from tokencover.budget.split_rules import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
 from tokencover.covering import mob_batch
 from tokencover.methods import Choice, View, from_json, to_json
@@ -299,7 +299,7 @@ def test_balanced_divides_by_geometry() -> None:
     choice = tc.MoB(budget=9, split="balanced").choose(view)
     for sample, details in enumerate(choice.details):
         visual, words = view.states[sample, view.mask[sample]], view.prompt[sample]
-        share = balanced_prompt_budget(visual, words, 9)
+        share = balance_prompt_budget(visual, words, 9)
         (split,) = details["split"]
         assert (split.prompt_budget, split.visual_budget) == (share, 9 - share)
         assert len(choice.kept[sample].unique()) == 9

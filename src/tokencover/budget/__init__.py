@@ -6,7 +6,7 @@ from tokencover.budget.modes import BudgetMode, check_mode, tokens_left
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
 from tokencover.budget.published_splits import NO_PRIOR, Coupling, Modality, paper_split
-from tokencover.budget.radius_balance import balanced_prompt_budget, balanced_prompt_budgets
+from tokencover.budget.radius_balance import balance_prompt_budget, balance_prompt_budgets
 from tokencover.budget.split import Split
 from tokencover.budget.split_rules import (
     BalancedSplit,
@@ -38,8 +38,8 @@ __all__ = [
     "Split",
     "SplitRule",
     "Tokens",
-    "balanced_prompt_budget",
-    "balanced_prompt_budgets",
+    "balance_prompt_budget",
+    "balance_prompt_budgets",
     "check_mode",
     "nearest",
     "paper_split",

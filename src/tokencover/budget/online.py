@@ -25,7 +25,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tokencover.budget.threshold import MINIMUM, Groups, two_groups
+from tokencover.budget.threshold import MINIMUM, Groups, find_two_groups
 from tokencover.errors import InputError
 from tokencover.files import check_document, read_document, write_document
 
@@ -194,7 +194,7 @@ class OnlineThreshold:
         centers = [(place + 0.5) * LARGEST / BINS for place in self._long]
         # The warm-up has seen to it that there are enough; that they fade does not make them fewer.
         count = max(MINIMUM, _effective_count(self._seen, self.memory))
-        return two_groups(centers, list(self._long.values()), count=count)
+        return find_two_groups(centers, list(self._long.values()), count=count)
 
     def _change(self) -> float:
         """How far recent samples and the long run differ, in units of c."""

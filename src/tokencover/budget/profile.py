@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
-from tokencover.budget.threshold import two_groups
+from tokencover.budget.threshold import find_two_groups
 from tokencover.errors import InputError
 from tokencover.files import check_document, read_document, write_document
 
@@ -112,7 +112,7 @@ class Profile:
             The values of each task; a task may have none.
         """
         values = [value for each in coupling.values() for value in each]
-        groups = two_groups(values)
+        groups = find_two_groups(values)
         edges = _edges(min(values), max(values))
         tasks = [
             TaskCoupling(

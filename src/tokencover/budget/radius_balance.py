@@ -14,9 +14,9 @@ from torch import Tensor
 from tokencover.covering import (
     Count,
     check_count,
+    check_counts,
     check_mask,
     check_pair,
-    counts_per_sample,
     farthest_order,
     prompt_order,
 )
@@ -84,7 +84,7 @@ def balance(visual: Tensor, prompt: Tensor, budget: int) -> Balance:
     return Balance(tuple(words.radius.tolist()), tuple(picture.radius.tolist()))
 
 
-def balanced_prompt_budget(visual: Tensor, prompt: Tensor, budget: int) -> int:
+def balance_prompt_budget(visual: Tensor, prompt: Tensor, budget: int) -> int:
     """Kp that minimises max(eps_p(Kp), eps_v(K - Kp)), the smallest such; see `balance`.
 
     A budget of 1 cannot cover both: Kp is 0 then, as without a prompt.
@@ -92,7 +92,7 @@ def balanced_prompt_budget(visual: Tensor, prompt: Tensor, budget: int) -> int:
     return balance(visual, prompt, budget).prompt_budget
 
 
-def balanced_prompt_budgets(
+def balance_prompt_budgets(
     visual: Tensor,
     prompt: Tensor,
     budget: Count,
@@ -100,7 +100,7 @@ def balanced_prompt_budgets(
     visual_mask: Tensor | None = None,
     prompt_mask: Tensor | None = None,
 ) -> list[int]:
-    """`balanced_prompt_budget` of every sample of a batch, each equal to the single run.
+    """`balance_prompt_budget` of every sample of a batch, each equal to the single run.
 
     Parameters
     ----------
@@ -114,9 +114,9 @@ def balanced_prompt_budgets(
     check_pair(visual, prompt, ranks=(3,))
     check_mask("visual_mask", visual_mask, visual)
     check_mask("prompt_mask", prompt_mask, prompt)
-    budgets = counts_per_sample("budget", budget, 1, len(visual))
+    budgets = check_counts("budget", budget, 1, len(visual))
     return [
-        balanced_prompt_budget(
+        balance_prompt_budget(
             visual[sample] if visual_mask is None else visual[sample, visual_mask[sample]],
             prompt[sample] if prompt_mask is None else prompt[sample, prompt_mask[sample]],
             each,

@@ -22,7 +22,7 @@ from tokencover.budget.amount import nearest
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
 from tokencover.budget.published_splits import Coupling, Modality, paper_split
-from tokencover.budget.radius_balance import balanced_prompt_budget
+from tokencover.budget.radius_balance import balance_prompt_budget
 from tokencover.budget.split import Split
 from tokencover.covering import coupling
 from tokencover.errors import InputError
@@ -269,7 +269,7 @@ class BalancedSplit(SplitRule):
         """Balance the two radii; without words, or with nothing to drop, there is no balance."""
         if not len(tokens.prompt) or budget >= len(tokens.visual):
             return _from_tables(budget, tokens, None)
-        prompt_budget = balanced_prompt_budget(tokens.visual, tokens.prompt, budget)
+        prompt_budget = balance_prompt_budget(tokens.visual, tokens.prompt, budget)
         by_words = prompt_budget // len(tokens.prompt)
         fold = by_words if self.fold == "per_word" else nearest(Fraction(prompt_budget, 8))
         return Decision(Split(prompt_budget, budget - prompt_budget, max(1, fold)))

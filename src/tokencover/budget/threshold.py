@@ -81,7 +81,7 @@ class Groups:
         return ""
 
 
-def two_groups(
+def find_two_groups(
     values: Sequence[float], weights: Sequence[float] | None = None, *, count: float | None = None
 ) -> Groups:
     """Cut values in two.

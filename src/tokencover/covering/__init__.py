@@ -1,53 +1,72 @@
 """Geometry on plain tensors: which visual tokens cover the prompt and the picture.
 
-=====================  ==========================================================
-Algorithm 1 (MoB)      `balanced.mob`
+=====================  ==========================================================================
+Algorithm 1 (MoB)      `mob.mob_literal` as the paper writes it; `mob.mob` as it is used
   step 1, S_p          `nearest.nearest_points`: k-fold nearest-neighbour covering
   step 2, S_v          `farthest.farthest_points`: farthest point sampling
-Algorithm 2 (eta)      `hausdorff.coupling`, approximations in `coupling_estimates.py`
-radii, covering        `radii.py`, `covering_numbers.py` (Definition 1, Lemma 2)
-bounds                 `certificate.certify`, `theorems.py` (Lemma 1, Theorems 1 and 2)
-balance of the radii   `balance.balanced_prompt_budget`
-distances              `exact.cosine`: exact; `estimate.Cloud`: fast, bounded error
-=====================  ==========================================================
+  on a CPU             `lazy/`: the same by estimates, exact where they cannot tell
+  on an accelerator    `accelerator.cover_together`: the same for a whole batch
+Algorithm 2 (eta)      `coupling.coupling`, the Hausdorff distance
+covering radii         `radii.prompt_order`, `radii.farthest_order`: for every budget in one run
+distances              `exact.cosine`: one well-defined number on every machine
+ties                   `ties.py`: the one rule that settles them
+=====================  ==========================================================================
+
+Bounds, covering numbers and approximations of eta are in `tokencover.theory`, splits of a budget in
+`tokencover.budget`.
 """
 
 from tokencover.covering.checks import (
     Count,
     check_count,
+    check_counts,
     check_finite,
     check_mask,
     check_pair,
-    counts_per_sample,
 )
 from tokencover.covering.coupling import coupling, directed_hausdorff, hausdorff
 from tokencover.covering.exact import Points, cosine, snap
 from tokencover.covering.farthest import farthest_points
-from tokencover.covering.mob import Cover, mob, mob_batch
+from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
 from tokencover.covering.nearest import nearest_points
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering.precision import keep_precision, to_float32
 from tokencover.covering.radii import farthest_order, prompt_order
+from tokencover.covering.ties import (
+    count_before,
+    find_largest,
+    find_smallest,
+    mark_largest,
+    rank_ascending,
+    rank_descending,
+)
 
 __all__ = [
     "Count",
     "Cover",
     "Points",
     "check_count",
+    "check_counts",
     "check_finite",
     "check_mask",
     "check_pair",
     "cosine",
-    "counts_per_sample",
+    "count_before",
     "coupling",
     "directed_hausdorff",
     "farthest_order",
     "farthest_points",
+    "find_largest",
+    "find_smallest",
     "hausdorff",
+    "keep_precision",
+    "mark_largest",
     "mob",
     "mob_batch",
+    "mob_literal",
     "nearest_points",
-    "plain",
     "prompt_order",
+    "rank_ascending",
+    "rank_descending",
     "snap",
-    "undisturbed",
+    "to_float32",
 ]

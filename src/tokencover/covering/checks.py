@@ -97,7 +97,7 @@ def check_count(name: str, value: SupportsIndex, least: int) -> int:
     return index(value)
 
 
-def counts_per_sample(name: str, value: Count, least: int, samples: int) -> list[int]:
+def check_counts(name: str, value: Count, least: int, samples: int) -> list[int]:
     """The same count for every sample, or one each."""
     if isinstance(value, Sequence):
         if len(value) != samples:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_finite, check_mask, check_pair
-from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering.lazy import Cloud
+from tokencover.covering.precision import keep_precision, to_float32
 from tokencover.errors import InputError
 
-_ROWS_AT_ONCE = 2048
+_COMPARED_AT_ONCE = 2048
 
 
 def coupling(
@@ -47,38 +47,42 @@ def coupling(
     check_mask("visual_mask", visual_mask, visual)
     check_mask("prompt_mask", prompt_mask, prompt)
     if visual.dim() == 2:
-        return hausdorff(_chosen(visual, visual_mask), _chosen(prompt, prompt_mask))
+        return hausdorff(_apply_mask(visual, visual_mask), _apply_mask(prompt, prompt_mask))
     samples = range(len(visual))
-    visuals = [_chosen(visual[i], None if visual_mask is None else visual_mask[i]) for i in samples]
-    prompts = [_chosen(prompt[i], None if prompt_mask is None else prompt_mask[i]) for i in samples]
+    visuals = [
+        _apply_mask(visual[i], None if visual_mask is None else visual_mask[i]) for i in samples
+    ]
+    prompts = [
+        _apply_mask(prompt[i], None if prompt_mask is None else prompt_mask[i]) for i in samples
+    ]
     return torch.stack([hausdorff(*pair) for pair in zip(visuals, prompts, strict=True)])
 
 
 def hausdorff(first: Tensor, second: Tensor) -> Tensor:
     """Larger of the two directed distances of `directed_hausdorff`."""
-    return torch.maximum(*_both_directions(first, second))
+    return torch.maximum(*_measure_both_ways(first, second))
 
 
 def directed_hausdorff(source: Tensor, target: Tensor) -> Tensor:
     """How far the worst token of `source` is from its nearest token of `target`."""
-    return _both_directions(source, target)[0]
+    return _measure_both_ways(source, target)[0]
 
 
-def _chosen(tokens: Tensor, mask: Tensor | None) -> Tensor:
+def _apply_mask(tokens: Tensor, mask: Tensor | None) -> Tensor:
     return tokens if mask is None else tokens[mask]
 
 
-def _both_directions(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def _measure_both_ways(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     for name, tokens in (("visual", first), ("prompt", second)):
         if len(tokens) == 0:
             raise InputError(
                 f"{name} has no token left, shape {tuple(tokens.shape)}: the distance to an empty "
                 "set is not defined. Skip such samples."
             )
-    with undisturbed(first.device):
-        pair = plain(first), plain(second)
+    with keep_precision(first.device):
+        pair = to_float32(first), to_float32(second)
         on_cpu = pair[0].device.type == "cpu"
-        squares = _from_estimates(*pair) if on_cpu else _from_everything(*pair)
+        squares = _compare_few(*pair) if on_cpu else _compare_all(*pair)
         forth, back = (square.clamp(min=0.0).sqrt_() for square in squares)
     return forth, back
 
@@ -89,31 +93,33 @@ def square_distance(first: Points, second: Points) -> Tensor:
     return sizes - 2.0 * cosine(first, second)
 
 
-def _from_everything(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def _compare_all(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Exact distances of all pairs, block by block, without waiting for the host in between."""
     check_finite("visual", first)
     check_finite("prompt", second)
     target = snap(second)
-    tables = [square_distance(snap(rows), target) for rows in first.split(_ROWS_AT_ONCE)]
+    tables = [square_distance(snap(rows), target) for rows in first.split(_COMPARED_AT_ONCE)]
     forth = torch.stack([table.amin(1).amax() for table in tables]).amax()
     back = torch.stack([table.amin(0) for table in tables]).amin(0).amax()
     return forth, back
 
 
-def _from_estimates(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def _compare_few(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Exact distances of the few pairs that may decide."""
     source, target = Cloud.of("visual", first), Cloud.of("prompt", second)
-    table = source.cosines(target.directions()).mul_(-2.0)
+    table = source.estimate_cosines(target.find_directions()).mul_(-2.0)
     table += (source.inverse_norm > 0).float().unsqueeze(1)
     table += (target.inverse_norm > 0).float()
     margin = 4 * source.error + 1e-6
-    return _worst_case(source, target, table, margin), _worst_case(target, source, table.T, margin)
+    return _find_worst_case(source, target, table, margin), _find_worst_case(
+        target, source, table.T, margin
+    )
 
 
-def _worst_case(source: Cloud, target: Cloud, table: Tensor, margin: float) -> Tensor:
+def _find_worst_case(source: Cloud, target: Cloud, table: Tensor, margin: float) -> Tensor:
     """Largest over source of the smallest over target; estimates are within half the margin."""
     nearest = table.amin(1)
     rows = (nearest >= nearest.amax() - margin).nonzero().squeeze(-1)
     close = table[rows] <= nearest[rows].unsqueeze(1) + margin
     columns = close.any(0).nonzero().squeeze(-1)
-    return square_distance(source.points(rows), target.points(columns)).amin(1).amax()
+    return square_distance(source.snap(rows), target.snap(columns)).amin(1).amax()

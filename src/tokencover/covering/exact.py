@@ -1,10 +1,10 @@
 """Cosines without rounding error, so that a tie is a tie on every machine.
 
 Floating-point sums depend on their order, and the order depends on the batch size, the number of
-threads and the device: two identical tokens may get two different cosines, and "the lowest index
-wins" then means nothing. So every token is first snapped to a grid on the sphere: its unit vector,
-times 2**24, rounded to integers (what float32 can resolve). Products of such integers, and all
-their partial sums, stay below 2**53; float64 adds them *exactly*, in whatever order. The cosine
+threads and the device: two identical tokens may get two different cosines, and a rule for ties
+(`ties.py`) then means nothing. So every token is first snapped to a grid on the sphere: its unit
+vector, times 2**24, rounded to integers (what float32 can resolve). Products of such integers, and
+all their partial sums, stay below 2**53; float64 adds them *exactly*, in whatever order. The cosine
 of two snapped tokens is therefore one well-defined number, and identical tokens have cosine 1.
 """
 
@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from tokencover.covering.workspace import Workspace
 
 RESOLUTION = 2.0**24
 """Grid steps per unit length: as fine as float32 tells numbers near one apart."""
@@ -44,30 +42,17 @@ class Points:
         return Points(self.grid[index], self.square[index])
 
 
-def snap(tokens: Tensor, space: Workspace | None = None) -> Points:
-    """Normalise each token to unit length and snap it to the grid.
-
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(..., n, d)``, any floating dtype.
-    space : Workspace, optional
-        Memory to work in (CPU only). The result is there too, until the next call with the same
-        one.
-    """
-    if space is None:
-        grid = tokens.to(torch.float64, copy=True)
-        return Points(grid, _snap_in_place(grid, torch.empty_like(grid)))
-    shape = tuple(tokens.shape)
-    grid = space.empty("grid", shape, torch.float64).copy_(tokens)
-    return Points(grid, _snap_in_place(grid, space.empty("squares", shape, torch.float64)))
+def snap(tokens: Tensor) -> Points:
+    """Normalise each token, ``(..., n, d)`` of any floating dtype, and snap it to the grid."""
+    grid = tokens.to(torch.float64, copy=True)
+    return snap_in_place(grid, torch.empty_like(grid))
 
 
-def _snap_in_place(grid: Tensor, scratch: Tensor) -> Tensor:
-    """Turn vectors into grid points; returns their squared lengths."""
+def snap_in_place(grid: Tensor, scratch: Tensor) -> Points:
+    """As `snap`, for tokens in float64 that are overwritten; `scratch` has their shape."""
     norm = torch.linalg.vector_norm(grid, dim=-1, keepdim=True)
     grid.mul_(torch.where(norm > 0, RESOLUTION / norm, 0.0)).round_()
-    return torch.mul(grid, grid, out=scratch).sum(-1)
+    return Points(grid, torch.mul(grid, grid, out=scratch).sum(-1))
 
 
 def cosine(first: Points, second: Points) -> Tensor:
@@ -82,7 +67,7 @@ def square_root(values: Tensor) -> Tensor:
     """The square root of float64 values, rounded to nearest as IEEE 754 demands.
 
     Vector libraries may be off by one in the last digit, differently on different machines. One
-    Newton step with the exact remainder mends that: it needs only sums, products and quotients,
+    Newton step with the exact remainder corrects that: it needs only sums, products and quotients,
     which are the same everywhere. Values are from 1 to 2**980.
     """
     root = values.sqrt()

@@ -1,31 +1,25 @@
 """Multi-objective Balanced Covering: Algorithm 1 of the paper.
 
-Prompt centres cover what was asked (`nearest.py`), visual centres cover everything else
-(`farthest_lazy.py` on a CPU, `farthest_dense.py` elsewhere; they agree index for index).
+First as the paper writes it (`mob_literal`, the reference implementation), then as it is used
+(`mob`, `mob_batch`), with the same result index for index.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import (
-    Count,
-    check_finite,
-    check_mask,
-    check_pair,
-    counts_per_sample,
-)
-from tokencover.covering.estimate import Cloud
-from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.farthest_dense import farthest_batch
-from tokencover.covering.farthest_lazy import farthest_lazy
-from tokencover.covering.nearest import best_candidates, nearest_cover
-from tokencover.covering.precision import plain, undisturbed, with_float64
+from tokencover.covering.accelerator import cover_together
+from tokencover.covering.checks import Count, check_mask, check_pair
+from tokencover.covering.farthest import choose_farthest
+from tokencover.covering.lazy import Cloud
+from tokencover.covering.nearest import choose_nearest
+from tokencover.covering.precision import keep_precision
+from tokencover.covering.samples import Sample, check_samples
+from tokencover.covering.ties import find_largest, rank_descending
 from tokencover.errors import InputError
 
 
@@ -53,13 +47,55 @@ class Cover:
         return len(self.prompt_centers) + len(self.visual_centers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """K, Kp and k of one sample."""
+def mob_literal(
+    visual: Tensor, prompt: Tensor, *, budget: int, prompt_budget: int, fold: int
+) -> Cover:
+    """Algorithm 1, line by line: the reference implementation, for reading and for comparison.
 
-    budget: int
-    prompt_budget: int
-    fold: int
+    It compares every token with every centre, in the dtype of the tokens. On snapped tokens
+    (``snap(visual).grid``: whole numbers in float64) its cosines are exact, and its cover is that
+    of `mob`. On float32 tokens it errs now and then where two distances are nearly equal.
+
+    Parameters
+    ----------
+    visual, prompt : Tensor
+        V ``(n, d)`` and P ``(l, d)``, l at least 1.
+    budget, prompt_budget, fold : int
+        K <= n, 1 <= Kp <= K, and k, as for `mob`.
+    """
+    if len(prompt) == 0 or prompt_budget < 1:
+        raise InputError(
+            f"there are {len(prompt)} prompt tokens and {prompt_budget} prompt centres, and "
+            "Algorithm 1 as it is written begins with a prompt centre: use tc.mob."
+        )
+    square, prompt_square = (visual * visual).sum(-1), (prompt * prompt).sum(-1)
+    # Step 1: each prompt token proposes its k nearest; the Kp best of all proposals remain.
+    similarity = _normalize(prompt @ visual.T, prompt_square.unsqueeze(1) * square)
+    proposed = rank_descending(similarity)[:, :fold].unique()
+    score = similarity[:, proposed].amax(0)
+    prompt_centers = proposed[rank_descending(score)[:prompt_budget]]
+    # Step 2: farthest point sampling, beginning with the prompt centres.
+    to_centers = visual @ visual[prompt_centers].T
+    cosines = _normalize(to_centers, square.unsqueeze(1) * square[prompt_centers])
+    distance = (1 - cosines).clamp(min=0).amin(1)
+    distance[prompt_centers] = -math.inf  # chosen; a copy of a chosen token is at distance 0 too
+    visual_centers = prompt_centers.new_empty(budget - len(prompt_centers))
+    for step in range(len(visual_centers)):
+        pick = find_largest(distance)
+        visual_centers[step] = pick
+        cosines = _normalize(visual @ visual[pick], square * square[pick])
+        distance = torch.minimum(distance, (1 - cosines).clamp(min=0))
+        distance[pick] = -math.inf
+    return Cover(prompt_centers, visual_centers)
+
+
+def _normalize(products: Tensor, squares: Tensor) -> Tensor:
+    """Products of tokens as cosines, 0 for a zero token, by the product of both squared lengths.
+
+    The paper divides the tokens by their lengths instead; products of whole numbers would not stay
+    exact then, nor copies equal.
+    """
+    return products / squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
 
 
 def mob(
@@ -75,8 +111,8 @@ def mob(
     """Choose the visual tokens to keep: Multi-objective Balanced Covering.
 
     Deterministic to the index: the result depends neither on the batch, the number of threads, the
-    device nor the dtype that holds the values. Ties go to the lowest index; nothing is chosen
-    twice, identical tokens included.
+    device nor the dtype that holds the values. Ties are settled by the rule of `covering/ties.py`;
+    nothing is chosen twice, identical tokens included.
 
     Parameters
     ----------
@@ -102,27 +138,23 @@ def mob(
         batch, `budget`, `prompt_budget` and `fold` may be lists with one value per sample.
     """
     check_pair(visual, prompt, ranks=(2, 3))
-    if visual.dim() == 3:
-        return mob_batch(
-            visual,
-            prompt,
-            budget=budget,
-            prompt_budget=prompt_budget,
-            fold=fold,
-            visual_mask=visual_mask,
-            prompt_mask=prompt_mask,
-        )
-    check_mask("visual_mask", visual_mask, visual)
-    check_mask("prompt_mask", prompt_mask, prompt)
-    return mob_batch(
-        visual.unsqueeze(0),
-        prompt.unsqueeze(0),
+    single = visual.dim() == 2
+    if single:
+        check_mask("visual_mask", visual_mask, visual)
+        check_mask("prompt_mask", prompt_mask, prompt)
+        visual, prompt = visual.unsqueeze(0), prompt.unsqueeze(0)
+        visual_mask = None if visual_mask is None else visual_mask.unsqueeze(0)
+        prompt_mask = None if prompt_mask is None else prompt_mask.unsqueeze(0)
+    covers = mob_batch(
+        visual,
+        prompt,
         budget=budget,
         prompt_budget=prompt_budget,
         fold=fold,
-        visual_mask=None if visual_mask is None else visual_mask.unsqueeze(0),
-        prompt_mask=None if prompt_mask is None else prompt_mask.unsqueeze(0),
-    )[0]
+        visual_mask=visual_mask,
+        prompt_mask=prompt_mask,
+    )
+    return covers[0] if single else covers
 
 
 def mob_batch(
@@ -135,96 +167,33 @@ def mob_batch(
     visual_mask: Tensor | None = None,
     prompt_mask: Tensor | None = None,
 ) -> list[Cover]:
-    """`mob` for 3-D input only, always a list; see there."""
-    check_pair(visual, prompt, ranks=(3,))
-    check_mask("visual_mask", visual_mask, visual)
-    check_mask("prompt_mask", prompt_mask, prompt)
-    plans = _plans(len(visual), budget, prompt_budget, fold)
-    visual_mask = _all_true(visual) if visual_mask is None else visual_mask
-    prompt_mask = _all_true(prompt) if prompt_mask is None else prompt_mask
-    sizes: list[int] = visual_mask.sum(-1).tolist()
-    if 0 in sizes:
-        raise InputError(
-            f"visual_mask leaves sample {sizes.index(0)} without a visual token: "
-            "there is nothing to choose from. Skip samples without a picture."
-        )
-    plans = [
-        _Plan(min(plan.budget, size), min(plan.prompt_budget, size), plan.fold)
-        for plan, size in zip(plans, sizes, strict=True)
-    ]
+    """`mob` for 3-D input only, always a list; see there.
+
+    On a CPU every sample is handed over to the search of `covering/lazy/`, which follows its own
+    shortcuts. Elsewhere all samples go through the loop of Algorithm 1 together
+    (`covering/accelerator.py`).
+    """
+    samples = check_samples(
+        visual,
+        prompt,
+        budget=budget,
+        prompt_budget=prompt_budget,
+        fold=fold,
+        visual_mask=visual_mask,
+        prompt_mask=prompt_mask,
+    )
     home = visual.device
-    place = with_float64(home)
-    with undisturbed(home):
-        run = _one_by_one if place.type == "cpu" else cover_together
-        masks = visual_mask.to(place), prompt_mask.to(place)
-        covers = list(run(plain(visual), plain(prompt), *masks, plans))
-    return [Cover(c.prompt_centers.to(home), c.visual_centers.to(home)) for c in covers]
+    with keep_precision(home):
+        on_cpu = samples.visual.device.type == "cpu"
+        covers = map(_cover_lazily, samples) if on_cpu else cover_together(samples)
+        return [Cover(mine.to(home), rest.to(home)) for mine, rest in covers]
 
 
-def _plans(samples: int, budget: Count, prompt_budget: Count, fold: Count) -> list[_Plan]:
-    budgets = counts_per_sample("budget", budget, 1, samples)
-    prompt_budgets = counts_per_sample("prompt_budget", prompt_budget, 0, samples)
-    folds = counts_per_sample("fold", fold, 1, samples)
-    for total, part in zip(budgets, prompt_budgets, strict=True):
-        if part > total:
-            raise InputError(
-                f"prompt_budget {part} is more than the whole budget {total}: "
-                "prompt centres are part of the budget."
-            )
-    return [_Plan(*each) for each in zip(budgets, prompt_budgets, folds, strict=True)]
-
-
-def _all_true(tokens: Tensor) -> Tensor:
-    return torch.ones(tokens.shape[:-1], dtype=torch.bool, device=tokens.device)
-
-
-def _one_by_one(
-    visual: Tensor, prompt: Tensor, visual_mask: Tensor, prompt_mask: Tensor, plans: list[_Plan]
-) -> Iterable[Cover]:
-    """On a CPU each sample follows its own shortcuts."""
-    for tokens, words, exists, spoken, plan in zip(
-        visual, prompt, visual_mask, prompt_mask, plans, strict=True
-    ):
-        place = exists.nonzero().squeeze(-1)
-        whole = len(place) == len(tokens)
-        cloud = Cloud.of("visual", tokens if whole else tokens[place])
-        question = Cloud.of("prompt", words if bool(spoken.all()) else words[spoken])
-        prompt_centers = nearest_cover(cloud, question, plan.prompt_budget, plan.fold)
-        rest = plan.budget - len(prompt_centers)
-        visual_centers = farthest_lazy(cloud, prompt_centers, rest)
-        yield Cover(place[prompt_centers], place[visual_centers])
-
-
-def cover_together(
-    visual: Tensor, prompt: Tensor, visual_mask: Tensor, prompt_mask: Tensor, plans: list[_Plan]
-) -> list[Cover]:
-    """On an accelerator all samples share each kernel; the host reads once, before the loop."""
-    visual = visual.masked_fill(~visual_mask.unsqueeze(-1), 0.0)
-    prompt = prompt.masked_fill(~prompt_mask.unsqueeze(-1), 0.0)
-    check_finite("visual", visual)
-    check_finite("prompt", prompt)
-    points = snap(visual)
-    start, found = _prompt_centers(points, snap(prompt), visual_mask, prompt_mask, plans)
-    kept = [min(plan.prompt_budget, have) for plan, have in zip(plans, found.tolist(), strict=True)]
-    rests = [plan.budget - have for plan, have in zip(plans, kept, strict=True)]
-    places = torch.arange(start.shape[1], device=visual.device)
-    used = places < torch.tensor(kept, device=visual.device).unsqueeze(-1)
-    order = farthest_batch(points, visual_mask, start, used, max(rests))
-    return [
-        Cover(start[sample, :prompt_count], order[sample, :visual_count])
-        for sample, (prompt_count, visual_count) in enumerate(zip(kept, rests, strict=True))
-    ]
-
-
-def _prompt_centers(
-    points: Points, prompt: Points, visual_mask: Tensor, prompt_mask: Tensor, plans: list[_Plan]
-) -> tuple[Tensor, Tensor]:
-    most = max(plan.prompt_budget for plan in plans)
-    if most == 0 or prompt_mask.shape[1] == 0:
-        device = visual_mask.device
-        none = torch.zeros(len(plans), dtype=torch.int64, device=device)
-        return torch.empty(len(plans), 0, dtype=torch.int64, device=device), none
-    counts = prompt_mask.unsqueeze(2) & visual_mask.unsqueeze(1)
-    alignment = cosine(prompt, points).masked_fill(~counts, -math.inf)
-    folds = torch.tensor([plan.fold for plan in plans], device=visual_mask.device)
-    return best_candidates(alignment, folds, most)
+def _cover_lazily(sample: Sample) -> tuple[Tensor, Tensor]:
+    """Prompt centres and visual centres of one sample, in order of choice."""
+    counts = sample.counts
+    visual, prompt = Cloud.of("visual", sample.visual), Cloud.of("prompt", sample.prompt)
+    prompt_centers = choose_nearest(visual, prompt, counts.prompt_budget, counts.fold)
+    rest = counts.budget - len(prompt_centers)
+    visual_centers = choose_farthest(visual, prompt_centers, rest)
+    return sample.places[prompt_centers], sample.places[visual_centers]

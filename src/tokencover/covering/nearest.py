@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_pair
-from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import cosine
-from tokencover.covering.precision import plain, undisturbed
-from tokencover.covering.workspace import Workspace
+from tokencover.covering.lazy import Cloud, Workspace
+from tokencover.covering.precision import keep_precision, to_float32
+from tokencover.covering.ties import mark_largest, rank_descending
 
-_ROWS_AT_ONCE = 64
+_MADE_EXACT_AT_ONCE = 64
 """Tokens made exact at a time: few enough to stay in a processor's cache."""
 
 
@@ -39,14 +39,14 @@ def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) ->
     """
     check_pair(visual, prompt, ranks=(2,))
     budget, fold = check_count("budget", budget, 0), check_count("fold", fold, 1)
-    with undisturbed(visual.device):
-        tokens = Cloud.of("visual", plain(visual).cpu())
-        words = Cloud.of("prompt", plain(prompt).cpu())
-        return nearest_cover(tokens, words, budget, fold).to(visual.device)
+    with keep_precision(visual.device):
+        tokens = Cloud.of("visual", to_float32(visual).cpu())
+        words = Cloud.of("prompt", to_float32(prompt).cpu())
+        return choose_nearest(tokens, words, budget, fold).to(visual.device)
 
 
-def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tensor:
-    """The visual tokens most aligned with the prompt, best first.
+def choose_nearest(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tensor:
+    """Choose the visual tokens of one sample most aligned with the prompt, on a CPU.
 
     Parameters
     ----------
@@ -57,23 +57,29 @@ def nearest_cover(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tenso
         prompt token, are fewer.
     fold : int
         k, how many nearest visual tokens each prompt token proposes.
+
+    Returns
+    -------
+    Tensor
+        Indices, best first, int64.
     """
     if budget == 0 or len(prompt.tokens) == 0:
         return torch.empty(0, dtype=torch.int64)
-    estimate = visual.cosines(prompt.directions(), space=Workspace.of_this_thread("start")).T
+    space = Workspace.of_this_thread("start")
+    estimate = visual.estimate_cosines(prompt.find_directions(), space=space).T
     fold = min(fold, estimate.shape[1])
     last = estimate.topk(fold, dim=1).values[:, -1:]
     shortlist = (estimate >= last - visual.doubt).any(0).nonzero().squeeze(-1)
     alignment = estimate.index_select(1, shortlist).double()
-    unsure = _unsure(alignment, last, visual.doubt).nonzero().squeeze(-1)
-    words, space = prompt.points(), Workspace.of_this_thread("top")
-    for block in unsure.split(_ROWS_AT_ONCE):
-        alignment[:, block] = cosine(words, visual.points(shortlist[block], space))
-    order, available = best_candidates(alignment, torch.tensor(fold), budget)
+    unsure = _find_unsure(alignment, last, visual.doubt).nonzero().squeeze(-1)
+    words, space = prompt.snap(), Workspace.of_this_thread("top")
+    for block in unsure.split(_MADE_EXACT_AT_ONCE):
+        alignment[:, block] = cosine(words, visual.snap(shortlist[block], space))
+    order, available = rank_candidates(alignment, torch.tensor(fold), budget)
     return shortlist[order[: int(available)]]
 
 
-def _unsure(alignment: Tensor, last: Tensor, doubt: float) -> Tensor:
+def _find_unsure(alignment: Tensor, last: Tensor, doubt: float) -> Tensor:
     """Which candidates' estimates are too close to call: to a prompt token's last, or in rank."""
     at_the_edge = (alignment - last).abs_().le_(doubt).any(0)
     score, order = alignment.amax(0).sort()
@@ -83,12 +89,11 @@ def _unsure(alignment: Tensor, last: Tensor, doubt: float) -> Tensor:
     return at_the_edge.index_put_((order,), in_rank, accumulate=True)
 
 
-def best_candidates(alignment: Tensor, fold: Tensor, budget: int) -> tuple[Tensor, Tensor]:
+def rank_candidates(alignment: Tensor, fold: Tensor, budget: int) -> tuple[Tensor, Tensor]:
     """Rank the candidates by their best alignment with any prompt token.
 
-    Each prompt token proposes its `fold` nearest visual tokens; the union of these is
-    S_p'. A candidate's score is its largest cosine over all prompt tokens. Ties go to
-    the lowest index.
+    Each prompt token proposes its `fold` nearest visual tokens; the union of these is S_p'. A
+    candidate's score is its largest cosine over all prompt tokens.
 
     Parameters
     ----------
@@ -106,20 +111,6 @@ def best_candidates(alignment: Tensor, fold: Tensor, budget: int) -> tuple[Tenso
     available : Tensor
         ``(...)`` number of candidates.
     """
-    proposed = _largest(alignment, fold.unsqueeze(-1)).any(-2)
+    proposed = mark_largest(alignment, fold.unsqueeze(-1)).any(-2)
     score = alignment.amax(-2).masked_fill(~proposed, -math.inf)
-    order = score.argsort(dim=-1, descending=True, stable=True)
-    return order[..., :budget], proposed.sum(-1)
-
-
-def _largest(values: Tensor, count: Tensor) -> Tensor:
-    """Mark the `count` largest finite values of each row, the lowest index first among equals."""
-    size = values.shape[-1]
-    ranked = values.sort(dim=-1, descending=True).values
-    last_place = count.clamp(max=size).unsqueeze(-1) - 1
-    last = ranked.gather(-1, last_place.expand(*values.shape[:-1], 1))
-    above = values > last
-    equal = values == last
-    left = count.unsqueeze(-1) - above.sum(-1, keepdim=True)
-    marked = above | (equal & (equal.cumsum(-1) <= left))
-    return marked & (values > -math.inf)
+    return rank_descending(score)[..., :budget], proposed.sum(-1)

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 
-def with_float64(device: torch.device) -> torch.device:
+def find_float64_device(device: torch.device) -> torch.device:
     """The device itself, or the CPU if the device has no float64 (Apple's MPS)."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
-def plain(tokens: Tensor) -> Tensor:
+def to_float32(tokens: Tensor) -> Tensor:
     """The values in float32, without history, on a device that has float64."""
-    return tokens.detach().to(with_float64(tokens.device), torch.float32)
+    return tokens.detach().to(find_float64_device(tokens.device), torch.float32)
 
 
 @contextmanager
-def undisturbed(device: torch.device) -> Iterator[None]:
-    """Record no gradients, and keep autocast from running estimates in half precision."""
-    with torch.no_grad(), torch.autocast(with_float64(device).type, enabled=False):
+def keep_precision(device: torch.device) -> Iterator[None]:
+    """Keep autocast from computing in half precision, and record no gradients."""
+    with torch.no_grad(), torch.autocast(find_float64_device(device).type, enabled=False):
         yield

@@ -18,14 +18,14 @@ from tokencover.covering.coupling import square_distance
 from tokencover.covering.exact import Points, snap
 from tokencover.covering.farthest import farthest_points
 from tokencover.covering.nearest import nearest_points
-from tokencover.covering.precision import plain, undisturbed
+from tokencover.covering.precision import keep_precision, to_float32
 
 _CENTERS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOrder:
-    """Visual tokens ranked by their best cosine with any prompt token, lowest index among equals.
+    """Visual tokens ranked by their best cosine with any prompt token.
 
     This is nearest-neighbour covering whose fold is no limit: k >= Kp for every Kp in question.
 
@@ -80,12 +80,12 @@ def prompt_order(visual: Tensor, prompt: Tensor, *, most: int) -> PromptOrder:
     if len(prompt) == 0:
         nothing = torch.zeros(most + 1, dtype=torch.float64, device=visual.device)
         return PromptOrder(torch.arange(most, device=visual.device), nothing)
-    # With fold = most, whoever is among the `most` best of all is proposed by its best word.
+    # With fold = most, each of the `most` best of all is proposed by its best word.
     order = nearest_points(visual, prompt, budget=most, fold=max(most, 1))
-    with undisturbed(visual.device):
-        squares = square_distance(snap(plain(prompt)), snap(plain(visual[order])))
-        nearest = torch.cummin(_after_none(squares), dim=1).values
-        return PromptOrder(order, _distance(nearest.amax(0)).to(visual.device))
+    with keep_precision(visual.device):
+        squares = square_distance(snap(to_float32(prompt)), snap(to_float32(visual[order])))
+        nearest = torch.cummin(_prepend_none(squares), dim=1).values
+        return PromptOrder(order, _to_distance(nearest.amax(0)).to(visual.device))
 
 
 def farthest_order(tokens: Tensor, *, most: int) -> FarthestOrder:
@@ -105,21 +105,25 @@ def farthest_order(tokens: Tensor, *, most: int) -> FarthestOrder:
     check_tokens("visual", tokens)
     most = min(check_count("most", most, 1), len(tokens))
     order = farthest_points(tokens, budget=most + 1)  # one more: it tells the last radius
-    with undisturbed(tokens.device):
-        rows = plain(tokens)
+    with keep_precision(tokens.device):
+        rows = to_float32(tokens)
         chosen = snap(rows[order])
-        gaps = _gaps(chosen)
+        gaps = _measure_gaps(chosen)
         separation = torch.cummin(gaps, dim=0).values
         has_zero = not bool((rows != 0).any(-1).all())
-        radius = _radius_of_all(rows, chosen[:most]) if has_zero else _radius_of_next(gaps, most)
+        radius = (
+            _measure_radius_of_all(rows, chosen[:most])
+            if has_zero
+            else _read_radius_of_next(gaps, most)
+        )
         return FarthestOrder(
             order[:most],
-            _distance(radius).to(tokens.device),
-            _distance(separation[: most + 1]).to(tokens.device),
+            _to_distance(radius).to(tokens.device),
+            _to_distance(separation[: most + 1]).to(tokens.device),
         )
 
 
-def _gaps(chosen: Points) -> Tensor:
+def _measure_gaps(chosen: Points) -> Tensor:
     """``gaps[j]``: squared distance of the j-th choice (from 1) to those before it; inf for two."""
     count = len(chosen)
     gaps = torch.full((count + 1,), math.inf, dtype=torch.float64, device=chosen.grid.device)
@@ -131,7 +135,7 @@ def _gaps(chosen: Points) -> Tensor:
     return gaps
 
 
-def _radius_of_next(gaps: Tensor, most: int) -> Tensor:
+def _read_radius_of_next(gaps: Tensor, most: int) -> Tensor:
     """The radius of the first j is the gap of choice j + 1; nothing is uncovered after the last."""
     radius = torch.zeros(most + 1, dtype=torch.float64, device=gaps.device)
     known = gaps[1 : most + 2]
@@ -139,7 +143,7 @@ def _radius_of_next(gaps: Tensor, most: int) -> Tensor:
     return radius
 
 
-def _radius_of_all(rows: Tensor, centers: Points) -> Tensor:
+def _measure_radius_of_all(rows: Tensor, centers: Points) -> Tensor:
     """Largest over all tokens of the smallest squared distance to the first j centres."""
     points = snap(rows)
     nearest = torch.full((len(rows), 1), math.inf, dtype=torch.float64, device=rows.device)
@@ -152,10 +156,10 @@ def _radius_of_all(rows: Tensor, centers: Points) -> Tensor:
     return torch.cat(radii)
 
 
-def _after_none(squares: Tensor) -> Tensor:
+def _prepend_none(squares: Tensor) -> Tensor:
     """A first column for "no centre yet": infinitely far."""
     return torch.nn.functional.pad(squares, (1, 0), value=math.inf)
 
 
-def _distance(square: Tensor) -> Tensor:
+def _to_distance(square: Tensor) -> Tensor:
     return square.clamp(min=0.0).sqrt()

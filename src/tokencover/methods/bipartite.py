@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering import undisturbed
+from tokencover.covering import keep_precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def match(metric: Tensor, remove: int, protected: int = 0) -> Matching:
         How many tokens at the beginning are neither merged nor merged into; they stay first.
     """
     crops, count, _ = metric.shape
-    with undisturbed(metric.device):
+    with keep_precision(metric.device):
         unit = functional.normalize(metric.float(), dim=-1)
         similarity = unit[:, ::2] @ unit[:, 1::2].transpose(1, 2)
     similarity[:, : (protected + 1) // 2] = -torch.inf

@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.covering import Points, check_finite, cosine, plain, snap, undisturbed
+from tokencover.covering import Points, check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.before_decoder import BeforeDecoder
@@ -71,9 +71,9 @@ class CDPruner(BeforeDecoder):
         """The greedy set of the conditional determinantal point process, of every sample."""
         kept = []
         for sample, count in enumerate(self.left(view)):
-            with undisturbed(view.states.device):
-                tokens = plain(view.states[sample, view.mask[sample]])
-                words = plain(view.prompt[sample, view.prompt_mask[sample]])
+            with keep_precision(view.states.device):
+                tokens = to_float32(view.states[sample, view.mask[sample]])
+                words = to_float32(view.prompt[sample, view.prompt_mask[sample]])
                 check_finite("visual", tokens)
                 check_finite("prompt", words)
                 points = snap(tokens)

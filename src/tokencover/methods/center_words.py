@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from tokencover.covering import cosine, plain, snap, undisturbed
+from tokencover.covering import cosine, keep_precision, snap, to_float32
 from tokencover.methods.base import Choice, View
 
 
@@ -30,8 +30,8 @@ def _nearest_words(view: View, sample: int, centers: Tensor) -> Tensor:
     spoken = view.prompt_mask[sample]
     tokens = view.states[sample, centers.to(view.states.device)]
     words = view.prompt[sample, spoken.to(view.prompt.device)]
-    with undisturbed(tokens.device):
-        alignment = cosine(snap(plain(tokens)), snap(plain(words)))
+    with keep_precision(tokens.device):
+        alignment = cosine(snap(to_float32(tokens)), snap(to_float32(words)))
         # Sorted rather than argmax, which leaves open which of equal values it finds.
         nearest = alignment.sort(dim=-1, descending=True, stable=True).indices[:, 0]
     positions = view.prompt_positions[sample, spoken]

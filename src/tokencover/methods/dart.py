@@ -30,7 +30,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_count, check_finite, cosine, plain, snap, undisturbed
+from tokencover.covering import check_count, check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
 from tokencover.methods.acts_once import ActsOnce
 from tokencover.methods.base import Card, Choice, View
@@ -101,7 +101,7 @@ class DART(ActsOnce):
         for sample, left in enumerate(self.left(view)):
             visual, own = view.states[sample, view.mask[sample]], image[sample]
             words = view.text[sample, text[sample]]
-            with undisturbed(visual.device):
+            with keep_precision(visual.device):
                 states = view.norm(torch.cat([visual, words]))
                 pivots = torch.cat([states[own], states[len(visual) :]])
                 similarity = cosines_to(pivots, states[: len(visual)])
@@ -130,13 +130,13 @@ def key_norms(keys: Tensor) -> Tensor:
 
     Query heads may share keys; counting each key once scales all norms alike.
     """
-    norms = plain(keys).abs().sum((1, 3), dtype=torch.float64)
+    norms = to_float32(keys).abs().sum((1, 3), dtype=torch.float64)
     return norms.to(keys.device, torch.float32)
 
 
 def cosines_to(pivots: Tensor, tokens: Tensor) -> Tensor:
     """Exact cosine of every pivot with every token, ``(pivots, n)`` float64."""
-    pivots, tokens = plain(pivots), plain(tokens)
+    pivots, tokens = to_float32(pivots), to_float32(tokens)
     check_finite("pivots", pivots)
     check_finite("visual", tokens)
     return cosine(snap(pivots), snap(tokens))

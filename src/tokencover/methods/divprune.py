@@ -19,7 +19,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_finite, cosine, farthest_points, plain, snap, undisturbed
+from tokencover.covering import (
+    check_finite,
+    cosine,
+    farthest_points,
+    keep_precision,
+    snap,
+    to_float32,
+)
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.before_decoder import BeforeDecoder
 
@@ -72,8 +79,8 @@ def most_isolated(tokens: Tensor) -> Tensor:
     Tensor
         ``(1,)`` int64, the lowest index among equals.
     """
-    with undisturbed(tokens.device):
-        values = plain(tokens)
+    with keep_precision(tokens.device):
+        values = to_float32(tokens)
         check_finite("visual", values)
         points = snap(values)
         nearest = []

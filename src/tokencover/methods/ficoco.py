@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering import undisturbed
+from tokencover.covering import keep_precision
 from tokencover.errors import InputError
 from tokencover.methods.base import Card, TowerChoice, TowerView
 from tokencover.methods.bipartite import Matching, first_largest, taken
@@ -100,7 +100,7 @@ class FiCoCoV(TowerMethod):
         remove = self.to_remove(view)
         if remove == 0:
             return unchanged(view)
-        with undisturbed(view.states.device):
+        with keep_precision(view.states.device):
             attention = view.attention().float()
             redundancy = self._redundancy(view, attention)
             check_numbers(redundancy, view)

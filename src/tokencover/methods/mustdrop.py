@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import tokens_left, tokens_to_keep
-from tokencover.covering import undisturbed
+from tokencover.covering import keep_precision
 from tokencover.errors import InputError
 from tokencover.methods.base import (
     BudgetedMethod,
@@ -257,7 +257,7 @@ def key_set(encoded: Encoded, share: float) -> Tensor:
     """
     block = encoded.depth - 1
     marked = []
-    with undisturbed(encoded.features.device):
+    with keep_precision(encoded.features.device):
         for queries, keys in zip(
             encoded.queries(block).float(), encoded.keys(block).float(), strict=True
         ):

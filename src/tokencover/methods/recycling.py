@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencover.covering import undisturbed
+from tokencover.covering import keep_precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     owner : Tensor
         ``(q,)`` int64, which of the centres each point belongs to.
     """
-    with undisturbed(points.device):
+    with keep_precision(points.device):
         values = points.detach().float() / math.sqrt(points.shape[-1])
         # Products of matrices would leave copies of a point at a distance, and depend on the batch.
         distance = torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist")

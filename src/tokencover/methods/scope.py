@@ -26,7 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_finite, plain, undisturbed
+from tokencover.covering import check_finite, keep_precision, to_float32
 from tokencover.errors import InputError
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.before_decoder import BeforeDecoder
@@ -77,11 +77,11 @@ class SCOPE(BeforeDecoder):
     def choose(self, view: View) -> Choice:
         """The greedy cover of every sample."""
         kept = []
-        with undisturbed(view.states.device):
-            salient = plain(token_saliency(view))
+        with keep_precision(view.states.device):
+            salient = to_float32(token_saliency(view))
             for sample, count in enumerate(self.left(view)):
                 mask = view.mask[sample]
-                tokens = plain(view.states[sample, mask])
+                tokens = to_float32(view.states[sample, mask])
                 weights = salient[sample, mask.to(salient.device)]
                 check_finite("visual", tokens)
                 check_finite("saliency", weights)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import nearest
-from tokencover.covering import undisturbed
+from tokencover.covering import keep_precision
 from tokencover.errors import InputError
 from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
 from tokencover.methods.ranking import best
@@ -198,7 +198,7 @@ def raters(view: View) -> Tensor:
         ``(b, q)`` int64, places in the whole sequence; -1 where a sample has fewer raters.
     """
     check_text(view)
-    with undisturbed(view.states.device):
+    with keep_precision(view.states.device):
         products = view.states.float() @ view.text.float().transpose(-1, -2)
         words = view.text_mask.to(products.device)
         weights = products.masked_fill(~words.unsqueeze(1), -torch.inf).softmax(-1)

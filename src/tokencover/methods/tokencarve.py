@@ -28,7 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_finite, cosine, plain, snap, undisturbed
+from tokencover.covering import check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
 from tokencover.methods.acts_once import ActsOnce
 from tokencover.methods.base import Card, Choice, View
@@ -140,8 +140,8 @@ def information(tokens: Tensor) -> Tensor:
     Tensor
         ``(n,)`` float32.
     """
-    with undisturbed(tokens.device):
-        values = plain(tokens)
+    with keep_precision(tokens.device):
+        values = to_float32(tokens)
         check_finite("visual", values)
         values = values.double()
         if len(values) > values.shape[1]:
@@ -181,8 +181,8 @@ def most_similar_pairs(tokens: Tensor, order: Tensor, count: int) -> Merges:
     better, worse = order[: len(order) // 2], order[len(order) // 2 :]
     if count == 0:
         return Merges(worse[:0], better[:0])
-    with undisturbed(tokens.device):
-        values = plain(tokens)
+    with keep_precision(tokens.device):
+        values = to_float32(tokens)
         similarity, partner = cosine(snap(values[worse]), snap(values[better])).max(-1)
         closest = similarity.argsort(descending=True, stable=True)[:count].to(order.device)
     return Merges(worse[closest], better[partner.to(order.device)[closest]])

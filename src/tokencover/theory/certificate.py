@@ -22,9 +22,9 @@ from tokencover.covering import (
     check_pair,
     cosine,
     hausdorff,
-    plain,
+    keep_precision,
     snap,
-    undisturbed,
+    to_float32,
 )
 from tokencover.errors import InputError
 from tokencover.theory.certificate_text import as_table
@@ -233,8 +233,8 @@ def _counts(words: CoveringNumbers, picture: CoveringNumbers) -> tuple[CountsAt,
 
 def _smallest_fold(visual: Tensor, prompt: Tensor, cover: Cover) -> int:
     """The smallest k with which every prompt centre is among the k nearest of some word."""
-    with undisturbed(visual.device):
-        table = cosine(snap(plain(prompt)), snap(plain(visual)))
+    with keep_precision(visual.device):
+        table = cosine(snap(to_float32(prompt)), snap(to_float32(visual)))
     fold = 1
     for center in cover.prompt_centers.tolist():
         own = table[:, center : center + 1]

@@ -6,12 +6,13 @@ need never be looked at again (the accelerated greedy of Minoux, 1978). From che
 
 1. float32 estimates to the starting centres, once for all tokens, bound every token (`bounds.py`);
 2. those with the smallest bounds are compared with the newer centres and with each other, and
-   centres are chosen among them as long as no token outside can be farther (`guess.py`);
+   centres are chosen among them as long as no token outside can be farther (`shortlist.py`);
 3. where estimates were too close to tell, exact distances decide at the end (`proof.py`); what was
    chosen before the first mistake is kept, and the search goes on from there;
-4. tokens too much alike for estimates are chosen among by exact distances, at worst one by one.
+4. tokens too much alike for estimates are chosen among by exact distances; where even that does not
+   tell enough of them apart, the search ends early, and the caller compares all with all.
 
-The result is the same as that of `farthest_dense.py`, index for index.
+What is found is what comparing all with all would choose, index for index.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tokencover.covering.bounds import Bounds
-from tokencover.covering.centers import Centers
-from tokencover.covering.estimate import Cloud
-from tokencover.covering.exact import cosine, distance_to_nearest, mean_direction
-from tokencover.covering.farthest_dense import farthest_dense
-from tokencover.covering.guess import Step, farthest_first
-from tokencover.covering.near_distances import nearest_and_mutual
-from tokencover.covering.proof import Candidate, candidates, first_mistake
+from tokencover.covering.exact import cosine, mean_direction
+from tokencover.covering.lazy.bounds import Bounds, Centers
+from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.proof import (
+    Candidate,
+    find_first_mistake,
+    list_candidates,
+    measure_nearest_and_mutual,
+)
+from tokencover.covering.lazy.shortlist import Step, choose_from_shortlist
+from tokencover.covering.ties import find_smallest
 
 _FEWEST, _FEW, _MANY = 64, 160, 640
 """How many tokens are compared at a time: about as many as are wanted, doubled while that settles
@@ -38,8 +42,8 @@ _CROWD, _MISTAKES = 32, 4
 """More rivals for one place, or more wrong guesses, and estimates are too coarse to be of use."""
 
 
-def farthest_lazy(cloud: Cloud, start: Tensor, count: int) -> Tensor:
-    """Choose `count` tokens, each farthest from the centres in `start` and those chosen before it.
+def search_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
+    """Choose tokens, each farthest from the centres in `start` and those chosen before it.
 
     Parameters
     ----------
@@ -53,11 +57,11 @@ def farthest_lazy(cloud: Cloud, start: Tensor, count: int) -> Tensor:
     Returns
     -------
     Tensor
-        ``(count,)`` int64, in order of choice.
+        int64, in order of choice: the first `count`, or fewer where tokens are too much alike.
     """
     if count == 0:
         return start.new_empty(0)
-    first = start if len(start) else torch.tensor([_farthest_from_mean(cloud)])
+    first = start if len(start) else torch.tensor([_find_farthest_from_mean(cloud)])
     total = len(start) + count
     centers = Centers(cloud, first, total)
     if len(centers) < total:
@@ -66,7 +70,7 @@ def farthest_lazy(cloud: Cloud, start: Tensor, count: int) -> Tensor:
 
 
 class _Search:
-    """Adds centres until there are `total`."""
+    """Adds centres until there are `total`, or tokens are too much alike."""
 
     def __init__(self, cloud: Cloud, centers: Centers, total: int) -> None:
         self._cloud, self._centers, self._total = cloud, centers, total
@@ -78,29 +82,27 @@ class _Search:
         return self._total - len(self._centers)
 
     def run(self) -> None:
-        """Guess and prove as long as that helps; then choose exactly, among some or among all."""
+        """Guess and prove as long as that helps; then choose exactly, as long as that helps."""
         mistakes = 0
         while mistakes <= _MISTAKES and not self._guess_and_prove():
             mistakes += 1
-        self._rounds(self._choose_exactly, _MANY // 2)
-        if self._wanted:
-            self._centers.add(self._one_by_one())
+        self._repeat(self._choose_exactly, _MANY // 2)
 
-    def _rounds(self, choose: Callable[[Tensor], None], most: int) -> None:
+    def _repeat(self, choose: Callable[[Tensor], None], most: int) -> None:
         """Choose among the tokens that may be farthest, at most so many, until that fails."""
         few = min(max(self._wanted, _FEWEST), _FEW)
         size = few
         while self._wanted and size <= most:
             before = len(self._centers)
-            choose(self._bounds.smallest(size))
+            choose(self._bounds.find_smallest(size))
             size = few if len(self._centers) > before else 2 * size
 
     def _guess_and_prove(self) -> bool:
         """Add centres by estimates, up to the first mistake; returns whether there was none."""
         bounds = self._bounds.copy()
         self._doubts.clear()
-        self._rounds(self._guess, _MANY)
-        mistake = first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
+        self._repeat(self._guess, _MANY)
+        mistake = find_first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
         if mistake is None:
             return True
         self._centers.cut(mistake.place)
@@ -111,25 +113,27 @@ class _Search:
     def _guess(self, tokens: Tensor) -> None:
         """Choose among some tokens (ascending), by estimates, until others may be farther."""
         doubt = self._cloud.doubt
-        nearest = self._bounds.nearest(tokens)
+        nearest = self._bounds.estimate_nearest(tokens)
         self._bounds.renew(tokens, nearest)
-        limit = self._bounds.smallest_without(tokens) - self._cloud.error
+        limit = self._bounds.find_smallest_without(tokens) - self._cloud.error
         smallest = float(nearest.amin())
         if smallest >= limit or int((nearest <= smallest + doubt).sum()) > _CROWD:
             return
         rivals = (nearest < limit + doubt).nonzero().squeeze(-1)  # the others are too near
         tokens, nearest = tokens[rivals], nearest[rivals]
-        each_other = self._cloud.mutual_cosines(tokens)
-        steps = farthest_first(nearest, each_other, most=self._wanted, limit=limit, doubt=doubt)
-        self._doubts += candidates(steps, tokens.tolist(), len(self._centers))
+        each_other = self._cloud.estimate_mutual_cosines(tokens)
+        steps = choose_from_shortlist(
+            nearest, each_other, most=self._wanted, limit=limit, doubt=doubt
+        )
+        self._doubts += list_candidates(steps, tokens.tolist(), len(self._centers))
         self._take(tokens, nearest, each_other, steps)
 
     def _choose_exactly(self, tokens: Tensor) -> None:
         """The same, by exact distances (times -1, to be the smaller the farther)."""
-        distances = nearest_and_mutual(self._cloud, self._centers, self._bounds, tokens)
+        distances = measure_nearest_and_mutual(self._cloud, self._centers, self._bounds, tokens)
         nearest, each_other = (-distance for distance in distances)
-        limit, most = self._bounds.smallest_without(tokens) - 1.0, self._wanted
-        steps = farthest_first(nearest, each_other, most=most, limit=limit, doubt=0.0)
+        limit, most = self._bounds.find_smallest_without(tokens) - 1.0, self._wanted
+        steps = choose_from_shortlist(nearest, each_other, most=most, limit=limit, doubt=0.0)
         if steps:
             self._take(tokens, nearest + 1.0, each_other + 1.0, steps)
 
@@ -140,20 +144,11 @@ class _Search:
         self._bounds.renew(tokens, nearest.index_fill_(0, chosen, math.inf))
         self._centers.add(tokens[chosen])
 
-    def _one_by_one(self) -> Tensor:
-        """All that are still wanted, exactly, however long it takes."""
-        points = self._cloud.points()
-        distance = distance_to_nearest(points, points[self._centers.tokens])
-        distance[self._centers.tokens] = -1.0
-        if distance.amax() == 0.0:  # copies of centres, and nothing else: all equally near
-            return (distance == 0.0).nonzero().squeeze(-1)[: self._wanted]
-        return farthest_dense(points, self._centers.tokens, self._wanted)
 
-
-def _farthest_from_mean(cloud: Cloud) -> int:
+def _find_farthest_from_mean(cloud: Cloud) -> int:
     """The first centre when there is none: the token farthest from the mean of all."""
-    mean = mean_direction(cloud.points())
+    mean = mean_direction(cloud.snap())
     direction = torch.nn.functional.normalize(mean.grid, dim=-1).float()
-    estimate = cloud.cosines(direction).squeeze(-1)
+    estimate = cloud.estimate_cosines(direction).squeeze(-1)
     rivals = (estimate <= estimate.amin() + cloud.doubt).nonzero().squeeze(-1)
-    return int(rivals[cosine(cloud.points(rivals), mean).squeeze(-1).argmin()])
+    return int(rivals[find_smallest(cosine(cloud.snap(rivals), mean).squeeze(-1))])

@@ -8,13 +8,13 @@ from hypothesis import given
 from torch import Tensor
 
 from tests.covering.strategies import token_sets
-from tokencover.covering.estimate import Cloud
 from tokencover.covering.exact import cosine, snap
+from tokencover.covering.lazy.estimate import Cloud
 
 
 def worst(tokens: Tensor) -> tuple[float, float]:
     cloud = Cloud.of("visual", tokens)
-    estimate = cloud.cosines(cloud.directions())
+    estimate = cloud.estimate_cosines(cloud.find_directions())
     return float((estimate - cosine(snap(tokens), snap(tokens))).abs().max()), cloud.error
 
 

@@ -1,7 +1,7 @@
-"""Farthest point sampling among a few tokens, by estimated cosines, in plain Python.
+"""Farthest point sampling among a short list of tokens, in plain Python.
 
 A number in a list is much quicker to get at than one in a tensor; and most tokens need not be
-looked at in most steps, because a cosine to the nearest centre only grows (see `farthest_lazy.py`).
+looked at in most steps, because a cosine to the nearest centre only grows (see `search.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Step = list[int]
 be as far or farther since estimates err."""
 
 
-def farthest_first(
+def choose_from_shortlist(
     nearest: Tensor, each_other: Tensor, *, most: int, limit: float, doubt: float
 ) -> list[Step]:
     """Choose tokens in turn, each with the smallest cosine to its nearest centre.
@@ -24,9 +24,9 @@ def farthest_first(
     Parameters
     ----------
     nearest : Tensor
-        ``(m,)`` estimated cosine of each token to the nearest centre there is.
+        ``(m,)`` cosine of each token to the nearest centre there is.
     each_other : Tensor
-        ``(m, m)`` estimated cosines of the tokens to each other.
+        ``(m, m)`` cosines of the tokens to each other.
     most : int
         End after this many.
     limit : float
@@ -36,11 +36,11 @@ def farthest_first(
     """
     queue = _Queue(nearest.tolist())
     steps: list[Step] = []
-    while len(steps) < most and queue.smallest() < limit:
-        line = queue.smallest() + doubt
+    while len(steps) < most and queue.find_smallest() < limit:
+        line = queue.find_smallest() + doubt
         first = queue.pop()
         rivals = []
-        while queue.smallest() <= line:
+        while queue.find_smallest() <= line:
             rivals.append(queue.pop())
         queue.put_back(rivals)
         steps.append([place for _, place, _ in (first, *rivals)])
@@ -50,7 +50,7 @@ def farthest_first(
 
 _Entry = tuple[float, int, int]
 """A token's cosine to the nearest of some centres, its place, and how many of the added centres
-these are. Sorts by rising cosine, the lowest place first among equals."""
+these are. Sorts by rising cosine, then by place (`ties.py`)."""
 
 
 class _Queue:
@@ -61,7 +61,7 @@ class _Queue:
         self._added: list[list[float]] = []
         heapq.heapify(self._heap)
 
-    def smallest(self) -> float:
+    def find_smallest(self) -> float:
         """The smallest cosine; infinite if there is no token."""
         heap, now = self._heap, len(self._added)
         while heap:
@@ -73,7 +73,7 @@ class _Queue:
         return math.inf
 
     def pop(self) -> _Entry:
-        """Take out the token that has it; to be called right after `smallest`."""
+        """Take out the token that has it; to be called right after `find_smallest`."""
         return heapq.heappop(self._heap)
 
     def put_back(self, entries: list[_Entry]) -> None:

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
-from tokencover.covering.bounds import Bounds
-from tokencover.covering.centers import Centers
-from tokencover.covering.estimate import Cloud
-from tokencover.covering.proof import Candidate, first_mistake
+from tokencover.covering.lazy.bounds import Bounds, Centers
+from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.proof import Candidate, find_first_mistake
 
 
 def check(tokens: Tensor, order: list[int], before: int) -> Candidate | None:
@@ -27,7 +26,7 @@ def check(tokens: Tensor, order: list[int], before: int) -> Candidate | None:
         for token in range(len(tokens))
         if token not in order[:place]
     ]
-    return first_mistake(cloud, centers, bounds, doubts)
+    return find_first_mistake(cloud, centers, bounds, doubts)
 
 
 @given(token_sets(), st.data())
@@ -52,4 +51,4 @@ def test_the_first_wrong_center_is_found(tokens: Tensor, data: st.DataObject) ->
 def test_no_doubt_no_mistake() -> None:
     cloud = Cloud.of("visual", torch.eye(3))
     centers = Centers(cloud, torch.tensor([0, 1]), 2)
-    assert first_mistake(cloud, centers, Bounds(cloud, centers), []) is None
+    assert find_first_mistake(cloud, centers, Bounds(cloud, centers), []) is None

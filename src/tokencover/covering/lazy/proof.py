@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tokencover.covering.bounds import Bounds
-from tokencover.covering.centers import Centers
-from tokencover.covering.estimate import Cloud
-from tokencover.covering.guess import Step
-from tokencover.covering.near_distances import distances_to
-from tokencover.covering.workspace import Workspace
+from tokencover.covering.exact import Points, distances
+from tokencover.covering.lazy.bounds import Bounds, Centers
+from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.shortlist import Step
+from tokencover.covering.lazy.workspace import Workspace
 
 
 class Candidate(NamedTuple):
@@ -22,8 +22,8 @@ class Candidate(NamedTuple):
     token: int
 
 
-def candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
-    """All that came into question where a guess (`guess.py`) was in doubt.
+def list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
+    """All that came into question where a guess (`shortlist.py`) was in doubt.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candid
     ]
 
 
-def first_mistake(
+def find_first_mistake(
     cloud: Cloud, centers: Centers, bounds: Bounds, doubts: list[Candidate]
 ) -> Candidate | None:
     """What should have been chosen where first something else was; None if all is right.
 
-    Right is the token farthest from all centres before it, the lowest index among equals.
+    Right is the token farthest from all centres before it, by the rule of `ties.py`.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def first_mistake(
         By rising place; for each centre in doubt, itself and all its rivals.
     """
     farthest: dict[int, tuple[float, int]] = {}
-    distances = _distances(cloud, centers, bounds, doubts) if doubts else []
+    distances = _measure_doubts(cloud, centers, bounds, doubts) if doubts else []
     for (place, token), distance in zip(doubts, distances, strict=True):
-        candidate = (-distance, token)
+        candidate = (-distance, token)  # the smallest: farthest, then lowest index
         farthest[place] = min(farthest.get(place, candidate), candidate)
     chosen = centers.tokens.tolist()
     for place, (_, token) in farthest.items():
@@ -68,21 +68,21 @@ def first_mistake(
     return None
 
 
-def _distances(
+def _measure_doubts(
     cloud: Cloud, centers: Centers, bounds: Bounds, doubts: list[Candidate]
 ) -> list[float]:
     """For each doubt the token's exact distance to the nearest of the centres before it."""
     places, names = torch.tensor(doubts).T.contiguous()
     tokens, row = names.unique(return_inverse=True)
-    near = _may_be_nearest(bounds.cosines(tokens), places, row, cloud.doubt)
-    points = cloud.points(tokens, Workspace.of_this_thread("top"))
-    columns, distance = distances_to(cloud, centers, points, near)
+    near = _find_possible_nearest(bounds.estimate_cosines(tokens), places, row, cloud.doubt)
+    points = cloud.snap(tokens, Workspace.of_this_thread("top"))
+    columns, distance = measure_distances(cloud, centers, points, near)
     column = torch.searchsorted(columns, places) - 1  # the last one before the centre in doubt
     exact: list[float] = distance.cummin(-1).values[row, column].tolist()
     return exact
 
 
-def _may_be_nearest(cosines: Tensor, places: Tensor, row: Tensor, doubt: float) -> Tensor:
+def _find_possible_nearest(cosines: Tensor, places: Tensor, row: Tensor, doubt: float) -> Tensor:
     """Which centres may be nearest to which tokens while these are in doubt.
 
     Parameters
@@ -101,3 +101,41 @@ def _may_be_nearest(cosines: Tensor, places: Tensor, row: Tensor, doubt: float) 
     nearest_yet = cosines.cummax(-1).values
     nearest_yet = torch.maximum(nearest_yet, nearest_yet.gather(1, first - 1))
     return (cosines >= nearest_yet - doubt) & (torch.arange(cosines.shape[1]) < last)
+
+
+def measure_distances(
+    cloud: Cloud, centers: Centers, points: Points, near: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Distances of some tokens to some of the centres.
+
+    Parameters
+    ----------
+    cloud, centers
+        One sample.
+    points : Points
+        The ``m`` tokens.
+    near : Tensor
+        ``(m, centres)`` bool, which pairs are asked for.
+
+    Returns
+    -------
+    columns : Tensor
+        ``(c,)`` int64, the places of all centres that are near to any of the tokens.
+    distance : Tensor
+        ``(m, c)`` float64, inf where not asked for.
+    """
+    columns = near.any(0).nonzero().squeeze(-1)
+    others = cloud.snap(centers.tokens[columns], Workspace.of_this_thread("near"))
+    distance = distances(points, others)
+    return columns, distance.masked_fill_(~near.index_select(1, columns), math.inf)
+
+
+def measure_nearest_and_mutual(
+    cloud: Cloud, centers: Centers, bounds: Bounds, tokens: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Distances of some tokens to the nearest centre, ``(m,)``, and to each other, ``(m, m)``."""
+    cosines = bounds.estimate_cosines(tokens)
+    near = cosines >= cosines.amax(-1, keepdim=True) - cloud.doubt
+    points = cloud.snap(tokens, Workspace.of_this_thread("top"))
+    _, to_centers = measure_distances(cloud, centers, points, near)
+    return to_centers.amin(-1), distances(points, points)

@@ -9,14 +9,14 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from tokencover.covering import estimate
-from tokencover.covering.workspace import Workspace
+from tokencover.covering.lazy import estimate
+from tokencover.covering.lazy.workspace import Workspace
 
 
 @contextmanager
 def wrong_estimates(noise: float) -> Iterator[None]:
     """Every estimated cosine is off by up to `noise`, differently each time it is asked for."""
-    products, error_bound = estimate._products, estimate._error_bound
+    products, error_bound = estimate._multiply, estimate._bound_error
     generator = torch.Generator().manual_seed(0)
 
     def noisy(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
@@ -28,5 +28,5 @@ def wrong_estimates(noise: float) -> Iterator[None]:
     def larger(dimension: int) -> float:
         return error_bound(dimension) + noise
 
-    with patch.multiple(estimate, _products=noisy, _error_bound=larger):
+    with patch.multiple(estimate, _multiply=noisy, _bound_error=larger):
         yield

@@ -2,8 +2,8 @@
 
 Exact arithmetic (`exact.py`) reads each token in float64. Most tokens never matter: a float32
 estimate already shows that they are too far, or not far enough. `Cloud` gives such estimates and
-`Cloud.error`, a bound that holds for *any* order of summation, so whoever keeps every pair within
-twice the error of a threshold and decides among those exactly gets the exact answer.
+`Cloud.error`, a bound that holds for *any* order of summation. So a search that keeps every pair
+within twice the error of a threshold, and decides among those exactly, finds the exact answer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_finite
-from tokencover.covering.exact import Points, snap
-from tokencover.covering.workspace import Workspace
+from tokencover.covering.exact import Points, snap, snap_in_place
+from tokencover.covering.lazy.workspace import Workspace
 
 _UNIT_ROUNDOFF = 2.0**-24
 _CHUNK = 1024
@@ -57,38 +57,45 @@ class Cloud:
     @classmethod
     def of(cls, name: str, tokens: Tensor) -> Cloud:
         """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused."""
-        norm = _row_norms(tokens)
+        norm = _measure_norms(tokens)
         safe = (norm > 1 / _SAFE_NORM) & (norm < _SAFE_NORM)
         if tokens[~safe].any():  # more than zero rows
             check_finite(name, tokens)
-            tokens = _scaled_to_one(tokens)
-            norm = _row_norms(tokens)
+            tokens = _scale_to_one(tokens)
+            norm = _measure_norms(tokens)
         inverse = torch.where(norm > 0, 1 / norm, 0.0).float()
-        return cls(tokens, inverse, _error_bound(tokens.shape[-1]))
+        return cls(tokens, inverse, _bound_error(tokens.shape[-1]))
 
-    def directions(self, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    def find_directions(self, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Unit vectors of some tokens, or of all, ``(m, d)`` float32."""
         if index is None:
-            return self.tokens * self._scale(index)
-        return torch.index_select(self.tokens, 0, index, out=out).mul_(self._scale(index))
+            return self.tokens * self._take_scale(index)
+        return torch.index_select(self.tokens, 0, index, out=out).mul_(self._take_scale(index))
 
-    def cosines(
+    def estimate_cosines(
         self, directions: Tensor, index: Tensor | None = None, space: Workspace | None = None
     ) -> Tensor:
         """Estimated cosine of some of the tokens, or all, with unit vectors, ``(n, m)`` float32."""
-        return _products(self._rows(index, space), directions, space).mul_(self._scale(index))
+        return _multiply(self._take_rows(index, space), directions, space).mul_(
+            self._take_scale(index)
+        )
 
-    def mutual_cosines(self, index: Tensor) -> Tensor:
+    def estimate_mutual_cosines(self, index: Tensor) -> Tensor:
         """Estimated cosines of some tokens with each other, ``(m, m)`` float32."""
         space = Workspace.of_this_thread("mutual")
         out = space.empty("directions", (len(index), self.width), torch.float32)
-        return self.cosines(self.directions(index, out), index, space)
+        return self.estimate_cosines(self.find_directions(index, out), index, space)
 
-    def points(self, index: Tensor | None = None, space: Workspace | None = None) -> Points:
-        """Some tokens, or all, in exact form; `space` as for `snap`."""
-        return snap(self._rows(index, space), space)
+    def snap(self, index: Tensor | None = None, space: Workspace | None = None) -> Points:
+        """Some tokens, or all, in exact form; if in a `space`, until its next use."""
+        rows = self._take_rows(index, space)
+        if space is None:
+            return snap(rows)
+        shape = tuple(rows.shape)
+        grid = space.empty("grid", shape, torch.float64).copy_(rows)
+        return snap_in_place(grid, space.empty("squares", shape, torch.float64))
 
-    def _rows(self, index: Tensor | None, space: Workspace | None = None) -> Tensor:
+    def _take_rows(self, index: Tensor | None, space: Workspace | None = None) -> Tensor:
         if index is None:
             return self.tokens
         shape = (len(index), self.width)
@@ -96,12 +103,12 @@ class Cloud:
         # several times quicker than indexing with brackets
         return torch.index_select(self.tokens, 0, index, out=out)
 
-    def _scale(self, index: Tensor | None) -> Tensor:
+    def _take_scale(self, index: Tensor | None) -> Tensor:
         scale = self.inverse_norm if index is None else self.inverse_norm.index_select(0, index)
         return scale.unsqueeze(-1)
 
 
-def _error_bound(dimension: int) -> float:
+def _bound_error(dimension: int) -> float:
     """How far an estimate can be from the exact cosine.
 
     In units of float32 round-off: one per coordinate for the products inside a chunk, one per
@@ -113,21 +120,21 @@ def _error_bound(dimension: int) -> float:
     return (inside + between + norms + grid + 32) * _UNIT_ROUNDOFF
 
 
-def _scaled_to_one(tokens: Tensor) -> Tensor:
+def _scale_to_one(tokens: Tensor) -> Tensor:
     """Bring every norm into [1/2, 1) by a power of two, which changes no direction."""
     rows = tokens.double()
     exponent = torch.frexp(torch.linalg.vector_norm(rows, dim=-1, keepdim=True)).exponent
     return torch.ldexp(rows, -exponent).float()
 
 
-def _row_norms(tokens: Tensor) -> Tensor:
+def _measure_norms(tokens: Tensor) -> Tensor:
     whole = tokens.shape[-1] // _NORM_CHUNK * _NORM_CHUNK
     parts = [tokens[:, :whole].unflatten(-1, (-1, _NORM_CHUNK)), tokens[:, whole:].unsqueeze(1)]
     norms = torch.cat([torch.linalg.vector_norm(part, dim=-1) for part in parts], dim=-1)
     return norms.double().square_().sum(-1).sqrt_()
 
 
-def _products(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
+def _multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
     """``rows @ directions.T``, summed chunk by chunk to keep the error bound small."""
     if not _float32_is_float32():
         return (rows.double() @ directions.double().T).float()

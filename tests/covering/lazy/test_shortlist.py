@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokencover.covering.guess import farthest_first
+from tokencover.covering.lazy.shortlist import choose_from_shortlist
 
 
 def obvious(
@@ -37,4 +37,6 @@ def test_equals_the_obvious_search(data: st.DataObject) -> None:
     limit = data.draw(st.sampled_from([-0.5, 0.0, 0.5, float("inf")]))
     doubt = data.draw(st.sampled_from([0.0, 0.25, 3.0]))
     expected = obvious(nearest.tolist(), each_other.tolist(), most, limit, doubt)
-    assert farthest_first(nearest, each_other, most=most, limit=limit, doubt=doubt) == expected
+    assert (
+        choose_from_shortlist(nearest, each_other, most=most, limit=limit, doubt=doubt) == expected
+    )
