@@ -68,34 +68,28 @@ def mob_literal(
             f"there are {len(prompt)} prompt tokens and {prompt_budget} prompt centres, and "
             "Algorithm 1 as it is written begins with a prompt centre: use tc.mob."
         )
-    square, prompt_square = (visual * visual).sum(-1), (prompt * prompt).sum(-1)
+    # Squared lengths. Products are divided by them where the paper divides the tokens: products of
+    # whole numbers stay exact, and copies equal. The limit leaves the cosine of a zero token at 0.
+    least = math.sqrt(torch.finfo(visual.dtype).tiny)
+    squares = torch.linalg.vecdot(visual, visual).clamp(min=least)
+    prompt_squares = torch.linalg.vecdot(prompt, prompt).clamp(min=least).unsqueeze(1)
     # Step 1: each prompt token proposes its k nearest; the Kp best of all proposals remain.
-    similarity = _normalize(prompt @ visual.T, prompt_square.unsqueeze(1) * square)
+    similarity = prompt @ visual.T / (prompt_squares * squares).sqrt()
     proposed = rank_descending(similarity)[:, :fold].unique()
     score = similarity[:, proposed].amax(0)
     prompt_centers = proposed[rank_descending(score)[:prompt_budget]]
     # Step 2: farthest point sampling, beginning with the prompt centres.
-    to_centers = visual @ visual[prompt_centers].T
-    cosines = _normalize(to_centers, square.unsqueeze(1) * square[prompt_centers])
-    distance = (1 - cosines).clamp(min=0).amin(1)
+    lengths = (squares.unsqueeze(1) * squares[prompt_centers]).sqrt()
+    distance = (1 - visual @ visual[prompt_centers].T / lengths).amin(1)
     distance[prompt_centers] = -math.inf  # chosen; a copy of a chosen token is at distance 0 too
-    visual_centers = prompt_centers.new_empty(budget - len(prompt_centers))
-    for step in range(len(visual_centers)):
+    chosen = list(prompt_centers)
+    for _ in range(budget - len(chosen)):
         pick = find_largest(distance)
-        visual_centers[step] = pick
-        cosines = _normalize(visual @ visual[pick], square * square[pick])
-        distance = torch.minimum(distance, (1 - cosines).clamp(min=0))
+        chosen.append(pick)
+        lengths = (squares * squares[pick]).sqrt()
+        distance = torch.minimum(distance, 1 - visual @ visual[pick] / lengths)
         distance[pick] = -math.inf
-    return Cover(prompt_centers, visual_centers)
-
-
-def _normalize(products: Tensor, squares: Tensor) -> Tensor:
-    """Products of tokens as cosines, 0 for a zero token, by the product of both squared lengths.
-
-    The paper divides the tokens by their lengths instead; products of whole numbers would not stay
-    exact then, nor copies equal.
-    """
-    return products / squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
+    return Cover(prompt_centers, torch.stack(chosen)[len(prompt_centers) :])
 
 
 def mob(
