@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -34,6 +35,14 @@ KINDS = ["low-rank", "isotropic", "copies", "alike"]
 PROMPT_TOKENS = 10
 BATCH = 8
 FRAMES = 8
+
+
+class Counts(TypedDict):
+    """K, Kp and k, as the selections take them."""
+
+    budget: int
+    prompt_budget: int
+    fold: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Case:
         return max(1, self.prompt_budget // 8)
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counts:
         """K, Kp and k, as the selections take them."""
         return {"budget": self.budget, "prompt_budget": self.prompt_budget, "fold": self.fold}
 
@@ -66,7 +75,7 @@ class Case:
         """How many tokens differ from all before them."""
         return self.tokens // FRAMES if self.kind == "copies" else self.tokens
 
-    def inputs(self) -> tuple[Tensor, Tensor]:
+    def make_inputs(self) -> tuple[Tensor, Tensor]:
         """Visual and prompt tokens.
 
         Low-rank: of rank 64 plus 1 % of noise energy. Isotropic: no structure at all. Copies: eight
@@ -74,31 +83,31 @@ class Case:
         """
         generator = torch.Generator().manual_seed(self.tokens + self.budget)
 
-        def random(*shape: int) -> Tensor:
+        def draw(*shape: int) -> Tensor:
             return torch.randn(self.batch, *shape, generator=generator)
 
         if self.kind == "isotropic":
-            return random(self.tokens, self.width), random(PROMPT_TOKENS, self.width)
+            return draw(self.tokens, self.width), draw(PROMPT_TOKENS, self.width)
         basis = torch.randn(64, self.width, generator=generator) / 8.0
 
-        def low_rank(count: int) -> Tensor:
-            return (random(count, 64) @ basis).add_(random(count, self.width), alpha=0.1)
+        def draw_low_rank(count: int) -> Tensor:
+            return (draw(count, 64) @ basis).add_(draw(count, self.width), alpha=0.1)
 
         if self.kind == "alike":
             home = torch.arange(self.tokens) % 20
-            visual = low_rank(20)[:, home].add_(random(self.tokens, self.width), alpha=1e-3)
+            visual = draw_low_rank(20)[:, home].add_(draw(self.tokens, self.width), alpha=1e-3)
         else:
-            visual = low_rank(self.distinct).repeat(1, self.tokens // self.distinct, 1)
-        return visual, low_rank(PROMPT_TOKENS)
+            visual = draw_low_rank(self.distinct).repeat(1, self.tokens // self.distinct, 1)
+        return visual, draw_low_rank(PROMPT_TOKENS)
 
 
-def literal_batch(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
+def select_literally(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
     """The yardstick: one sample after the other, as Algorithm 1 is written."""
     covers = [mob_literal(v, p, **case.counts) for v, p in zip(visual, prompt, strict=True)]
     return [list_centers(cover) for cover in covers]
 
 
-def ours_batch(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
+def select_with_library(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
     """The same through the library."""
     return [list_centers(cover) for cover in mob_batch(visual, prompt, **case.counts)]
 
@@ -111,10 +120,10 @@ def list_centers(cover: Cover) -> Tensor:
 Selection = Callable[[Case, Tensor, Tensor], list[Tensor]]
 
 
-def times(case: Case, repeats: int) -> tuple[list[float], list[float], bool]:
+def measure_times(case: Case, repeats: int) -> tuple[list[float], list[float], bool]:
     """Seconds of both, taken alternately so that a noisy neighbour hits both."""
-    visual, prompt = case.inputs()
-    seconds: dict[Selection, list[float]] = {literal_batch: [], ours_batch: []}
+    visual, prompt = case.make_inputs()
+    seconds: dict[Selection, list[float]] = {select_literally: [], select_with_library: []}
     found: dict[Selection, list[Tensor]] = {}
     settle()
     for turn in range(repeats + 1):
@@ -128,9 +137,9 @@ def times(case: Case, repeats: int) -> tuple[list[float], list[float], bool]:
     snapped = [(snap(v).grid, snap(p).grid) for v, p in zip(visual, prompt, strict=True)]
     same = all(
         torch.equal(list_centers(mob_literal(tokens, words, **case.counts)), ours)
-        for (tokens, words), ours in zip(snapped, found[ours_batch], strict=True)
+        for (tokens, words), ours in zip(snapped, found[select_with_library], strict=True)
     )
-    return seconds[literal_batch], seconds[ours_batch], same
+    return seconds[select_literally], seconds[select_with_library], same
 
 
 def settle(seconds: float = 2.0) -> None:
@@ -141,34 +150,34 @@ def settle(seconds: float = 2.0) -> None:
         rows @ rows
 
 
-def peak_megabytes(case: Case, select: Selection) -> float:
+def measure_peak(case: Case, select: Selection) -> float:
     """What one call adds to the peak of a fresh process."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        return pool.apply(_measure_peak, (case, select))
+        return pool.apply(_measure_peak_here, (case, select))
 
 
-def _measure_peak(case: Case, select: Selection) -> float:
-    visual, prompt = case.inputs()
+def _measure_peak_here(case: Case, select: Selection) -> float:
+    visual, prompt = case.make_inputs()
     small = Case(64, 32, 8, "isotropic", 1)
-    select(small, *small.inputs())  # loads the libraries' own buffers
+    select(small, *small.make_inputs())  # loads the libraries' own buffers
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = _kilobytes("VmRSS")
+    before = _read_kilobytes("VmRSS")
     select(case, visual, prompt)
-    return (_kilobytes("VmHWM") - before) / 1024
+    return (_read_kilobytes("VmHWM") - before) / 1024
 
 
-def _kilobytes(name: str) -> int:
+def _read_kilobytes(name: str) -> int:
     """A memory figure of this process, from the kernel."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def row(case: Case, repeats: int) -> str:
+def format_row(case: Case, repeats: int) -> str:
     """Measure one case and format it."""
-    old, new, same = times(case, repeats)
+    old, new, same = measure_times(case, repeats)
     ratio = statistics.median(a / b for a, b in zip(old, new, strict=True))
-    memory = [peak_megabytes(case, select) for select in (literal_batch, ours_batch)]
+    memory = [measure_peak(case, select) for select in (select_literally, select_with_library)]
     return (
         f"| {case.tokens} | {case.width} | {case.budget} | {case.kind} | {case.batch} "
         f"| {1e3 * min(old):.1f} | {1e3 * min(new):.1f} | {ratio:.2f}x "
@@ -195,7 +204,7 @@ def main() -> None:
         for kind in kinds:
             for batch in (1, BATCH):
                 case = Case(tokens, width, budget, kind, batch)
-                print(row(case, arguments.repeats), flush=True)
+                print(format_row(case, arguments.repeats), flush=True)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class Circle:
         return min(self.hausdorff(visual, prompt), max(crowded, default=0.0))
 
 
-def cases(circle: Circle) -> Iterator[Case]:
+def list_cases(circle: Circle) -> Iterator[Case]:
     """Three tokens of which two are kept, one or two words; the first token is at place 0."""
     words = [(a,) for a in range(circle.steps)] + list(combinations(range(circle.steps), 2))
     for pair in combinations(range(1, circle.steps), 2):
@@ -96,7 +96,7 @@ def search(circle: Circle) -> None:
     """Part 1."""
     checked = violated = neither = 0
     worst, example = math.inf, None
-    for case in cases(circle):
+    for case in list_cases(circle):
         prompt_radius = circle.hausdorff((case.prompt_center,), case.prompt)
         visual_radius = circle.hausdorff((case.visual_center,), case.visual)
         if min(prompt_radius, visual_radius, case.limit) == 0:
@@ -113,7 +113,7 @@ def search(circle: Circle) -> None:
     print(f"  smallest eps_p * eps_v / (eta/z)^2: {worst:.4f}, {example}")
 
 
-def counterexample() -> tuple[Tensor, Tensor, tc.Cover]:
+def make_counterexample() -> tuple[Tensor, Tensor, tc.Cover]:
     """Three nearly equal patches, two words on either side of them; one patch is dropped."""
     tilt = 0.001
     visual = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, tilt], [1.0, 0.0, -tilt]])
@@ -121,7 +121,7 @@ def counterexample() -> tuple[Tensor, Tensor, tc.Cover]:
     return visual, prompt, tc.Cover(torch.tensor([1]), torch.tensor([0]))
 
 
-def counterexample_to_theorem2() -> tuple[Tensor, Tensor, tc.Cover]:
+def make_counterexample_to_theorem2() -> tuple[Tensor, Tensor, tc.Cover]:
     """Two patches near the words, twelve far away: MoB's visual centres are all among those."""
     angles = torch.cat([torch.tensor([0.0, 0.001]), 1.5 + 0.02 * torch.arange(12)])
     visual = torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -135,7 +135,7 @@ def sweep(samples: int) -> Counter[str]:
     """Part 3: how often each claim held for covers by MoB."""
     held: Counter[str] = Counter()
     for seed in range(samples):
-        found = _random_certificate(seed)
+        found = _certify_random_cover(seed)
         first, second = found.theorem1, found.theorem2
         if first is None or second is None:
             continue
@@ -151,20 +151,20 @@ def sweep(samples: int) -> Counter[str]:
     return held
 
 
-def _random_certificate(seed: int) -> Certificate:
+def _certify_random_cover(seed: int) -> Certificate:
     generator = torch.Generator().manual_seed(seed)
 
-    def drawn(low: int, high: int) -> int:
+    def draw(low: int, high: int) -> int:
         return int(torch.randint(low, high + 1, (), generator=generator))
 
-    width, count, clusters = drawn(2, 16), drawn(12, 60), drawn(1, 8)
+    width, count, clusters = draw(2, 16), draw(12, 60), draw(1, 8)
     homes = torch.randn(clusters, width, generator=generator)
     spread = 0.02 + float(torch.rand((), generator=generator))
     noise = spread * torch.randn(count, width, generator=generator)
     visual = homes[torch.randint(clusters, (count,), generator=generator)] + noise
-    prompt = torch.randn(drawn(2, 10), width, generator=generator)
-    budget = drawn(2, count // 2)
-    prompt_budget, fold = drawn(1, budget - 1), drawn(1, 8)
+    prompt = torch.randn(draw(2, 10), width, generator=generator)
+    budget = draw(2, count // 2)
+    prompt_budget, fold = draw(1, budget - 1), draw(1, 8)
     cover = tc.mob(visual, prompt, budget=budget, prompt_budget=prompt_budget, fold=fold)
     assert isinstance(cover, tc.Cover)  # one sample
     return certify(visual, prompt, cover, fold=fold)
@@ -178,8 +178,8 @@ def main() -> None:
     options = parser.parse_args()
     search(Circle(options.steps))
     print("\ncounter-example to Theorem 1:\n")
-    print(certify(*counterexample()))
-    second = certify(*counterexample_to_theorem2(), fold=1)
+    print(certify(*make_counterexample()))
+    second = certify(*make_counterexample_to_theorem2(), fold=1)
     assert second.theorem2 is not None  # both radii are positive
     print(
         f"\ncounter-example to Theorem 2: eps_v {second.distances.visual_radius:.4f}, claimed at "

@@ -43,7 +43,7 @@ class CertifiedMoB(tc.MoB):
 
 def main() -> None:
     """Print one block of lines for each budget."""
-    options = _options()
+    options = _read_options()
     torch.set_num_threads(1)
     model, processor = tc.load_pebble()
     asked = list(make_examples("test", options.scenes))
@@ -51,14 +51,14 @@ def main() -> None:
         method = CertifiedMoB(budget)
         with torch.no_grad(), tc.prune(model, method, processor=processor):
             for example in asked:
-                model(**_inputs(processor, example), use_cache=False)
+                model(**_prepare_inputs(processor, example), use_cache=False)
         if options.show:
             print(method.certificates[0], "\n")
         _print_summary(budget, method.certificates)
         _print_lipschitz(model, processor, asked[:: options.every], budget)
 
 
-def _inputs(processor: Any, example: PictureExample) -> dict[str, Any]:
+def _prepare_inputs(processor: Any, example: PictureExample) -> dict[str, Any]:
     text, picture = make_prompt(example.question), example.picture
     return dict(processor(text=text, images=picture, return_tensors="pt"))
 
@@ -100,7 +100,7 @@ def _print_lipschitz(
 ) -> None:
     found = [
         estimate_lipschitz(
-            model, _inputs(processor, example), tc.MoB(budget=budget), processor=processor
+            model, _prepare_inputs(processor, example), tc.MoB(budget=budget), processor=processor
         )
         for example in asked
     ]
@@ -114,7 +114,7 @@ def _print_lipschitz(
     )
 
 
-def _options() -> argparse.Namespace:
+def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--scenes", type=int, default=2, help="scenes of the test split")
     parser.add_argument("--budgets", type=int, nargs="+", default=[128, 64, 32])

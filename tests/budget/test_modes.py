@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokencover import InputError
 from tokencover.budget import BlockCost, check_mode, tokens_left
-from tokencover.budget.modes import BudgetMode
+from tokencover.budget.amount import BudgetMode
 
 Schedule = Callable[[int], list[int]]
 COST = BlockCost(linear=12, quadratic=1)

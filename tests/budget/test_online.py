@@ -19,7 +19,7 @@ from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.threshold import find_two_groups
 
 
-def fed(values: list[float], warm_up: int = 100, memory: int = 1000) -> OnlineThreshold:
+def feed(values: list[float], warm_up: int = 100, memory: int = 1000) -> OnlineThreshold:
     learner = OnlineThreshold(warm_up, memory)
     for value in values:
         learner.observe(value)
@@ -30,7 +30,7 @@ def fed(values: list[float], warm_up: int = 100, memory: int = 1000) -> OnlineTh
 def test_it_converges_to_the_offline_threshold(share: float) -> None:
     values = two_heaps(1500, share=share, seed=5)
     offline = find_two_groups(values)
-    learner = fed(values)
+    learner = feed(values)
     assert learner.threshold == pytest.approx(offline.tau, abs=SPREAD / 4)
     assert learner.restarts == 0
     groups = learner.groups
@@ -58,7 +58,7 @@ def test_a_jump_of_one_group_is_not_taken_for_two() -> None:
 
 
 def test_it_follows_groups_that_jump() -> None:
-    learner = fed(two_heaps(600) + two_heaps(800, low=1.55, high=1.70, seed=1))
+    learner = feed(two_heaps(600) + two_heaps(800, low=1.55, high=1.70, seed=1))
     assert learner.restarts >= 1
     assert learner.threshold == pytest.approx(1.625, abs=SPREAD)
 
@@ -77,7 +77,7 @@ def test_it_follows_groups_that_drift() -> None:
 
 
 def test_old_samples_are_forgotten() -> None:
-    learner = fed(two_heaps(300) + one_heap(800, mean=1.30, seed=2), 100, 200)
+    learner = feed(two_heaps(300) + one_heap(800, mean=1.30, seed=2), 100, 200)
     assert learner.threshold is None
 
 
@@ -88,7 +88,7 @@ def test_a_restored_state_continues_identically(tmp_path: Path, cut: int) -> Non
     answers = [whole.observe(value) for value in values]
     assert whole.restarts == 1
     assert any(answers)
-    first = fed(values[:cut], 60, 200)
+    first = feed(values[:cut], 60, 200)
     first.save(tmp_path / "state.json")
     loaded = OnlineThreshold.load(tmp_path / "state.json")
     restored = OnlineThreshold(60, 200)
@@ -101,7 +101,7 @@ def test_a_restored_state_continues_identically(tmp_path: Path, cut: int) -> Non
 
 def test_memory_is_bounded() -> None:
     lot = random.Random(0)
-    learner = fed([lot.uniform(0, 2) for _ in range(600)], 50, 50)
+    learner = feed([lot.uniform(0, 2) for _ in range(600)], 50, 50)
     assert len(learner.state()["long"]) < 50 * 5  # weights above 1 % are at most 4.6 memories old
 
 
@@ -128,10 +128,10 @@ def test_threads_lose_no_sample() -> None:
 def test_inference_mode_leaves_no_mark() -> None:
     values = two_heaps(300)
     with torch.inference_mode():
-        learner = fed(values[:150])
+        learner = feed(values[:150])
     for value in values[150:]:
         learner.observe(value)
-    assert learner.state() == fed(values).state()
+    assert learner.state() == feed(values).state()
 
 
 @pytest.mark.parametrize("value", [float("nan"), -0.1, 2.1, float("inf")])
@@ -166,7 +166,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
     ],
 )
 def test_a_foreign_state_is_refused(change: dict[str, Any], message: str) -> None:
-    learner = fed(two_heaps(120))
+    learner = feed(two_heaps(120))
     before = learner.state()
     with pytest.raises(tc.InputError, match=message):
         learner.restore({**before, **change})

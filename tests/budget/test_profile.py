@@ -11,7 +11,7 @@ import pytest
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
-from tokencover.budget.profile import Profile, histogram
+from tokencover.budget.profile import Profile, count_bins
 from tokencover.files import write_document
 
 
@@ -45,7 +45,7 @@ def test_it_says_whether_there_are_two_groups() -> None:
 
 
 def test_a_histogram_counts_every_value_once() -> None:
-    assert histogram([0.0, 0.1, 0.5, 1.0], (0.0, 0.5, 1.0)) == (2, 2)
+    assert count_bins([0.0, 0.1, 0.5, 1.0], (0.0, 0.5, 1.0)) == (2, 2)
 
 
 def test_it_comes_back_from_disk(tmp_path: Path) -> None:

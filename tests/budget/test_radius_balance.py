@@ -62,8 +62,8 @@ def test_radii_equal_the_slow_ones(problem: Problem) -> None:
     if len(prompt) == 0:
         return
     found = balance(*problem[:2], budget)
-    aligned = oracle.prompt_centers(visual, prompt, found.budget, fold=len(visual))
-    spread = oracle.farthest(visual, [], found.budget)
+    aligned = oracle.choose_prompt_centers(visual, prompt, found.budget, fold=len(visual))
+    spread = oracle.choose_farthest(visual, [], found.budget)
     for tokens, centers, radii in (
         (prompt, aligned, found.prompt_radius),
         (visual, spread, found.visual_radius),

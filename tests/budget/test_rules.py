@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
-from tokencover.budget import split_rules as rules
+from tokencover.budget import SPLITS, SplitRule, rule_document, rule_from_document, rule_of
+from tokencover.budget import split as split_module
 from tokencover.budget.profile import Profile
 from tokencover.budget.radius_balance import balance_prompt_budget
+from tokencover.budget.split import Decision, Tokens
+from tokencover.budget.split_names import AUTO
 from tokencover.budget.split_rules import (
     BalancedSplit,
     CouplingSplit,
-    Decision,
     FixedSplit,
     OnlineSplit,
     PaperSplit,
-    Tokens,
-    rule_document,
-    rule_from_document,
-    rule_of,
 )
 
 BUDGET, TOTAL = 16, 48
@@ -54,7 +53,7 @@ def test_coupling_is_measured_once_and_only_on_demand(monkeypatch: pytest.Monkey
         calls.append(pair)
         return tc.coupling(*pair)
 
-    monkeypatch.setattr(rules, "coupling", counted)
+    monkeypatch.setattr(split_module, "coupling", counted)
     sample = tokens()
     PaperSplit().decide(BUDGET, sample)
     assert not calls
@@ -69,7 +68,7 @@ def test_words_stand_for_the_tables(modality: Any) -> None:
     assert rule_of("paper").decide(BUDGET, sample) == paper(None, sample)
     assert rule_of("strong").decide(BUDGET, sample) == paper("strong", sample)
     assert rule_of("weak").decide(BUDGET, sample) == paper("weak", sample)
-    assert rule_of("auto") == rules.AUTO
+    assert rule_of("auto") == AUTO
     assert rule_of("balanced") == BalancedSplit()
     fixed = tc.Split(3, 5, 1)
     assert rule_of(fixed).decide(BUDGET, sample) == Decision(fixed)
@@ -172,13 +171,13 @@ ALL = [
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.name)
-def test_rules_are_json(rule: rules.SplitRule) -> None:
+def test_rules_are_json(rule: SplitRule) -> None:
     text = json.dumps(rule_document(rule))
     back = rule_from_document(json.loads(text))
     assert type(back) is type(rule)
     assert back == rule
     assert hash(back) == hash(rule)
-    assert rule.name in rules.RULES
+    assert SPLITS[rule.name] is type(rule)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,10 @@ def test_rules_are_json(rule: rules.SplitRule) -> None:
         (lambda: CouplingSplit(float("nan")), "got nan"),
         (lambda: CouplingSplit("nowhere.json"), "there is no .* at nowhere.json"),
         (lambda: OnlineSplit(warm_up=3), "got 3"),
-        (lambda: rule_from_document({"rule": "magic"}), "no split rule 'magic'; there are paper"),
+        (
+            lambda: rule_from_document({"rule": "magic"}),
+            "no split rule 'magic'; there are balanced, coupling, fixed, online, paper",
+        ),
         (lambda: rule_from_document({"rule": "online", "x": 1}), "cannot be made from"),
         (lambda: rule_from_document({"rule": "coupling"}), "cannot be made from"),
     ],
@@ -200,3 +202,105 @@ def test_rules_are_json(rule: rules.SplitRule) -> None:
 def test_what_is_no_rule_is_refused(make: Any, message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         make()
+
+
+@dataclass(frozen=True)
+class Halves(SplitRule):
+    """A rule of another package: the same share for the prompt whatever the sample."""
+
+    name: ClassVar[str] = "halves"
+    share: float = 0.5
+
+    def decide(self, budget: int, tokens: Tokens) -> Decision:
+        prompt_budget = int(budget * self.share)
+        return Decision(tc.Split(prompt_budget, budget - prompt_budget, 1))
+
+
+@dataclass(frozen=True)
+class Needy(Halves):
+    """One that cannot be made from its name alone."""
+
+    name: ClassVar[str] = "needy"
+    share: float = field(kw_only=True)
+
+
+@pytest.fixture
+def more_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules that are known for one test."""
+    monkeypatch.setattr(SPLITS, "_found", dict(SPLITS._found))
+    SPLITS.register(Halves)
+    SPLITS.register(Needy)
+
+
+@pytest.mark.usefixtures("more_rules")
+def test_a_registered_rule_works_by_name() -> None:
+    assert rule_of("halves") == Halves()
+    assert rule_of("halves").decide(BUDGET, tokens()).split == tc.Split(8, 8, 1)
+    method = tc.MoB(budget=BUDGET, split="halves")
+    assert tc.from_json(tc.to_json(method)) == method
+    assert tc.get_method("mob", budget=BUDGET, split="halves") == method
+
+
+@pytest.mark.usefixtures("more_rules")
+@pytest.mark.parametrize("rule", [Halves(0.25), Needy(share=0.125)], ids=lambda rule: rule.name)
+def test_a_registered_rule_is_json(rule: SplitRule) -> None:
+    assert rule_from_document(json.loads(json.dumps(rule_document(rule)))) == rule
+    method = tc.MoB(budget=BUDGET, split=rule)
+    assert tc.from_json(tc.to_json(method)) == method
+
+
+@pytest.mark.usefixtures("more_rules")
+def test_a_rule_with_needed_settings_cannot_be_named_alone() -> None:
+    with pytest.raises(
+        tc.InputError, match=r"split='needy' says nothing about share.*Needy\(share="
+    ):
+        rule_of("needy")
+    with pytest.raises(tc.InputError, match=r"split='coupling' says nothing about profile"):
+        rule_of("coupling")
+    with pytest.raises(tc.InputError, match=r"'auto', 'online', 'halves', a tc\.Split.*'third'"):
+        rule_of("third")
+
+
+def test_what_a_named_rule_learns_belongs_to_one_method() -> None:
+    first, second = (tc.MoB(budget=BUDGET, split="online") for _ in range(2))
+    assert first.rule is first.rule
+    assert first.rule is not second.rule
+    assert first == second
+    assert hash(first) == hash(second)
+    assert tc.from_json(tc.to_json(first)) == first
+
+
+class Nameless(Halves):
+    name = ""
+
+
+class Plain(SplitRule):
+    name: ClassVar[str] = "plain"
+
+    def decide(self, budget: int, tokens: Tokens) -> Decision:
+        raise NotImplementedError
+
+
+class Weak(Halves):
+    name: ClassVar[str] = "Weak"
+
+
+class OtherPaper(Halves):
+    name: ClassVar[str] = "paper"
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (SplitRule, "is not a split rule"),
+        (Halves(), "is not a split rule"),
+        (dict, "is not a split rule"),
+        (Plain, "must be a dataclass"),
+        (Nameless, "must have a `name`"),
+        (Weak, r"split='Weak' means PaperSplit\(coupling='weak'\) already"),
+        (OtherPaper, "another split rule named 'paper' already"),
+    ],
+)
+def test_what_cannot_be_registered(thing: Any, message: str) -> None:
+    with pytest.raises(tc.InputError, match=message):
+        SPLITS.register(thing)

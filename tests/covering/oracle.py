@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-def snapped(tokens: Array) -> NDArray[np.int64]:
+def snap_to_grid(tokens: Array) -> NDArray[np.int64]:
     """Unit vectors on a grid of 2**24 steps, as integers: their products have no rounding error."""
     rows = np.zeros(tokens.shape, dtype=np.int64)
     for place, token in enumerate(tokens.astype(np.float32).astype(np.float64)):
@@ -20,7 +20,7 @@ def snapped(tokens: Array) -> NDArray[np.int64]:
 
 def cosines(first: Array, second: Array) -> Array:
     table = np.zeros((len(first), len(second)))
-    left, right = snapped(first), snapped(second)
+    left, right = snap_to_grid(first), snap_to_grid(second)
     for i, u in enumerate(left):
         for j, v in enumerate(right):
             length = np.sqrt(float(u @ u) * float(v @ v))
@@ -28,7 +28,7 @@ def cosines(first: Array, second: Array) -> Array:
     return table
 
 
-def prompt_centers(visual: Array, prompt: Array, prompt_budget: int, fold: int) -> list[int]:
+def choose_prompt_centers(visual: Array, prompt: Array, prompt_budget: int, fold: int) -> list[int]:
     similarity = cosines(prompt, visual)
     candidates: set[int] = set()
     for row in similarity:
@@ -37,7 +37,7 @@ def prompt_centers(visual: Array, prompt: Array, prompt_budget: int, fold: int) 
     return sorted(candidates, key=lambda v: (-score[v], v))[:prompt_budget]
 
 
-def farthest(visual: Array, start: list[int], count: int) -> list[int]:
+def choose_farthest(visual: Array, start: list[int], count: int) -> list[int]:
     similarity = cosines(visual, visual)
     chosen: list[int] = []
     for _ in range(count):
@@ -46,19 +46,19 @@ def farthest(visual: Array, start: list[int], count: int) -> list[int]:
         if centers:
             distance = {v: min(max(0.0, 1 - similarity[v, c]) for c in centers) for v in left}
         else:
-            mean = snapped(visual).sum(0, keepdims=True).astype(np.float64)
-            distance = {v: -_cosine_to_mean(visual[v], mean[0]) for v in left}
+            mean = snap_to_grid(visual).sum(0, keepdims=True).astype(np.float64)
+            distance = {v: -_compare_with_mean(visual[v], mean[0]) for v in left}
         chosen.append(min(left, key=lambda v: (-distance[v], v)))
     return chosen
 
 
-def _cosine_to_mean(token: Array, mean: Array) -> float:
+def _compare_with_mean(token: Array, mean: Array) -> float:
     """The mean keeps its float64 precision: it is a sum of integers already."""
     norm = np.sqrt((mean**2).sum())
     if norm == 0:
         return 0.0
     direction = np.rint(mean * (2.0**24 / norm)).astype(np.int64)
-    unit = snapped(token[None])[0]
+    unit = snap_to_grid(token[None])[0]
     length = np.sqrt(float(direction @ direction) * float(unit @ unit))
     return float(direction @ unit) / length if length > 0 else 0.0
 
@@ -69,6 +69,8 @@ def mob(
     """Prompt centres and visual centres, in order of choice."""
     budget = min(budget, len(visual))
     nearest = (
-        prompt_centers(visual, prompt, min(prompt_budget, budget), fold) if len(prompt) else []
+        choose_prompt_centers(visual, prompt, min(prompt_budget, budget), fold)
+        if len(prompt)
+        else []
     )
-    return nearest, farthest(visual, nearest, budget - len(nearest))
+    return nearest, choose_farthest(visual, nearest, budget - len(nearest))

@@ -29,7 +29,7 @@ def lists(found: tc.Cover) -> tuple[list[int], list[int]]:
     return found.prompt_centers.tolist(), found.visual_centers.tolist()
 
 
-def together(problem: Problem) -> tc.Cover:
+def cover_by_accelerator(problem: Problem) -> tc.Cover:
     """The accelerator's code path, on the CPU."""
     visual, prompt, budget, prompt_budget, fold = problem
     counts = SampleCounts(min(budget, len(visual)), min(prompt_budget, len(visual)), fold)
@@ -38,7 +38,7 @@ def together(problem: Problem) -> tc.Cover:
     return tc.Cover(*cover_together(samples)[0])
 
 
-def structured(seed: int, count: int, width: int = 64, rank: int = 8) -> tuple[Tensor, Tensor]:
+def make_structured(seed: int, count: int, width: int = 64, rank: int = 8) -> tuple[Tensor, Tensor]:
     """Large enough that only a part of the tokens is ever looked at exactly."""
     generator = torch.Generator().manual_seed(seed)
     basis = torch.randn(rank, width, generator=generator)
@@ -52,10 +52,10 @@ def test_equals_the_oracle(problem: Problem) -> None:
     visual, prompt, budget, prompt_budget, fold = problem
     expected = oracle.mob(visual.numpy(), prompt.numpy(), budget, prompt_budget, fold)
     assert lists(cover(*problem)) == expected
-    assert lists(together(problem)) == expected
+    assert lists(cover_by_accelerator(problem)) == expected
 
 
-def literal(problem: Problem) -> tuple[list[int], list[int]]:
+def cover_literally(problem: Problem) -> tuple[list[int], list[int]]:
     """The reference implementation, on tokens whose cosines are exact."""
     visual, prompt, budget, prompt_budget, fold = problem
     tokens, words = snap(visual).grid, snap(prompt).grid
@@ -68,35 +68,35 @@ def test_equals_the_reference_implementation(problem: Problem) -> None:
     visual, prompt, budget, prompt_budget, fold = problem
     if len(prompt) == 0 or prompt_budget == 0:
         with pytest.raises(tc.InputError, match=r"begins with a prompt centre: use tc\.mob"):
-            literal(problem)
+            cover_literally(problem)
         return
     problem = visual, prompt, min(budget, len(visual)), min(prompt_budget, len(visual)), fold
-    assert literal(problem) == lists(cover(*problem))
+    assert cover_literally(problem) == lists(cover(*problem))
 
 
 @pytest.mark.parametrize("kind", ["random", "structured", "copies"])
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_the_reference_implementation_on_larger_sets(kind: str, seed: int) -> None:
-    visual, prompt = structured(seed, 400, width=130)
+    visual, prompt = make_structured(seed, 400, width=130)
     if kind == "random":
         visual = torch.randn(visual.shape, generator=torch.Generator().manual_seed(seed))
     if kind == "copies":
         visual = visual[:50].repeat(8, 1)
     problem = visual, prompt, 160, 60, 12
-    assert literal(problem) == lists(cover(*problem))
+    assert cover_literally(problem) == lists(cover(*problem))
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("width", [3, 64, 1500])
 def test_equals_the_oracle_on_larger_sets(seed: int, width: int) -> None:
-    visual, prompt = structured(seed, 90, width)
+    visual, prompt = make_structured(seed, 90, width)
     expected = oracle.mob(visual.numpy(), prompt.numpy(), 40, 12, 3)
     assert lists(cover(visual, prompt, 40, 12, 3)) == expected
 
 
 @pytest.mark.parametrize("kind", ["structured", "isotropic", "blank", "noisy blank"])
 def test_both_code_paths_agree_on_many_tokens(kind: str) -> None:
-    visual, prompt = structured(5, 900)
+    visual, prompt = make_structured(5, 900)
     if kind == "isotropic":
         visual = torch.randn(visual.shape, generator=torch.Generator().manual_seed(6))
     if kind == "blank":  # a page with a few lines of text
@@ -104,7 +104,7 @@ def test_both_code_paths_agree_on_many_tokens(kind: str) -> None:
     if kind == "noisy blank":  # differences float32 products cannot see
         visual[40:] = visual[40] + 1e-5 * visual[40:]
     problem = visual, prompt, 200, 60, 12
-    assert lists(cover(*problem)) == lists(together(problem))
+    assert lists(cover(*problem)) == lists(cover_by_accelerator(problem))
 
 
 @given(problems())
@@ -156,7 +156,7 @@ def test_a_batch_with_masks_equals_the_single_runs() -> None:
 
 
 def test_a_mask_on_a_single_sample() -> None:
-    visual, prompt = structured(3, 50)
+    visual, prompt = make_structured(3, 50)
     mask = torch.arange(50) % 3 != 0
     found = tc.mob(visual, prompt, budget=12, prompt_budget=5, fold=2, visual_mask=mask)
     assert isinstance(found, tc.Cover)
@@ -172,7 +172,7 @@ def test_the_order_of_prompt_tokens_does_not_matter(problem: Problem) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_permuting_visual_tokens_permutes_the_result(seed: int) -> None:
-    visual, prompt = structured(seed, 300)
+    visual, prompt = make_structured(seed, 300)
     shuffle = torch.randperm(300, generator=torch.Generator().manual_seed(seed))
     first = cover(visual, prompt, 60, 20, 5)
     second = cover(visual[shuffle], prompt, 60, 20, 5)
@@ -182,14 +182,14 @@ def test_permuting_visual_tokens_permutes_the_result(seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_the_dtype_that_holds_the_values_does_not_matter(dtype: torch.dtype) -> None:
-    visual, prompt = structured(2, 200)
+    visual, prompt = make_structured(2, 200)
     visual, prompt = visual.to(dtype), prompt.to(dtype)
     held = visual.float(), prompt.float()
     assert lists(cover(visual, prompt, 50, 20, 5)) == lists(cover(*held, 50, 20, 5))
 
 
 def test_the_number_of_threads_does_not_matter() -> None:
-    visual, prompt = structured(4, 400, width=1030)
+    visual, prompt = make_structured(4, 400, width=1030)
     threads = torch.get_num_threads()
     found = []
     try:
@@ -202,7 +202,7 @@ def test_the_number_of_threads_does_not_matter() -> None:
 
 
 def test_autocast_and_reduced_matmul_precision_do_not_matter() -> None:
-    visual, prompt = structured(8, 300)
+    visual, prompt = make_structured(8, 300)
     plain = lists(cover(visual, prompt, 80, 30, 6))
     with torch.autocast("cpu", torch.bfloat16):
         assert lists(cover(visual, prompt, 80, 30, 6)) == plain
@@ -225,7 +225,7 @@ def test_only_directions_matter(scale: float) -> None:
 
 
 def test_inputs_are_left_alone_and_gradients_ignored() -> None:
-    visual, prompt = structured(1, 50)
+    visual, prompt = make_structured(1, 50)
     visual.requires_grad_()
     before = visual.detach().clone()
     found = cover(visual, prompt, 10, 5, 2)

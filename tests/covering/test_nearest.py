@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tokencover as tc
 from tests.covering import oracle
-from tests.covering.lazy.wrong_estimates import wrong_estimates
+from tests.covering.lazy.wrong_estimates import disturb_estimates
 from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
 from tokencover.covering import nearest
@@ -22,15 +22,19 @@ from tokencover.covering.lazy.estimate import Cloud
 def test_equals_the_oracle(problem: Problem) -> None:
     visual, prompt, _, prompt_budget, fold = problem
     found = tc.nearest_points(visual, prompt, budget=prompt_budget, fold=fold).tolist()
-    assert found == oracle.prompt_centers(visual.numpy(), prompt.numpy(), prompt_budget, fold)
+    assert found == oracle.choose_prompt_centers(
+        visual.numpy(), prompt.numpy(), prompt_budget, fold
+    )
 
 
 @given(problems(), st.sampled_from([1e-3, 0.1, 0.5]))
 def test_estimates_may_err_as_much_as_they_admit(problem: Problem, noise: float) -> None:
     visual, prompt, _, prompt_budget, fold = problem
-    with wrong_estimates(noise):
+    with disturb_estimates(noise):
         found = tc.nearest_points(visual, prompt, budget=prompt_budget, fold=fold).tolist()
-    assert found == oracle.prompt_centers(visual.numpy(), prompt.numpy(), prompt_budget, fold)
+    assert found == oracle.choose_prompt_centers(
+        visual.numpy(), prompt.numpy(), prompt_budget, fold
+    )
 
 
 def test_only_close_calls_are_made_exact() -> None:
@@ -40,7 +44,7 @@ def test_only_close_calls_are_made_exact() -> None:
     clouds = Cloud.of("visual", visual), Cloud.of("prompt", prompt)
     with patch.object(nearest, "cosine", wraps=cosine) as exact:
         found = nearest.choose_nearest(*clouds, 12, 8)
-    assert found.tolist() == oracle.prompt_centers(visual.numpy(), prompt.numpy(), 12, 8)
+    assert found.tolist() == oracle.choose_prompt_centers(visual.numpy(), prompt.numpy(), 12, 8)
     assert sum(len(call.args[1]) for call in exact.call_args_list) < 12
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tokencover.budget import Split
-from tokencover.budget.published_splits import Coupling
+from tokencover.budget.split import Coupling
 from tokencover.budget.split_rules import PaperSplit
 from tokencover.cli import main
 from tokencover.errors import InputError

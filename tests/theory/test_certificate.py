@@ -213,7 +213,7 @@ def test_the_fold_is_the_smallest_that_proposes_all_prompt_centers(
     everyone = len(visual)
 
     def proposed(count: int) -> set[int]:
-        return set(oracle.prompt_centers(visual.numpy(), prompt.numpy(), everyone, count))
+        return set(oracle.choose_prompt_centers(visual.numpy(), prompt.numpy(), everyone, count))
 
     wanted = set(cover.prompt_centers.tolist())
     assert wanted <= proposed(fold)

@@ -23,7 +23,7 @@ class TestSampling:
         visual = torch.randn(400, 6, generator=generator)
         prompt = torch.randn(5, 6, generator=generator)
         pair = [torch.nn.functional.normalize(each.double(), dim=1) for each in (visual, prompt)]
-        to_prompt = torch.cdist(*pair).amin(1)
+        to_prompt = torch.cdist(pair[0], pair[1]).amin(1)
         held = 0
         for seed in range(200):
             found = theory.sampled_coupling(

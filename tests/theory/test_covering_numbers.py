@@ -14,7 +14,7 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.covering.strategies import token_sets
-from tokencover.theory.covering_numbers import CoveringNumbers, effective_dimension, regularity
+from tokencover.theory.covering_numbers import CoveringNumbers, fit_dimension, regularity
 
 RADII = st.floats(0.01, 2.1)
 
@@ -125,7 +125,7 @@ def patch_of_the_sphere(dimension: int) -> Tensor:
 
 def test_the_dimension_of_a_small_patch_of_the_sphere() -> None:
     """600 tokens do not show all of three dimensions, but more than two show two."""
-    fits = [effective_dimension([CoveringNumbers.of(patch_of_the_sphere(d))]) for d in (1, 2, 3)]
+    fits = [fit_dimension([CoveringNumbers.of(patch_of_the_sphere(d))]) for d in (1, 2, 3)]
     line, square, cube = (fit.dimension for fit in fits)
     assert line == pytest.approx(1, rel=0.2)
     assert square == pytest.approx(2, rel=0.3)
@@ -136,7 +136,7 @@ def test_the_dimension_of_a_small_patch_of_the_sphere() -> None:
 def test_sets_of_different_size_share_the_slope() -> None:
     """The fit is the same for a set, and for it beside a shifted copy of its numbers."""
     numbers = CoveringNumbers.of(torch.randn(60, 5, generator=torch.Generator().manual_seed(0)))
-    one, two = effective_dimension([numbers]), effective_dimension([numbers, numbers])
+    one, two = fit_dimension([numbers]), fit_dimension([numbers, numbers])
     assert two.dimension == pytest.approx(one.dimension)
     assert two.error == pytest.approx(one.error)
     assert two.radii == 2 * one.radii
@@ -146,7 +146,7 @@ def test_sets_of_different_size_share_the_slope() -> None:
 def test_one_point_has_no_dimension(tokens: Tensor) -> None:
     numbers = CoveringNumbers.of(tokens)
     assert numbers.upper(1e-9) == numbers.lower(1e-9) == 1
-    assert effective_dimension([numbers]).dimension == 0.0
+    assert fit_dimension([numbers]).dimension == 0.0
 
 
 def test_a_radius_must_be_positive() -> None:

@@ -1,28 +1,41 @@
-"""How many tokens to keep, and how they are split between prompt and picture."""
+"""How many tokens to keep, and how they are split between prompt and picture.
 
-from tokencover.budget.amount import Budget, nearest, tokens_to_keep
-from tokencover.budget.block_cost import BlockCost
-from tokencover.budget.modes import BudgetMode, check_mode, tokens_left
+=======================  ========================================================================
+how many                 `amount.py`: a count or a share, and what it counts (`budget_mode`)
+a split, a rule for it   `split.py`: `Split`, `SplitRule`
+the paper's tables       `published_splits.paper_split`
+all rules                `split_rules.py`; by name `SPLITS`, words and JSON in `split_names.py`
+balance of the radii     `radius_balance.balance_prompt_budget`
+the threshold tau        `threshold.py`; measured `profile.Profile`, in use `online.OnlineThreshold`
+=======================  ========================================================================
+"""
+
+from tokencover.budget.amount import (
+    BlockCost,
+    Budget,
+    BudgetMode,
+    check_mode,
+    round_half_up,
+    tokens_left,
+    tokens_to_keep,
+)
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
-from tokencover.budget.published_splits import NO_PRIOR, Coupling, Modality, paper_split
+from tokencover.budget.published_splits import NO_PRIOR, paper_split
 from tokencover.budget.radius_balance import balance_prompt_budget, balance_prompt_budgets
-from tokencover.budget.split import Split
+from tokencover.budget.split import Coupling, Decision, Modality, Split, SplitRule, Tokens
+from tokencover.budget.split_names import SPLITS, rule_document, rule_from_document, rule_of
 from tokencover.budget.split_rules import (
     BalancedSplit,
     CouplingSplit,
-    Decision,
     FixedSplit,
     OnlineSplit,
-    SplitRule,
-    Tokens,
-    rule_document,
-    rule_from_document,
-    rule_of,
+    PaperSplit,
 )
 
 __all__ = [
     "NO_PRIOR",
+    "SPLITS",
     "BalancedSplit",
     "BlockCost",
     "Budget",
@@ -34,6 +47,7 @@ __all__ = [
     "Modality",
     "OnlineSplit",
     "OnlineThreshold",
+    "PaperSplit",
     "Profile",
     "Split",
     "SplitRule",
@@ -41,8 +55,8 @@ __all__ = [
     "balance_prompt_budget",
     "balance_prompt_budgets",
     "check_mode",
-    "nearest",
     "paper_split",
+    "round_half_up",
     "rule_document",
     "rule_from_document",
     "rule_of",

@@ -1,14 +1,48 @@
-"""How many visual tokens to keep: a count, or a share of those there are."""
+"""How many visual tokens to keep, and what that number means.
+
+A budget is a count, or a share of the tokens there are (`tokens_to_keep`). A method that acts
+inside the decoder works on all tokens in its first blocks, so "K tokens" can mean three things: K
+are left in the end, blocks work on K on average, or the prefill costs what it would cost with K
+tokens in every block (`tokens_left`). Comparisons between methods are fair only within one.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, get_args
 
 from tokencover.errors import InputError
 
 Budget = int | float
 """An integer is a number of tokens, a float a share of them: 64, or 0.111."""
+
+BudgetMode = Literal["exact", "layer_mean", "flops"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCost:
+    """Floating-point operations of one decoder block on a sequence of n tokens.
+
+    A multiplication and an addition count as two operations; attention counts all n * n pairs, as
+    PyTorch's own counter does.
+
+    Attributes
+    ----------
+    linear : int
+        Operations for each token: the projections and the feed-forward network.
+    quadratic : int
+        Operations for each pair of tokens: the attention.
+    """
+
+    linear: int
+    quadratic: int
+
+    def of(self, tokens: int) -> int:
+        """Operations on a sequence of this length."""
+        return self.linear * tokens + self.quadratic * tokens * tokens
 
 
 def tokens_to_keep(budget: Budget, total: int) -> int:
@@ -32,11 +66,99 @@ def tokens_to_keep(budget: Budget, total: int) -> int:
         return min(budget, total)
     if not 0 < budget <= 1:
         is_count = budget > 1 and budget.is_integer()
-        hint = f"for {int(budget)} tokens write {int(budget)}" if is_count else "write 0.111, say"
+        hint = f"for {int(budget)} tokens write {int(budget)}" if is_count else "for example 0.111"
         raise InputError(f"budget {budget} as a float is a share in (0, 1]; {hint}.")
-    return max(1, nearest(Fraction(budget) * total))
+    return max(1, round_half_up(Fraction(budget) * total))
 
 
-def nearest(value: Fraction) -> int:
+def round_half_up(value: Fraction) -> int:
     """The nearest integer, halves upwards."""
     return math.floor(value + Fraction(1, 2))
+
+
+def check_mode(mode: str) -> None:
+    """Refuse what is not a budget mode."""
+    if mode not in get_args(BudgetMode):
+        raise InputError(
+            f"budget_mode must be one of {', '.join(map(repr, get_args(BudgetMode)))}, got {mode!r}"
+        )
+
+
+def tokens_left(
+    budget: Budget,
+    mode: BudgetMode,
+    *,
+    total: int,
+    others: int,
+    schedule: Callable[[int], Sequence[int]],
+    cost: BlockCost,
+) -> int:
+    """How many visual tokens must be left in the end to meet a budget as nearly as possible.
+
+    Parameters
+    ----------
+    budget : int or float
+        K, a count or a share of `total`.
+    mode : "exact", "layer_mean" or "flops"
+        What K counts: tokens left in the end, the mean over blocks, or the tokens in every block of
+        a model whose prefill costs the same.
+    total : int
+        Visual tokens of the sample.
+    others : int
+        Its other tokens, which every block works on too.
+    schedule : callable
+        The visual tokens that each block works on, for the number left in the end; never falling
+        when that number grows.
+    cost : BlockCost
+        Of one block.
+
+    Raises
+    ------
+    InputError
+        If the blocks before pruning alone exceed the budget; it names the smallest one possible.
+    """
+    wanted = tokens_to_keep(budget, total)
+    if mode == "exact":
+        return wanted
+    if mode == "layer_mean":
+        return _find_nearest(wanted, total, lambda left: _mean(schedule(left)), mode)
+
+    def tokens_of_equal_cost(left: int) -> Fraction:
+        counts = schedule(left)
+        spent = sum(cost.of(count + others) for count in counts)
+        return _count_tokens_costing(Fraction(spent, len(counts)), others, cost)
+
+    return _find_nearest(wanted, total, tokens_of_equal_cost, mode)
+
+
+def _find_nearest(wanted: int, total: int, measure: Callable[[int], Fraction], mode: str) -> int:
+    """The number left whose measure comes nearest to what is wanted, the smaller of two."""
+    smallest = measure(1)
+    if smallest > wanted:
+        raise InputError(
+            f"a budget of {wanted} tokens with budget_mode={mode!r} cannot be reached: with one "
+            f"token left after pruning it is still {float(smallest):.1f}, so at least "
+            f"{-(-smallest // 1)} are needed. Raise the budget, or prune before an earlier block."
+        )
+    low, high = 1, total  # measure(low) <= wanted
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if measure(middle) <= wanted else (low, middle - 1)
+    above = min(low + 1, total)
+    return above if measure(above) - wanted < wanted - measure(low) else low
+
+
+def _mean(counts: Sequence[int]) -> Fraction:
+    return Fraction(sum(counts), len(counts))
+
+
+def _count_tokens_costing(spent: Fraction, others: int, cost: BlockCost) -> Fraction:
+    """The visual tokens, between two whole numbers if need be, with which a block costs this."""
+    low, high = 0, 1
+    while cost.of(high + others) < spent:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if cost.of(middle + others) >= spent else (middle, high)
+    step = cost.of(high + others) - cost.of(low + others)
+    return low + (spent - cost.of(low + others)) / step

@@ -29,9 +29,9 @@ from tokencover.budget.threshold import MINIMUM, Groups, find_two_groups
 from tokencover.errors import InputError
 from tokencover.files import check_document, read_document, write_document
 
-KIND: Final = "tokencover online coupling"
-VERSION: Final = 1
-BINS: Final = 2048
+ONLINE_KIND: Final = "tokencover online coupling"
+ONLINE_VERSION: Final = 1
+COUPLING_BINS: Final = 2048
 LARGEST: Final = 2.0
 """The distance of opposite unit vectors."""
 REFIT: Final = 16
@@ -44,7 +44,7 @@ of the long run, so less often.)"""
 _FADED: Final = 0.01
 Bins = dict[int, float]
 """The weight of each bin that is not empty."""
-_MAKE: Final = "let a new OnlineThreshold warm up and save it"
+_LEARN: Final = "let a new OnlineThreshold warm up and save it"
 
 
 class OnlineThreshold:
@@ -59,7 +59,7 @@ class OnlineThreshold:
     """
 
     def __init__(self, warm_up: int = 100, memory: int = 1000) -> None:
-        check_settings(warm_up, memory)
+        _check_settings(warm_up, memory)
         self.warm_up, self.memory = warm_up, memory
         self._lock = threading.Lock()
         self._seen, self._restarts = 0, 0
@@ -84,12 +84,12 @@ class OnlineThreshold:
             raise InputError(f"coupling must lie between 0 and {LARGEST:g}, got {coupling}.")
         with self._lock:
             in_force = self._tau
-            place = min(int(coupling / LARGEST * BINS), BINS - 1)
-            self._long = _with(place, self._long, self.memory)
-            self._recent = _with(place, self._recent, self._short)
+            place = min(int(coupling / LARGEST * COUPLING_BINS), COUPLING_BINS - 1)
+            self._long = _add(place, self._long, self.memory)
+            self._recent = _add(place, self._recent, self._short)
             self._seen += 1
-            behind = self._seen - self.warm_up
-            if behind >= 0 and behind % REFIT == 0:
+            later = self._seen - self.warm_up
+            if later >= 0 and later % REFIT == 0:
                 self._refit()
             return in_force
 
@@ -103,7 +103,7 @@ class OnlineThreshold:
     def groups(self) -> Groups | None:
         """What the latest fit found; None during warm-up."""
         with self._lock:
-            return self._groups()
+            return self._find_groups()
 
     @property
     def seen(self) -> int:
@@ -121,28 +121,30 @@ class OnlineThreshold:
         """Everything learned, as plain JSON values; `restore` continues from it, bit for bit."""
         with self._lock:
             return {
-                "format": KIND,
-                "version": VERSION,
+                "format": ONLINE_KIND,
+                "version": ONLINE_VERSION,
                 "warm_up": self.warm_up,
                 "memory": self.memory,
                 "seen": self._seen,
                 "restarts": self._restarts,
                 "tau": self._tau,
-                "long": _listed(self._long),
-                "recent": _listed(self._recent),
+                "long": _list_bins(self._long),
+                "recent": _list_bins(self._recent),
             }
 
     def restore(self, state: Mapping[str, Any], source: str = "this state") -> None:
         """Continue from a state of an `OnlineThreshold` with the same settings."""
-        found = check_document(dict(state), KIND, VERSION, source=source, make=_MAKE)
+        found = check_document(
+            dict(state), ONLINE_KIND, ONLINE_VERSION, source=source, make=_LEARN
+        )
         try:
             settings = found["warm_up"], found["memory"]
             seen, restarts = int(found["seen"]), int(found["restarts"])
             tau = None if found["tau"] is None else float(found["tau"])
-            long, recent = _unlisted(found["long"]), _unlisted(found["recent"])
+            long, recent = _read_bins(found["long"]), _read_bins(found["recent"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{source} is a damaged {KIND} ({type(error).__name__}: {error}): {_MAKE}."
+                f"{source} is a damaged {ONLINE_KIND} ({type(error).__name__}: {error}): {_LEARN}."
             ) from error
         if settings != (self.warm_up, self.memory):
             raise InputError(
@@ -155,7 +157,7 @@ class OnlineThreshold:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, whole or not at all."""
-        write_document(path, KIND, self.state())
+        write_document(path, ONLINE_KIND, self.state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> OnlineThreshold:
@@ -166,12 +168,16 @@ class OnlineThreshold:
         InputError
             If the file is missing, damaged, something else, or of another version.
         """
-        found = read_document(path, KIND, VERSION, make=_MAKE)
+        found = read_document(path, ONLINE_KIND, ONLINE_VERSION, make=_LEARN)
         try:
             made = cls(found["warm_up"], found["memory"])
         except KeyError as error:
-            raise InputError(f"{path} is a damaged {KIND} (no {error}): {_MAKE}.") from error
-        made.restore({"format": KIND, "version": VERSION, **found}, source=os.fspath(path))
+            raise InputError(
+                f"{path} is a damaged {ONLINE_KIND} (no {error}): {_LEARN}."
+            ) from error
+        made.restore(
+            {"format": ONLINE_KIND, "version": ONLINE_VERSION, **found}, source=os.fspath(path)
+        )
         return made
 
     @property
@@ -179,28 +185,28 @@ class OnlineThreshold:
         return self.memory / 10
 
     def _refit(self) -> None:
-        change = self._change()
+        change = self._measure_change()
         if change > DRIFT:
             self._seen, self._tau = 0, None
             self._long, self._recent = {}, {}
             self._restarts += 1
             return
-        groups = self._groups()
+        groups = self._find_groups()
         self._tau = groups.tau if groups and groups.separated and change <= DOUBT else None
 
-    def _groups(self) -> Groups | None:
+    def _find_groups(self) -> Groups | None:
         if self._seen < self.warm_up:
             return None
-        centers = [(place + 0.5) * LARGEST / BINS for place in self._long]
+        centers = [(place + 0.5) * LARGEST / COUPLING_BINS for place in self._long]
         # The warm-up has seen to it that there are enough; that they fade does not make them fewer.
-        count = max(MINIMUM, _effective_count(self._seen, self.memory))
+        count = max(MINIMUM, _count_effective(self._seen, self.memory))
         return find_two_groups(centers, list(self._long.values()), count=count)
 
-    def _change(self) -> float:
+    def _measure_change(self) -> float:
         """How far recent samples and the long run differ, in units of c."""
-        counts = [_effective_count(self._seen, memory) for memory in (self.memory, self._short)]
+        counts = [_count_effective(self._seen, memory) for memory in (self.memory, self._short)]
         chance = math.sqrt(sum(1 / count for count in counts))
-        return _largest_difference(self._long, self._recent) / chance
+        return _measure_difference(self._long, self._recent) / chance
 
     def __getstate__(self) -> dict[str, Any]:
         """Locks cannot be copied; a copy gets its own."""
@@ -212,7 +218,7 @@ class OnlineThreshold:
         self._lock = threading.Lock()
 
 
-def check_settings(warm_up: int, memory: int) -> None:
+def _check_settings(warm_up: int, memory: int) -> None:
     """Refuse settings that cannot work."""
     for name, value, least in (("warm_up", warm_up, MINIMUM), ("memory", memory, warm_up)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -222,7 +228,7 @@ def check_settings(warm_up: int, memory: int) -> None:
             )
 
 
-def _effective_count(seen: int, memory: float) -> float:
+def _count_effective(seen: int, memory: float) -> float:
     """Number of equal samples that know as much as the faded ones: (sum w)**2 / (sum w**2)."""
     keep = 1 - 1 / memory
     total = (1 - keep**seen) / (1 - keep)
@@ -230,7 +236,7 @@ def _effective_count(seen: int, memory: float) -> float:
     return total * total / squares
 
 
-def _with(place: int, weights: Bins, memory: float) -> Bins:
+def _add(place: int, weights: Bins, memory: float) -> Bins:
     """The histogram with one more sample, the others faded; what is all but gone is left out."""
     keep = 1 - 1 / memory
     faded = {bin_: weight * keep for bin_, weight in weights.items() if weight * keep > _FADED}
@@ -238,7 +244,7 @@ def _with(place: int, weights: Bins, memory: float) -> Bins:
     return faded
 
 
-def _largest_difference(first: Bins, second: Bins) -> float:
+def _measure_difference(first: Bins, second: Bins) -> float:
     """Kolmogorov-Smirnov distance of two histograms."""
     totals = math.fsum(first.values()), math.fsum(second.values())
     largest = below = 0.0
@@ -248,12 +254,12 @@ def _largest_difference(first: Bins, second: Bins) -> float:
     return largest
 
 
-def _listed(weights: Bins) -> list[list[float]]:
+def _list_bins(weights: Bins) -> list[list[float]]:
     return [[place, weights[place]] for place in sorted(weights)]
 
 
-def _unlisted(pairs: list[list[float]]) -> Bins:
+def _read_bins(pairs: list[list[float]]) -> Bins:
     for place, weight in pairs:
-        if not (int(place) == place and 0 <= place < BINS and 0 < weight < math.inf):
+        if not (int(place) == place and 0 <= place < COUPLING_BINS and 0 < weight < math.inf):
             raise ValueError(f"no bin {place} with weight {weight}")
     return {int(place): float(weight) for place, weight in pairs}

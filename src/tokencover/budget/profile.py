@@ -14,10 +14,10 @@ from tokencover.budget.threshold import find_two_groups
 from tokencover.errors import InputError
 from tokencover.files import check_document, read_document, write_document
 
-KIND: Final = "tokencover coupling profile"
-VERSION: Final = 1
-BINS: Final = 40
-_MAKE: Final = "make one with `tokencover calibrate`"
+PROFILE_KIND: Final = "tokencover coupling profile"
+PROFILE_VERSION: Final = 1
+PROFILE_BINS: Final = 40
+_MAKE_ONE: Final = "make one with `tokencover calibrate`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +113,14 @@ class Profile:
         """
         values = [value for each in coupling.values() for value in each]
         groups = find_two_groups(values)
-        edges = _edges(min(values), max(values))
+        edges = _place_edges(min(values), max(values))
         tasks = [
             TaskCoupling(
                 name,
                 len(each),
                 statistics.fmean(each),
                 statistics.pstdev(each),
-                histogram(each, edges),
+                count_bins(each, edges),
             )
             for name, each in coupling.items()
             if each
@@ -136,24 +136,26 @@ class Profile:
             strong_share=groups.lower_share,
             count=len(values),
             edges=edges,
-            histogram=histogram(values, edges),
+            histogram=count_bins(values, edges),
             tasks=tuple(tasks),
             versions={name: version(name) for name in ("tokencover", "torch", "transformers")},
         )
 
     def document(self) -> dict[str, Any]:
         """All of it as plain JSON values; `from_document` reads them."""
-        return {"format": KIND, "version": VERSION, **asdict(self)}
+        return {"format": PROFILE_KIND, "version": PROFILE_VERSION, **asdict(self)}
 
     @classmethod
     def from_document(cls, document: Any, source: str = "this object") -> Profile:
         """The profile that `document` wrote down."""
-        found = check_document(document, KIND, VERSION, source=source, make=_MAKE)
+        found = check_document(
+            document, PROFILE_KIND, PROFILE_VERSION, source=source, make=_MAKE_ONE
+        )
         return cls._from_fields(found, source)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file, whole or not at all."""
-        write_document(path, KIND, {"version": VERSION, **asdict(self)})
+        write_document(path, PROFILE_KIND, {"version": PROFILE_VERSION, **asdict(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
@@ -164,7 +166,7 @@ class Profile:
         InputError
             If the file is missing, damaged, something else, or of another version.
         """
-        found = read_document(path, KIND, VERSION, make=_MAKE)
+        found = read_document(path, PROFILE_KIND, PROFILE_VERSION, make=_MAKE_ONE)
         return cls._from_fields(found, os.fspath(path))
 
     @classmethod
@@ -187,11 +189,12 @@ class Profile:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{source} is a damaged {KIND} ({type(error).__name__}: {error}): {_MAKE}."
+                f"{source} is a damaged {PROFILE_KIND} ({type(error).__name__}: {error}): "
+                f"{_MAKE_ONE}."
             ) from error
 
 
-def histogram(values: Sequence[float], edges: Sequence[float]) -> tuple[int, ...]:
+def count_bins(values: Sequence[float], edges: Sequence[float]) -> tuple[int, ...]:
     """How many values lie in each bin; bins are of one width, the last holds its upper edge."""
     bins = len(edges) - 1
     counts = [0] * bins
@@ -201,7 +204,7 @@ def histogram(values: Sequence[float], edges: Sequence[float]) -> tuple[int, ...
     return tuple(counts)
 
 
-def _edges(low: float, high: float) -> tuple[float, ...]:
+def _place_edges(low: float, high: float) -> tuple[float, ...]:
     if high - low < 1e-6:  # all alike: a narrow histogram around them
         low, high = low - 0.01, high + 0.01
-    return tuple(low + (high - low) * place / BINS for place in range(BINS + 1))
+    return tuple(low + (high - low) * place / PROFILE_BINS for place in range(PROFILE_BINS + 1))

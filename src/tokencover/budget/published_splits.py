@@ -21,18 +21,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Literal
 
-from tokencover.budget.amount import Budget, nearest, tokens_to_keep
-from tokencover.budget.split import Split
+from tokencover.budget.amount import Budget, round_half_up, tokens_to_keep
+from tokencover.budget.split import Coupling, Modality, Split
 from tokencover.errors import InputError
-
-Coupling = Literal["strong", "weak"]
-Modality = Literal["image", "video"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ShareRow:
     """One row of the tables.
 
     Attributes
@@ -46,7 +42,7 @@ class Row:
     prompt_shares: dict[Fraction, Fraction]
     fold_share: Fraction
 
-    def prompt_share(self, reduction: Fraction) -> Fraction:
+    def find_prompt_share(self, reduction: Fraction) -> Fraction:
         """Kp / K: linear between the printed reduction rates, constant outside them."""
         rates = sorted(self.prompt_shares)
         if reduction <= rates[0]:
@@ -59,22 +55,22 @@ class Row:
         return self.prompt_shares[rates[-1]]
 
 
-def _row(shares: tuple[str, str, str], fold_share: str) -> Row:
+def _make_row(shares: tuple[str, str, str], fold_share: str) -> ShareRow:
     rates = Fraction(8, 9), Fraction(7, 9), Fraction(2, 3)
-    return Row(dict(zip(rates, map(Fraction, shares), strict=True)), Fraction(fold_share))
+    return ShareRow(dict(zip(rates, map(Fraction, shares), strict=True)), Fraction(fold_share))
 
 
-NO_PRIOR = _row(("1/2", "3/8", "1/3"), "1/8")
-TABLES: dict[Modality, dict[Coupling | None, Row]] = {
+NO_PRIOR = _make_row(("1/2", "3/8", "1/3"), "1/8")
+TABLES: dict[Modality, dict[Coupling | None, ShareRow]] = {
     "image": {
         None: NO_PRIOR,
-        "strong": _row(("3/8", "1/4", "1/4"), "3/40"),
-        "weak": _row(("1/2", "7/16", "5/12"), "1/8"),
+        "strong": _make_row(("3/8", "1/4", "1/4"), "3/40"),
+        "weak": _make_row(("1/2", "7/16", "5/12"), "1/8"),
     },
     "video": {
         None: NO_PRIOR,
-        "strong": _row(("3/8", "3/8", "3/8"), "3/40"),
-        "weak": _row(("1/2", "1/2", "1/2"), "1/8"),
+        "strong": _make_row(("3/8", "3/8", "3/8"), "3/40"),
+        "weak": _make_row(("1/2", "1/2", "1/2"), "1/8"),
     },
 }
 
@@ -110,6 +106,6 @@ def paper_split(
         raise InputError(f"coupling must be 'strong', 'weak' or None, got {coupling!r}.")
     keep = tokens_to_keep(budget, total)
     row = TABLES[modality][coupling]
-    prompt_budget = nearest(keep * row.prompt_share(1 - Fraction(keep, total)))
-    fold = max(1, nearest(prompt_budget * row.fold_share))
+    prompt_budget = round_half_up(keep * row.find_prompt_share(1 - Fraction(keep, total)))
+    fold = max(1, round_half_up(prompt_budget * row.fold_share))
     return Split(prompt_budget, keep - prompt_budget, fold)

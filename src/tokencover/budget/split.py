@@ -1,10 +1,26 @@
-"""How a budget is divided between the prompt and the picture."""
+"""How a budget is divided between prompt and picture: the split, and what a rule for it is.
+
+A rule sees the tokens of one sample (or one image) and answers with a `Decision`. To add one,
+subclass `SplitRule` with a frozen dataclass, give it a name and register it (`SPLITS.register`, or
+the entry point `tokencover.splits` of your package); its fields must be plain JSON values, or
+`settings` and `from_settings` must say what they are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self
 
+from torch import Tensor
+
+from tokencover.covering import coupling
 from tokencover.errors import InputError
+
+Coupling = Literal["strong", "weak"]
+Modality = Literal["image", "video"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +53,67 @@ class Split:
     def budget(self) -> int:
         """K, all tokens kept."""
         return self.prompt_budget + self.visual_budget
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What a rule sees.
+
+    Attributes
+    ----------
+    visual : Tensor
+        ``(n, d)``, the visual tokens that share the budget.
+    prompt : Tensor
+        ``(l, d)``, the prompt words; there may be none.
+    modality : "image" or "video"
+        What the visual tokens are.
+    """
+
+    visual: Tensor
+    prompt: Tensor
+    modality: Modality = "image"
+
+    @cached_property
+    def coupling(self) -> float | None:
+        """eta, the Hausdorff distance of visual tokens and prompt; None without a prompt."""
+        return float(coupling(self.visual, self.prompt)) if len(self.prompt) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A split, and what it was based on.
+
+    Attributes
+    ----------
+    split : Split
+        Kp, Kv and k.
+    group : "strong", "weak" or None
+        The coupling that was assumed.
+    """
+
+    split: Split
+    group: Coupling | None = None
+
+
+class SplitRule(ABC):
+    """Divides a budget."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def decide(self, budget: int, tokens: Tokens) -> Decision:
+        """Divide `budget` tokens, at least 1 and at most those there are."""
+
+    def check(self, after: int) -> None:
+        """Refuse to work after this number of decoder blocks, if the rule cannot."""
+        return
+
+    def settings(self) -> dict[str, Any]:
+        """What the rule is made of, as plain JSON values."""
+        chosen = [each.name for each in fields(self) if each.init]  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in chosen}
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """The rule with these settings."""
+        return cls(**settings)

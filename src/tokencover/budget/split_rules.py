@@ -1,100 +1,21 @@
-"""Rules that divide a budget between prompt and picture: one small class each.
-
-A rule sees the tokens of one sample (or one image) and answers with a `Decision`. To add one,
-subclass `SplitRule`, give it a name and add it to `RULES`; its fields must be plain JSON values, or
-`settings` and `from_settings` must say what they are.
-"""
+"""The rules that come with tokencover: one small class each, see `SplitRule`."""
 
 from __future__ import annotations
 
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
-from torch import Tensor
-
-from tokencover.budget.amount import nearest
+from tokencover.budget.amount import round_half_up
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
-from tokencover.budget.published_splits import Coupling, Modality, paper_split
+from tokencover.budget.published_splits import paper_split
 from tokencover.budget.radius_balance import balance_prompt_budget
-from tokencover.budget.split import Split
-from tokencover.covering import coupling
+from tokencover.budget.split import Coupling, Decision, Split, SplitRule, Tokens
 from tokencover.errors import InputError
-
-
-@dataclass(frozen=True, eq=False)
-class Tokens:
-    """What a rule sees.
-
-    Attributes
-    ----------
-    visual : Tensor
-        ``(n, d)``, the visual tokens that share the budget.
-    prompt : Tensor
-        ``(l, d)``, the prompt words; there may be none.
-    modality : "image" or "video"
-        What the visual tokens are.
-    """
-
-    visual: Tensor
-    prompt: Tensor
-    modality: Modality = "image"
-
-    @cached_property
-    def coupling(self) -> float | None:
-        """eta, the Hausdorff distance of visual tokens and prompt; None without a prompt."""
-        return float(coupling(self.visual, self.prompt)) if len(self.prompt) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A split, and what it was based on.
-
-    Attributes
-    ----------
-    split : Split
-        Kp, Kv and k.
-    group : "strong", "weak" or None
-        The coupling that was assumed.
-    """
-
-    split: Split
-    group: Coupling | None = None
-
-
-class SplitRule(ABC):
-    """Divides a budget."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def decide(self, budget: int, tokens: Tokens) -> Decision:
-        """Divide `budget` tokens, at least 1 and at most those there are."""
-
-    def check(self, after: int) -> None:
-        """Refuse to work after this number of decoder blocks, if the rule cannot."""
-        return
-
-    def settings(self) -> dict[str, Any]:
-        """What the rule is made of, as plain JSON values."""
-        chosen = [each.name for each in fields(self) if each.init]  # type: ignore[arg-type]
-        return {name: getattr(self, name) for name in chosen}
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """The rule with these settings."""
-        return cls(**settings)
-
-
-def _from_tables(budget: int, tokens: Tokens, group: Coupling | None) -> Decision:
-    split = paper_split(budget, len(tokens.visual), coupling=group, modality=tokens.modality)
-    return Decision(split, group)
 
 
 @dataclass(frozen=True)
@@ -116,7 +37,7 @@ class PaperSplit(SplitRule):
 
     def decide(self, budget: int, tokens: Tokens) -> Decision:
         """Look it up."""
-        return _from_tables(budget, tokens, self.coupling)
+        return _look_up(budget, tokens, self.coupling)
 
 
 @dataclass(frozen=True)
@@ -200,7 +121,7 @@ class CouplingSplit(SplitRule):
 
     def decide(self, budget: int, tokens: Tokens) -> Decision:
         """Compare with tau."""
-        return _from_tables(budget, tokens, _group(tokens.coupling, self.tau))
+        return _look_up(budget, tokens, _find_group(tokens.coupling, self.tau))
 
     def settings(self) -> dict[str, Any]:
         """The path or the number; a `Profile` with all it holds."""
@@ -244,7 +165,7 @@ class OnlineSplit(SplitRule):
         """Compare with the threshold in force, and learn from the sample."""
         eta = tokens.coupling
         tau = None if eta is None else self.threshold.observe(eta)
-        return _from_tables(budget, tokens, _group(eta, tau))
+        return _look_up(budget, tokens, _find_group(eta, tau))
 
 
 @dataclass(frozen=True)
@@ -268,66 +189,19 @@ class BalancedSplit(SplitRule):
     def decide(self, budget: int, tokens: Tokens) -> Decision:
         """Balance the two radii; without words, or with nothing to drop, there is no balance."""
         if not len(tokens.prompt) or budget >= len(tokens.visual):
-            return _from_tables(budget, tokens, None)
+            return _look_up(budget, tokens, None)
         prompt_budget = balance_prompt_budget(tokens.visual, tokens.prompt, budget)
         by_words = prompt_budget // len(tokens.prompt)
-        fold = by_words if self.fold == "per_word" else nearest(Fraction(prompt_budget, 8))
+        fold = by_words if self.fold == "per_word" else round_half_up(Fraction(prompt_budget, 8))
         return Decision(Split(prompt_budget, budget - prompt_budget, max(1, fold)))
 
 
-def _group(eta: float | None, tau: float | None) -> Coupling | None:
+def _look_up(budget: int, tokens: Tokens, group: Coupling | None) -> Decision:
+    split = paper_split(budget, len(tokens.visual), coupling=group, modality=tokens.modality)
+    return Decision(split, group)
+
+
+def _find_group(eta: float | None, tau: float | None) -> Coupling | None:
     if eta is None or tau is None:
         return None
     return "strong" if eta <= tau else "weak"
-
-
-AUTO: SplitRule = PaperSplit()
-"""What "auto" means: the rule that is recommended when nothing is known about model and data."""
-
-NAMED: dict[str, SplitRule] = {
-    "paper": PaperSplit(),
-    "strong": PaperSplit("strong"),
-    "weak": PaperSplit("weak"),
-    "balanced": BalancedSplit(),
-    "auto": AUTO,
-}
-"""Rules that a word stands for."""
-
-RULES: dict[str, type[SplitRule]] = {
-    rule.name: rule for rule in (PaperSplit, FixedSplit, CouplingSplit, OnlineSplit, BalancedSplit)
-}
-"""All rules by name, for JSON."""
-
-
-def rule_of(split: str | Split | SplitRule) -> SplitRule:
-    """The rule that a setting means: a word, a fixed split, or a rule."""
-    if isinstance(split, SplitRule):
-        return split
-    if isinstance(split, Split):
-        return FixedSplit(split)
-    if not isinstance(split, str) or split not in NAMED:
-        words = ", ".join(map(repr, NAMED))
-        raise InputError(
-            f"split must be {words}, a tc.Split, or a rule such as tc.CouplingSplit(profile); got "
-            f"{split!r}."
-        )
-    return NAMED[split]
-
-
-def rule_document(rule: SplitRule) -> dict[str, Any]:
-    """A rule as plain JSON values; what it has learned is not part of it."""
-    return {"rule": rule.name, **rule.settings()}
-
-
-def rule_from_document(document: Mapping[str, Any]) -> SplitRule:
-    """The rule that `rule_document` wrote down."""
-    settings = dict(document)
-    name = settings.pop("rule")
-    if not isinstance(name, str) or name not in RULES:
-        raise InputError(f"there is no split rule {name!r}; there are {', '.join(RULES)}.")
-    try:
-        return RULES[name].from_settings(settings)
-    except TypeError as error:
-        raise InputError(
-            f"the split rule {name!r} cannot be made from {settings}: {error}."
-        ) from error

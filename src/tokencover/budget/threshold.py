@@ -98,23 +98,25 @@ def find_two_groups(
     count : float, optional
         How many samples the values stand for; by default the sum of the weights.
     """
-    points, masses = _merged(values, [1.0] * len(values) if weights is None else weights)
+    points, masses = _merge_equal(values, [1.0] * len(values) if weights is None else weights)
     total = math.fsum(masses)
     count = total if count is None else count
     if len(points) == 1:
         return Groups(None, 1.0, 0.0, 0.0, count)
     mean = math.fsum(p * m for p, m in zip(points, masses, strict=True)) / total
     variance = math.fsum(m * (p - mean) ** 2 for p, m in zip(points, masses, strict=True)) / total
-    cut, lower, between = _best_cut(points, masses, mean)
+    cut, lower, between = _find_best_cut(points, masses, mean)
     tau = (points[cut] + points[cut + 1]) / 2
     if variance == 0:  # values so close that their squared differences vanish
         return Groups(None, 1.0, 0.0, 0.0, count)
     width = 0.9 * math.sqrt(variance) * max(count, 1.0) ** -0.2
-    valley = _valley(points, masses, tau, width)
+    valley = _measure_valley(points, masses, tau, width)
     return Groups(tau, lower / total, min(1.0, between / variance), valley, count)
 
 
-def _merged(values: Sequence[float], weights: Sequence[float]) -> tuple[list[float], list[float]]:
+def _merge_equal(
+    values: Sequence[float], weights: Sequence[float]
+) -> tuple[list[float], list[float]]:
     """Distinct values, ascending, with the weight of each."""
     if not len(values):
         raise InputError("there are no values to divide in two groups: measure some first.")
@@ -137,7 +139,9 @@ def _merged(values: Sequence[float], weights: Sequence[float]) -> tuple[list[flo
     return points, masses
 
 
-def _best_cut(points: list[float], masses: list[float], mean: float) -> tuple[int, float, float]:
+def _find_best_cut(
+    points: list[float], masses: list[float], mean: float
+) -> tuple[int, float, float]:
     """Last place of the lower side, its mass, and the variance between the sides' means."""
     below = list(accumulate(masses))
     moments = accumulate(m * (p - mean) for p, m in zip(points, masses, strict=True))
@@ -150,20 +154,20 @@ def _best_cut(points: list[float], masses: list[float], mean: float) -> tuple[in
     return cut, below[cut], scores[cut]
 
 
-def _valley(points: list[float], masses: list[float], tau: float, width: float) -> float:
+def _measure_valley(points: list[float], masses: list[float], tau: float, width: float) -> float:
     """How far the smoothed density falls between the peaks on both sides of tau."""
     start, step = points[0], (points[-1] - points[0]) / (_CELLS - 1)
     heap = [0.0] * _CELLS
     for point, mass in zip(points, masses, strict=True):
         heap[min(_CELLS - 1, round((point - start) / step))] += mass
-    density = _smoothed(heap, width / step)
+    density = _smooth(heap, width / step)
     first_above = min(_CELLS - 1, math.floor((tau - start) / step) + 1)
     low = max(range(first_above), key=density.__getitem__)
     high = max(range(first_above, _CELLS), key=density.__getitem__)
     return 1 - min(density[low : high + 1]) / min(density[low], density[high])
 
 
-def _smoothed(heap: list[float], width: float) -> list[float]:
+def _smooth(heap: list[float], width: float) -> list[float]:
     """Every cell's mass spread by a normal kernel, cut off at four widths."""
     reach = math.ceil(4 * width)
     kernel = [math.exp(-0.5 * (away / width) ** 2) for away in range(reach + 1)]

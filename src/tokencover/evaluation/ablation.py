@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from tokencover.budget import NO_PRIOR, Budget, Split, nearest
+from tokencover.budget import NO_PRIOR, Budget, Split, round_half_up
 from tokencover.errors import InputError
 from tokencover.evaluation.plan import Combination
 from tokencover.evaluation.result_rows import ResultRow
@@ -87,7 +87,7 @@ def vary_prompt_budgets(
     settings = []
     for budget in map(_check_count, budgets):
         for prompt_budget in _find_counts(shares, budget, least=0):
-            fold = max(1, nearest(prompt_budget * NO_PRIOR.fold_share))
+            fold = max(1, round_half_up(prompt_budget * NO_PRIOR.fold_share))
             split = Split(prompt_budget, budget - prompt_budget, fold)
             name = f"K = {budget}, Kp = {prompt_budget} ({prompt_budget / budget:.0%})"
             settings.append(
@@ -200,4 +200,4 @@ def _find_counts(shares: Sequence[float], whole: int, *, least: int) -> list[int
     """Different counts, ascending, that come nearest to shares of a whole."""
     if wrong := [share for share in shares if not 0 <= share <= 1]:
         raise InputError(f"a share lies between 0 and 1, got {wrong[0]}.")
-    return sorted({max(least, nearest(whole * Fraction(share))) for share in shares})
+    return sorted({max(least, round_half_up(whole * Fraction(share))) for share in shares})

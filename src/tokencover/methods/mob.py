@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -57,7 +58,7 @@ class MoB(BudgetedMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = rule_of(self.split)
+        rule = self.rule
         if isinstance(rule, FixedSplit):
             self._check_fixed(rule.split)
         if self.after < 0:
@@ -69,6 +70,11 @@ class MoB(BudgetedMethod):
             raise InputError(
                 "budget_mode='flops' is a budget for the whole prompt: it needs per='prompt'."
             )
+
+    @cached_property
+    def rule(self) -> SplitRule:
+        """What `split` means; a rule that learns is this method's own."""
+        return rule_of(self.split)
 
     def _check_fixed(self, split: Split) -> None:
         if split.budget != self.budget:
@@ -92,7 +98,7 @@ class MoB(BudgetedMethod):
         masks = torch.stack([mask for _, mask in groups])
         samples = torch.tensor([sample for sample, _ in groups], device=view.mask.device)
         tokens = [self._tokens(view, sample, mask) for sample, mask in groups]
-        rule = rule_of(self.split)
+        rule = self.rule
         decisions = [
             rule.decide(self._budget(view, sample, len(each.visual)), each)
             for (sample, _), each in zip(groups, tokens, strict=True)

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import nearest
+from tokencover.budget import round_half_up
 from tokencover.covering import keep_precision
 from tokencover.errors import InputError
 from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
@@ -216,7 +216,9 @@ def raters(view: View) -> Tensor:
 def _left_after(left: int, total: int, stages: int) -> list[int]:
     """Tokens after each stage if `left` are left after the last."""
     share = Fraction(left, total)
-    between = [nearest(_interpolated(share, stage) * total) for stage in range(min(stages - 1, 2))]
+    between = [
+        round_half_up(_interpolated(share, stage) * total) for stage in range(min(stages - 1, 2))
+    ]
     return between + [left] * (stages - len(between))
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import nearest
+from tokencover.budget import round_half_up
 from tokencover.methods.base import Card, Choice, Encoded, View
 from tokencover.methods.before_decoder import BeforeDecoder
 from tokencover.methods.encoder_rows import Crops, attention_rows
@@ -74,7 +74,7 @@ class VisionZip(BeforeDecoder):
         counts, capacities = crops.even_counts(budgets), crops.capacities()
         whole = [count == fits for count, fits in zip(counts, capacities, strict=True)]
         contextual = [
-            0 if all_ else nearest(CONTEXTUAL_SHARE * count)
+            0 if all_ else round_half_up(CONTEXTUAL_SHARE * count)
             for count, all_ in zip(counts, whole, strict=True)
         ]
         has_class = encoded.classes > 0

@@ -21,21 +21,22 @@ from tokencover.covering import (
     check_count,
     check_pair,
     cosine,
+    count_before,
     hausdorff,
     keep_precision,
     snap,
     to_float32,
 )
 from tokencover.errors import InputError
-from tokencover.theory.certificate_text import as_table
+from tokencover.theory.certificate_text import format_certificate
 from tokencover.theory.covering_numbers import (
     CoveringNumbers,
     DimensionFit,
     Regularity,
-    effective_dimension,
+    fit_dimension,
     regularity,
 )
-from tokencover.theory.theorems import Cut, Shape, Theorem1, Theorem2, theorem1, theorem2
+from tokencover.theory.theorems import CoveringShape, Cut, Theorem1, Theorem2, theorem1, theorem2
 
 _LISTED = 6
 """Radii in the table of covering numbers."""
@@ -132,7 +133,7 @@ class Certificate:
     theorem2: Theorem2 | None
 
     def __str__(self) -> str:
-        return as_table(self)
+        return format_certificate(self)
 
 
 def certify(
@@ -153,12 +154,14 @@ def certify(
     """
     check_pair(visual, prompt, ranks=(2,))
     _check_cover(cover, visual)
-    distances = _distances(visual, prompt, cover)
-    fold = _smallest_fold(visual, prompt, cover) if fold is None else check_count("fold", fold, 1)
+    distances = _measure_distances(visual, prompt, cover)
+    fold = (
+        _find_smallest_fold(visual, prompt, cover) if fold is None else check_count("fold", fold, 1)
+    )
     words, picture = CoveringNumbers.of(prompt), CoveringNumbers.of(visual)
-    fit = effective_dimension([words, picture])
-    of_prompt = _regularity(words, fit, distances.prompt_radius)
-    of_visual = _regularity(picture, fit, distances.visual_radius)
+    fit = fit_dimension([words, picture])
+    of_prompt = _find_regularity(words, fit, distances.prompt_radius)
+    of_visual = _find_regularity(picture, fit, distances.visual_radius)
     cut = Cut(
         prompt_budget=len(cover.prompt_centers),
         visual_budget=len(cover.visual_centers),
@@ -167,14 +170,14 @@ def certify(
         coupling=distances.coupling,
         pruned=distances.pruned,
     )
-    shape = _shape(cut, fit, of_prompt, of_visual)
+    shape = _find_shape(cut, fit, of_prompt, of_visual)
     return Certificate(
         visual_tokens=len(visual),
         prompt_tokens=len(prompt),
         prompt_budget=cut.prompt_budget,
         visual_budget=cut.visual_budget,
         distances=distances,
-        counts=_counts(words, picture),
+        counts=_bound_counts(words, picture),
         fit=fit,
         prompt_regularity=of_prompt,
         visual_regularity=of_visual,
@@ -184,25 +187,27 @@ def certify(
     )
 
 
-def _distances(visual: Tensor, prompt: Tensor, cover: Cover) -> Distances:
+def _measure_distances(visual: Tensor, prompt: Tensor, cover: Cover) -> Distances:
     kept = visual[cover.indices]
     return Distances(
         coupling=float(hausdorff(visual, prompt)),
-        prompt_radius=_distance(visual[cover.prompt_centers], prompt),
-        visual_radius=_distance(visual[cover.visual_centers], visual),
+        prompt_radius=_measure_radius(visual[cover.prompt_centers], prompt),
+        visual_radius=_measure_radius(visual[cover.visual_centers], visual),
         kept_to_prompt=float(hausdorff(kept, prompt)),
         kept_to_visual=float(hausdorff(kept, visual)),
         pruned=float(hausdorff(torch.cat([visual, prompt]), torch.cat([kept, prompt]))),
     )
 
 
-def _distance(centers: Tensor, tokens: Tensor) -> float:
+def _measure_radius(centers: Tensor, tokens: Tensor) -> float:
     return float(hausdorff(centers, tokens)) if len(centers) else math.inf
 
 
-def _regularity(numbers: CoveringNumbers, fit: DimensionFit, achieved: float) -> Regularity | None:
+def _find_regularity(
+    numbers: CoveringNumbers, fit: DimensionFit, achieved: float
+) -> Regularity | None:
     """Constants for the fitted radii and for the one that the cover has."""
-    radii = list(numbers.radii(2))
+    radii = list(numbers.spread_radii(2))
     if 0 < achieved < math.inf:
         radii.append(achieved)
     if not radii or fit.dimension == 0:
@@ -210,36 +215,34 @@ def _regularity(numbers: CoveringNumbers, fit: DimensionFit, achieved: float) ->
     return regularity(numbers, fit.dimension, min(radii), max(radii))
 
 
-def _shape(
+def _find_shape(
     cut: Cut, fit: DimensionFit, prompt: Regularity | None, visual: Regularity | None
-) -> Shape | None:
+) -> CoveringShape | None:
     """None where the theorems say nothing: a part without centres, or a radius of 0."""
     speak = all(0 < radius < math.inf for radius in (cut.prompt_radius, cut.visual_radius))
     if prompt is None or visual is None or not speak:
         return None
-    return Shape(fit.dimension, prompt, visual)
+    return CoveringShape(fit.dimension, prompt, visual)
 
 
-def _counts(words: CoveringNumbers, picture: CoveringNumbers) -> tuple[CountsAt, ...]:
+def _bound_counts(words: CoveringNumbers, picture: CoveringNumbers) -> tuple[CountsAt, ...]:
     return tuple(
         CountsAt(
             radius,
             (picture.lower(radius), picture.upper(radius)),
             (words.lower(radius), words.upper(radius)),
         )
-        for radius in picture.radii(_LISTED)
+        for radius in picture.spread_radii(_LISTED)
     )
 
 
-def _smallest_fold(visual: Tensor, prompt: Tensor, cover: Cover) -> int:
+def _find_smallest_fold(visual: Tensor, prompt: Tensor, cover: Cover) -> int:
     """The smallest k with which every prompt centre is among the k nearest of some word."""
     with keep_precision(visual.device):
         table = cosine(snap(to_float32(prompt)), snap(to_float32(visual)))
     fold = 1
     for center in cover.prompt_centers.tolist():
-        own = table[:, center : center + 1]
-        nearer = (table > own).sum(1) + (table[:, :center] == own).sum(1)
-        fold = max(fold, 1 + int(nearer.amin()))
+        fold = max(fold, 1 + int(count_before(table, center).amin()))
     return fold
 
 

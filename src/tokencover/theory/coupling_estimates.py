@@ -1,6 +1,6 @@
 """The paper's two approximations of the coupling eta, each with its stated error.
 
-Exact coupling (`hausdorff.coupling`) costs n * l * d multiply-adds, far less than the model's own
+Exact coupling (`tokencover.coupling`) costs n * l * d multiply-adds, far less than the model's own
 forward pass, so these are for very long prompts or very many tokens.
 """
 
@@ -96,12 +96,12 @@ def projected_coupling(
     first, second = (tokens @ projection for tokens in units)
     table = torch.cdist(first, second)
     value = torch.maximum(table.amin(1).amax(), table.amin(0).amax()).double()
-    distortion = _distortion(len(visual) * len(prompt), dimension, 1 - confidence)
+    distortion = _find_distortion(len(visual) * len(prompt), dimension, 1 - confidence)
     error = 1 / math.sqrt(1 - distortion) - 1 if distortion < 1 else math.inf
     return CouplingEstimate(value, error, confidence)
 
 
-def _distortion(pairs: int, dimension: int, failure: float) -> float:
+def _find_distortion(pairs: int, dimension: int, failure: float) -> float:
     """The e such that all squared distances keep within 1 +- e, by the lemma's union bound.
 
     2 * pairs * exp(-dimension / 2 * (e**2 / 2 - e**3 / 3)) = failure, solved by bisection.

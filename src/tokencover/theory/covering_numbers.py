@@ -54,7 +54,7 @@ class CoveringNumbers:
         _check_radius(radius)
         return bisect_left(self.separation, -2 * radius, key=neg) - 1
 
-    def radii(self, count: int) -> tuple[float, ...]:
+    def spread_radii(self, count: int) -> tuple[float, ...]:
         """Radii at which N says something about the shape of the set, falling evenly in log r.
 
         From the covering radius of one centre to that of half of all distinct tokens: below, N says
@@ -130,31 +130,33 @@ class DimensionFit:
     radii: int
 
 
-def effective_dimension(sets: Sequence[CoveringNumbers]) -> DimensionFit:
+def fit_dimension(sets: Sequence[CoveringNumbers]) -> DimensionFit:
     """Fit the effective dimension to the covering numbers of several sets together.
 
-    At each set's `CoveringNumbers.radii` the greedy cover stands for N. Least squares; the slope is
-    that within the sets, so that a large and a small one may have different constants.
+    At each set's `CoveringNumbers.spread_radii` the greedy cover stands for N. Least squares; the
+    slope is that within the sets, so that a large and a small one may have different constants.
     """
-    groups = [_logarithms(numbers) for numbers in sets]
+    groups = [_take_logarithms(numbers) for numbers in sets]
     spread = products = 0.0
     for group in groups:
-        for log_radius, log_number in _centered(group):
+        for log_radius, log_number in _center(group):
             spread += log_radius**2
             products -= log_radius * log_number
     count = sum(map(len, groups))
     dimension = max(0.0, products / spread) if spread > 0 else 0.0
-    left = [y + dimension * x for group in groups for x, y in _centered(group)]
+    left = [y + dimension * x for group in groups for x, y in _center(group)]
     error = math.sqrt(sum(each**2 for each in left) / count) if count else 0.0
     return DimensionFit(dimension, error, count)
 
 
-def _logarithms(numbers: CoveringNumbers) -> list[tuple[float, float]]:
+def _take_logarithms(numbers: CoveringNumbers) -> list[tuple[float, float]]:
     """(log r, log N) at the fitted radii."""
-    return [(math.log(each), math.log(numbers.upper(each))) for each in numbers.radii(_FITTED)]
+    return [
+        (math.log(each), math.log(numbers.upper(each))) for each in numbers.spread_radii(_FITTED)
+    ]
 
 
-def _centered(group: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _center(group: list[tuple[float, float]]) -> list[tuple[float, float]]:
     if not group:
         return []
     mean_x = sum(x for x, _ in group) / len(group)

@@ -1,6 +1,6 @@
 """How much a model's answer changes for how far its tokens move, measured.
 
-The paper's bounds assume that the blocks behind the pruning layer are Lipschitz in the Hausdorff
+The paper's bounds assume that the blocks after the pruning layer are Lipschitz in the Hausdorff
 distance between token sets, and never say with which constant. Here it is estimated *from below*:
 the largest ratio of change to distance that a few random changes of the visual tokens showed. The
 true constant, if there is one, is at least that; no number of tries shows that it is not larger.
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokencover.covering import coupling as hausdorff
+from tokencover.covering import hausdorff
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Method, View
 from tokencover.runtime import family_of, prune
@@ -95,7 +95,7 @@ def estimate_lipschitz(
     size: float = 0.05,
     seed: int = 0,
 ) -> LipschitzEstimate:
-    """Estimate the Lipschitz constant of the blocks behind the one where a method prunes.
+    """Estimate the Lipschitz constant of the blocks after the one where a method prunes.
 
     Runs the model ``2 + subsets + nudges`` times.
 
@@ -116,38 +116,38 @@ def estimate_lipschitz(
     seed : int
         Another seed, other changes.
     """
-    block = _only_block(model, method)
+    block = _find_only_block(model, method)
     generator = torch.Generator().manual_seed(seed)
-    changes = [_random_subset(generator) for _ in range(subsets)]
-    changes += [_nudged(generator, size) for _ in range(nudges)]
+    changes = [_keep_random_subset(generator) for _ in range(subsets)]
+    changes += [_nudge(generator, size) for _ in range(nudges)]
     if not changes:
         raise InputError("subsets and nudges are both 0: there is nothing to estimate from.")
     words: dict[str, Any] = {"prompt": prompt, "processor": processor}
 
-    def run(change: Change) -> tuple[_Changed, Tensor]:
-        probe = _Changed(block, change, method.positions)
+    def run(change: Change) -> tuple[_ChangedTokens, Tensor]:
+        probe = _ChangedTokens(block, change, method.positions)
         with torch.no_grad(), prune(model, probe, **words):
-            return probe, _last_logits(model, inputs)
+            return probe, _compute_last_logits(model, inputs)
 
-    whole, answer = run(_everything)
+    whole, answer = run(_keep_everything)
     with torch.no_grad(), prune(model, method, **words) as pruning:
-        pruned_answer = _last_logits(model, inputs)
+        pruned_answer = _compute_last_logits(model, inputs)
     rows = [trace.sample for trace in pruning.trace]
     if not rows:
         raise InputError("no sample of the batch has a visual token: there is nothing to prune.")
-    before = whole.sets()
+    before = whole.list_sets()
     kept = [trace.kept for trace in pruning.trace]
-    after = whole.sets(kept)
+    after = whole.list_sets(kept)
     tried: list[Move] = []
     for change in changes:
         probe, moved = run(change)
-        tried += _moves(before, probe.sets(probe.kept), answer, moved, rows)
-    pruned = _moves(before, after, answer, pruned_answer, rows)
+        tried += _measure_moves(before, probe.list_sets(probe.kept), answer, moved, rows)
+    pruned = _measure_moves(before, after, answer, pruned_answer, rows)
     return LipschitzEstimate(tuple(tried), tuple(pruned))
 
 
 @dataclass
-class _Changed(Method):
+class _ChangedTokens(Method):
     """Does something to the visual tokens before one block, and remembers what was there."""
 
     block: int
@@ -171,7 +171,7 @@ class _Changed(Method):
     def kept(self) -> Sequence[Tensor]:
         return self.choices[-1].kept
 
-    def sets(self, kept: Sequence[Tensor] | None = None) -> list[Tensor]:
+    def list_sets(self, kept: Sequence[Tensor] | None = None) -> list[Tensor]:
         """For each sample its visual tokens after the change, or some of them, and its words."""
         if not self.views:
             raise InputError("the inputs hold no picture: there is nothing to prune.")
@@ -186,11 +186,11 @@ class _Changed(Method):
         return found
 
 
-def _everything(view: View) -> Choice:
+def _keep_everything(view: View) -> Choice:
     return Choice([torch.arange(count) for count in view.mask.sum(-1).tolist()], view.states)
 
 
-def _random_subset(generator: torch.Generator) -> Change:
+def _keep_random_subset(generator: torch.Generator) -> Change:
     def change(view: View) -> Choice:
         kept = []
         for count in view.mask.sum(-1).tolist():
@@ -201,29 +201,29 @@ def _random_subset(generator: torch.Generator) -> Change:
     return change
 
 
-def _nudged(generator: torch.Generator, size: float) -> Change:
+def _nudge(generator: torch.Generator, size: float) -> Change:
     def change(view: View) -> Choice:
         noise = torch.randn(view.states.shape, generator=generator).to(view.states)
         length = view.states.norm(dim=-1, keepdim=True)
         step = noise * (size * length / math.sqrt(noise.shape[-1]))
         turned = torch.nn.functional.normalize(view.states + step, dim=-1) * length
-        return Choice(_everything(view).kept, turned)
+        return Choice(_keep_everything(view).kept, turned)
 
     return change
 
 
-def _only_block(model: nn.Module, method: Method) -> int:
+def _find_only_block(model: nn.Module, method: Method) -> int:
     blocks = method.blocks(len(family_of(model).blocks(model)))
     if len(blocks) != 1 or method.merges:
         raise InputError(
             f"{method!r} acts before {len(blocks)} decoder blocks"
             f"{' and changes states' if method.merges else ''}: the estimate is for methods that "
-            "drop tokens once, tc.MoB(budget=64) say."
+            "drop tokens once, for example tc.MoB(budget=64)."
         )
     return blocks[0]
 
 
-def _last_logits(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+def _compute_last_logits(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
     """Logits at the last token of each sample, ``(b, vocabulary)`` float32."""
     logits: Tensor = model(**inputs, use_cache=False).logits
     mask = inputs.get("attention_mask")
@@ -234,7 +234,7 @@ def _last_logits(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
     return logits[torch.arange(len(logits)), last.to(logits.device)].float()
 
 
-def _moves(
+def _measure_moves(
     before: list[Tensor], after: list[Tensor], old: Tensor, new: Tensor, rows: list[int]
 ) -> list[Move]:
     return [

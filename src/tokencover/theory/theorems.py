@@ -17,7 +17,7 @@ _ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CoveringShape:
     """What Lemma 2 says about both sets.
 
     Attributes
@@ -141,11 +141,13 @@ class Theorem2:
     holds: bool
 
 
-def theorem1(cut: Cut, shape: Shape, prompt: CoveringNumbers, visual: CoveringNumbers) -> Theorem1:
+def theorem1(
+    cut: Cut, shape: CoveringShape, prompt: CoveringNumbers, visual: CoveringNumbers
+) -> Theorem1:
     """Compare a cover with Theorem 1; covering numbers are those of P and V."""
-    constant = _power(4 * shape.prompt.lower * shape.visual.lower, 1 / shape.dimension)
-    budget_term = constant * _power(cut.budget, -2 / shape.dimension)
-    smallest = min(cut.coupling, _largest_crowded_radius(prompt, visual, cut.budget))
+    constant = _raise(4 * shape.prompt.lower * shape.visual.lower, 1 / shape.dimension)
+    budget_term = constant * _raise(cut.budget, -2 / shape.dimension)
+    smallest = min(cut.coupling, _find_largest_crowded_radius(prompt, visual, cut.budget))
     return Theorem1(
         product=cut.prompt_radius * cut.visual_radius,
         budget_term=budget_term,
@@ -155,7 +157,9 @@ def theorem1(cut: Cut, shape: Shape, prompt: CoveringNumbers, visual: CoveringNu
     )
 
 
-def _largest_crowded_radius(prompt: CoveringNumbers, visual: CoveringNumbers, budget: int) -> float:
+def _find_largest_crowded_radius(
+    prompt: CoveringNumbers, visual: CoveringNumbers, budget: int
+) -> float:
     """Supremum of the radii at which P and V together are sure to need more than K balls."""
     return max(
         min(prompt.largest_radius_with(part), visual.largest_radius_with(budget + 1 - part))
@@ -163,16 +167,16 @@ def _largest_crowded_radius(prompt: CoveringNumbers, visual: CoveringNumbers, bu
     )
 
 
-def theorem2(cut: Cut, shape: Shape, candidates: int) -> Theorem2:
+def theorem2(cut: Cut, shape: CoveringShape, candidates: int) -> Theorem2:
     """Compare a cover with Theorem 2; `candidates` is k * L."""
     power = 1 / shape.dimension
     spread = shape.prompt.upper * candidates / shape.prompt.lower
-    alpha = cut.coupling * _power(spread, power) if cut.coupling > 0 else 0.0
-    beta = 2 * _power(shape.visual.upper, power)
-    prompt_bound = alpha * _power(cut.prompt_budget, -power)
-    visual_bound = beta * _power(cut.visual_budget, -power)
+    alpha = cut.coupling * _raise(spread, power) if cut.coupling > 0 else 0.0
+    beta = 2 * _raise(shape.visual.upper, power)
+    prompt_bound = alpha * _raise(cut.prompt_budget, -power)
+    visual_bound = beta * _raise(cut.visual_budget, -power)
     bound = max(prompt_bound, visual_bound) + cut.coupling
-    enough = shape.prompt.upper * _power(cut.prompt_radius, -shape.dimension)
+    enough = shape.prompt.upper * _raise(cut.prompt_radius, -shape.dimension)
     return Theorem2(
         alpha=alpha,
         beta=beta,
@@ -186,7 +190,7 @@ def theorem2(cut: Cut, shape: Shape, candidates: int) -> Theorem2:
     )
 
 
-def _power(base: float, exponent: float) -> float:
+def _raise(base: float, exponent: float) -> float:
     """``base ** exponent``, infinite where a small dimension makes it too large for a float."""
     try:
         return float(base**exponent)

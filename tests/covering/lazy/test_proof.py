@@ -32,7 +32,7 @@ def check(tokens: Tensor, order: list[int], before: int) -> Candidate | None:
 @given(token_sets(), st.data())
 def test_the_right_order_is_right(tokens: Tensor, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(tokens) - 1))
-    order = [start, *oracle.farthest(tokens.numpy(), [start], len(tokens) - 1)]
+    order = [start, *oracle.choose_farthest(tokens.numpy(), [start], len(tokens) - 1)]
     assert check(tokens, order, data.draw(st.integers(1, len(tokens)))) is None
 
 
@@ -40,7 +40,7 @@ def test_the_right_order_is_right(tokens: Tensor, data: st.DataObject) -> None:
 def test_the_first_wrong_center_is_found(tokens: Tensor, data: st.DataObject) -> None:
     assume(len(tokens) > 2)
     start = data.draw(st.integers(0, len(tokens) - 1))
-    order = [start, *oracle.farthest(tokens.numpy(), [start], len(tokens) - 1)]
+    order = [start, *oracle.choose_farthest(tokens.numpy(), [start], len(tokens) - 1)]
     place = data.draw(st.integers(1, len(tokens) - 2))
     other = data.draw(st.integers(place + 1, len(tokens) - 1))
     right = order[place]

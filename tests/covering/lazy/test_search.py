@@ -13,7 +13,7 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.covering import oracle
-from tests.covering.lazy.wrong_estimates import wrong_estimates
+from tests.covering.lazy.wrong_estimates import disturb_estimates
 from tests.covering.strategies import token_sets
 from tokencover.covering.lazy import search
 from tokencover.covering.lazy.proof import Candidate, find_first_mistake
@@ -31,7 +31,7 @@ def test_many_small_rounds_equal_the_oracle(
     fewest, few, many = sizes
     with patch.multiple(search, _FEWEST=fewest, _FEW=few, _MANY=many, _CROWD=crowd):
         found = tc.farthest_points(visual, budget=count, start=centers).tolist()
-    assert found == oracle.farthest(visual.numpy(), sorted(start), count)
+    assert found == oracle.choose_farthest(visual.numpy(), sorted(start), count)
 
 
 @pytest.mark.parametrize("few", [3, 64])
@@ -45,11 +45,11 @@ def test_estimates_may_err_as_much_as_they_admit(
     noise = data.draw(st.sampled_from([1e-3, 0.1, 0.5]))
     centers = torch.tensor(sorted(start), dtype=torch.int64)
     with (
-        wrong_estimates(noise),
+        disturb_estimates(noise),
         patch.multiple(search, _FEWEST=few, _FEW=few, _MISTAKES=mistakes),
     ):
         found = tc.farthest_points(visual, budget=count, start=centers).tolist()
-    assert found == oracle.farthest(visual.numpy(), sorted(start), count)
+    assert found == oracle.choose_farthest(visual.numpy(), sorted(start), count)
 
 
 def test_wrong_guesses_are_found_and_corrected() -> None:
@@ -61,6 +61,6 @@ def test_wrong_guesses_are_found_and_corrected() -> None:
         mistakes.append(find_first_mistake(*arguments))
         return mistakes[-1]
 
-    with wrong_estimates(0.05), patch.object(search, "find_first_mistake", watched):
+    with disturb_estimates(0.05), patch.object(search, "find_first_mistake", watched):
         assert tc.farthest_points(visual, budget=50).tolist() == expected
     assert any(mistake is not None for mistake in mistakes)

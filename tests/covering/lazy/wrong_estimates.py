@@ -14,19 +14,19 @@ from tokencover.covering.lazy.workspace import Workspace
 
 
 @contextmanager
-def wrong_estimates(noise: float) -> Iterator[None]:
+def disturb_estimates(noise: float) -> Iterator[None]:
     """Every estimated cosine is off by up to `noise`, differently each time it is asked for."""
     products, error_bound = estimate._multiply, estimate._bound_error
     generator = torch.Generator().manual_seed(0)
 
-    def noisy(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
+    def multiply_noisily(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
         right = products(rows, directions, space)
         off = torch.rand(right.shape, generator=generator) * 2 - 1
         # The product is scaled by one over the length of the row afterwards.
         return right.addcmul(off, torch.linalg.vector_norm(rows, dim=-1, keepdim=True), value=noise)
 
-    def larger(dimension: int) -> float:
+    def admit_more(dimension: int) -> float:
         return error_bound(dimension) + noise
 
-    with patch.multiple(estimate, _multiply=noisy, _bound_error=larger):
+    with patch.multiple(estimate, _multiply=multiply_noisily, _bound_error=admit_more):
         yield
