@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.covering.oracle import cosines, farthest
+from tests.covering.oracle import choose_farthest, cosines
 from tests.methods.views import hand_made
 from tokencover import InputError
 from tokencover.methods import View
@@ -55,7 +55,7 @@ def test_nearest_keeps_the_best_cosines(budget: int) -> None:
 def test_farthest_keeps_farthest_points(budget: int) -> None:
     choice = FarthestOnly(budget).choose(batch())
     for sample, visual in enumerate(STATES):
-        expected = farthest(visual.double().numpy(), [], min(budget, len(visual)))
+        expected = choose_farthest(visual.double().numpy(), [], min(budget, len(visual)))
         assert choice.kept[sample].tolist() == expected
         assert choice.details[sample]["visual_centers"].tolist() == expected
 
@@ -71,7 +71,7 @@ def test_a_prompt_without_words_falls_back_to_farthest_points() -> None:
     spoken[1] = False
     view = hand_made(STATES, words=SPOKEN, behind=WORDS, prompt_mask=spoken)
     choice = NearestOnly(5).choose(view)
-    expected = farthest(STATES[1].double().numpy(), [], 5)
+    expected = choose_farthest(STATES[1].double().numpy(), [], 5)
     assert sorted(choice.kept[1].tolist()) == sorted(expected)
     assert choice.details[1]["visual_centers"].tolist() == expected
     assert "no words" in choice.details[1]["fallback"]
