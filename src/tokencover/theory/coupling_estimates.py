@@ -35,7 +35,7 @@ class CouplingEstimate:
     confidence: float
 
 
-def sampled_coupling(
+def estimate_coupling_by_sampling(
     visual: Tensor,
     prompt: Tensor,
     *,
@@ -68,7 +68,7 @@ def sampled_coupling(
     return CouplingEstimate(hausdorff(*subsets), missed, confidence)
 
 
-def projected_coupling(
+def estimate_coupling_by_projection(
     visual: Tensor,
     prompt: Tensor,
     *,
