@@ -33,7 +33,9 @@ AVOIDED_WORDS = re.compile(r"\b(nobody|somebody|whoever|mend(?:s|ed|ing)?)\b", r
 
 NAMED_BY_PARTICIPLE = re.compile(r"(\w*?(?:ed|ing))(?:_|$)")
 VERBS = {"bring", "embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed", "spread"}
-"""Verbs that only look like participles. Names that users know stay, for example `coupling`."""
+"""Verbs that only look like participles."""
+KNOWN_TO_USERS = {"coupling", "directed_hausdorff", "projected_coupling", "sampled_coupling"}
+"""Documented names of quantities, which stay."""
 
 
 @cache
@@ -161,7 +163,7 @@ def test_functions_are_verbs() -> None:
         for path in sources()
         for node in parse(path).body
         if isinstance(node, ast.FunctionDef) and is_named_by_participle(node.name)
-        if node.name not in names_at_the_door(SOURCE / "__init__.py")
+        if node.name not in KNOWN_TO_USERS
     ]
     fail_on(offenders, "these functions are named by a participle: name them by a verb")
 

@@ -21,13 +21,13 @@ from tokencover.budget.radius_balance import (
     balance_prompt_budget,
     balance_prompt_budgets,
 )
-from tokencover.covering.coupling import one_way_hausdorff
+from tokencover.covering.coupling import directed_hausdorff
 
 
 def worst(tokens: Tensor, centers: Tensor) -> float:
     if len(tokens) == 0:
         return 0.0
-    return float(one_way_hausdorff(tokens, centers)) if len(centers) else math.inf
+    return float(directed_hausdorff(tokens, centers)) if len(centers) else math.inf
 
 
 def radii_one_by_one(visual: Tensor, prompt: Tensor, budget: int) -> list[tuple[float, float]]:

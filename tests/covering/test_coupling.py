@@ -29,13 +29,13 @@ def test_equals_scipy_both_ways(problem: Problem) -> None:
         return
     forth = scipy_directed(unit(visual), unit(prompt))[0]
     back = scipy_directed(unit(prompt), unit(visual))[0]
-    assert float(covering.one_way_hausdorff(visual, prompt)) == pytest.approx(forth, abs=1e-6)
-    assert float(covering.one_way_hausdorff(prompt, visual)) == pytest.approx(back, abs=1e-6)
+    assert float(covering.directed_hausdorff(visual, prompt)) == pytest.approx(forth, abs=1e-6)
+    assert float(covering.directed_hausdorff(prompt, visual)) == pytest.approx(back, abs=1e-6)
     assert float(tc.coupling(visual, prompt)) == pytest.approx(max(forth, back), abs=1e-6)
     dense = [float(square.clamp(min=0).sqrt()) for square in _compare_all(visual, prompt)]
     assert dense == [
-        float(covering.one_way_hausdorff(visual, prompt)),
-        float(covering.one_way_hausdorff(prompt, visual)),
+        float(covering.directed_hausdorff(visual, prompt)),
+        float(covering.directed_hausdorff(prompt, visual)),
     ]
 
 

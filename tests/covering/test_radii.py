@@ -13,7 +13,7 @@ from torch import Tensor
 import tokencover as tc
 from tests.covering.strategies import problems, token_sets
 from tests.covering.test_mob import Problem
-from tokencover.covering.coupling import one_way_hausdorff, square_distance
+from tokencover.covering.coupling import directed_hausdorff, square_distance
 from tokencover.covering.exact import snap
 from tokencover.covering.radii import farthest_order, prompt_order
 
@@ -68,7 +68,7 @@ def test_prompt_order_by_definition(problem: Problem) -> None:
     assert found.order.tolist() == order.tolist()
     assert found.radius[0] == math.inf
     for count in range(1, len(visual) + 1):
-        expected = one_way_hausdorff(prompt, visual[order[:count]])
+        expected = directed_hausdorff(prompt, visual[order[:count]])
         assert float(found.radius[count]) == float(expected)
 
 

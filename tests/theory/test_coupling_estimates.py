@@ -14,9 +14,7 @@ from tokencover import theory
 class TestSampling:
     def test_all_tokens_give_the_exact_value(self) -> None:
         visual, prompt = torch.randn(50, 8), torch.randn(9, 8)
-        found = theory.estimate_coupling_by_sampling(
-            visual, prompt, visual_count=99, prompt_count=9
-        )
+        found = theory.sampled_coupling(visual, prompt, visual_count=99, prompt_count=9)
         assert float(found.value) == float(tc.coupling(visual, prompt))
         assert found.error == 0.0
 
@@ -28,7 +26,7 @@ class TestSampling:
         to_prompt = torch.cdist(pair[0], pair[1]).amin(1)
         held = 0
         for seed in range(200):
-            found = theory.estimate_coupling_by_sampling(
+            found = theory.sampled_coupling(
                 visual, prompt, visual_count=60, prompt_count=5, seed=seed
             )
             missed = float((to_prompt > float(found.value) + 1e-6).double().mean())
@@ -39,11 +37,7 @@ class TestSampling:
     def test_it_is_repeatable(self) -> None:
         visual, prompt = torch.randn(90, 8), torch.randn(9, 8)
         values = {
-            float(
-                theory.estimate_coupling_by_sampling(
-                    visual, prompt, visual_count=9, prompt_count=4
-                ).value
-            )
+            float(theory.sampled_coupling(visual, prompt, visual_count=9, prompt_count=4).value)
             for _ in range(3)
         }
         assert len(values) == 1
@@ -57,21 +51,17 @@ class TestProjection:
         truth = float(tc.coupling(visual, prompt))
         held = 0
         for seed in range(50):
-            found = theory.estimate_coupling_by_projection(visual, prompt, dimension=300, seed=seed)
+            found = theory.projected_coupling(visual, prompt, dimension=300, seed=seed)
             held += abs(float(found.value) - truth) <= found.error * float(found.value)
         assert held >= 0.95 * 50
         assert 0 < found.error < 0.5
 
     def test_too_few_dimensions_promise_nothing(self) -> None:
-        found = theory.estimate_coupling_by_projection(
-            torch.randn(60, 32), torch.randn(6, 32), dimension=4
-        )
+        found = theory.projected_coupling(torch.randn(60, 32), torch.randn(6, 32), dimension=4)
         assert found.error == math.inf
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, float("nan")])
 def test_a_wrong_confidence_is_refused(confidence: float) -> None:
     with pytest.raises(tc.InputError, match="confidence"):
-        theory.estimate_coupling_by_projection(
-            torch.eye(3), torch.eye(3), dimension=2, confidence=confidence
-        )
+        theory.projected_coupling(torch.eye(3), torch.eye(3), dimension=2, confidence=confidence)

@@ -134,9 +134,7 @@ class OnlineThreshold:
 
     def restore(self, state: Mapping[str, Any], source: str = "this state") -> None:
         """Continue from a state of an `OnlineThreshold` with the same settings."""
-        found = check_document(
-            dict(state), ONLINE_KIND, ONLINE_VERSION, source=source, make=_LEARN
-        )
+        found = check_document(dict(state), ONLINE_KIND, ONLINE_VERSION, source=source, make=_LEARN)
         try:
             settings = found["warm_up"], found["memory"]
             seen, restarts = int(found["seen"]), int(found["restarts"])

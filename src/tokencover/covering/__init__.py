@@ -24,7 +24,7 @@ from tokencover.covering.checks import (
     check_mask,
     check_pair,
 )
-from tokencover.covering.coupling import coupling, hausdorff, one_way_hausdorff
+from tokencover.covering.coupling import coupling, directed_hausdorff, hausdorff
 from tokencover.covering.exact import Points, cosine, snap
 from tokencover.covering.farthest import farthest_points
 from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
@@ -52,6 +52,7 @@ __all__ = [
     "cosine",
     "count_before",
     "coupling",
+    "directed_hausdorff",
     "farthest_order",
     "farthest_points",
     "find_largest",
@@ -63,7 +64,6 @@ __all__ = [
     "mob_batch",
     "mob_literal",
     "nearest_points",
-    "one_way_hausdorff",
     "prompt_order",
     "rank_ascending",
     "rank_descending",

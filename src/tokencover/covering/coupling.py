@@ -59,11 +59,11 @@ def coupling(
 
 
 def hausdorff(first: Tensor, second: Tensor) -> Tensor:
-    """Larger of the two directed distances of `one_way_hausdorff`."""
+    """Larger of the two directed distances of `directed_hausdorff`."""
     return torch.maximum(*_measure_both_ways(first, second))
 
 
-def one_way_hausdorff(source: Tensor, target: Tensor) -> Tensor:
+def directed_hausdorff(source: Tensor, target: Tensor) -> Tensor:
     """How far the worst token of `source` is from its nearest token of `target`."""
     return _measure_both_ways(source, target)[0]
 

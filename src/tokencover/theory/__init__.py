@@ -15,8 +15,8 @@ What holds and what does not: docs/theory.md.
 from tokencover.theory.certificate import Certificate, certify
 from tokencover.theory.coupling_estimates import (
     CouplingEstimate,
-    estimate_coupling_by_projection,
-    estimate_coupling_by_sampling,
+    projected_coupling,
+    sampled_coupling,
 )
 from tokencover.theory.covering_numbers import CoveringNumbers
 from tokencover.theory.lipschitz import LipschitzEstimate, estimate_lipschitz
@@ -27,7 +27,7 @@ __all__ = [
     "CoveringNumbers",
     "LipschitzEstimate",
     "certify",
-    "estimate_coupling_by_projection",
-    "estimate_coupling_by_sampling",
     "estimate_lipschitz",
+    "projected_coupling",
+    "sampled_coupling",
 ]

@@ -35,7 +35,7 @@ class CouplingEstimate:
     confidence: float
 
 
-def estimate_coupling_by_sampling(
+def sampled_coupling(
     visual: Tensor,
     prompt: Tensor,
     *,
@@ -68,7 +68,7 @@ def estimate_coupling_by_sampling(
     return CouplingEstimate(hausdorff(*subsets), missed, confidence)
 
 
-def estimate_coupling_by_projection(
+def projected_coupling(
     visual: Tensor,
     prompt: Tensor,
     *,
