@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help env demo test lint format bench pebble clean
+.PHONY: help env demo test lint format catalog bench pebble clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -38,9 +38,12 @@ lint: $(STAMP) ## style, types and the direction of imports
 	@echo "==> import-linter"
 	@$(BIN)/lint-imports
 
-format: $(STAMP) ## let ruff mend what it can
+format: $(STAMP) catalog ## let ruff correct what it can, and write the catalog anew
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+catalog: $(STAMP) ## write catalog, stubs and tables of methods from the classes themselves
+	@$(BIN)/python tools/write_catalog.py
 
 bench: $(STAMP) ## how fast selection and prefill are, as ratios within one run
 	@$(BIN)/python benchmarks/selection.py

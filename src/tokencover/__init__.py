@@ -1,105 +1,66 @@
-"""Faster vision-language models: keep only the visual tokens that matter."""
+"""Faster vision-language models: keep only the visual tokens that matter.
 
-from tokencover.budget import (
-    BalancedSplit,
-    CouplingSplit,
-    OnlineSplit,
-    Split,
-    paper_split,
-)
-from tokencover.covering import Cover, coupling, farthest_points, mob, nearest_points
-from tokencover.errors import InputError, TokenCoverError
-from tokencover.methods import (
-    DART,
-    METHODS,
-    SCOPE,
-    BudgetedMethod,
-    CDPruner,
-    Choice,
-    DivPrune,
-    Downsample,
-    FarthestOnly,
-    FasterVLM,
-    FastV,
-    FiCoCoV,
-    FinalWipe,
-    GlobalCom2,
-    HiRED,
-    LookAhead,
-    Method,
-    MoB,
-    MustDrop,
-    NearestOnly,
-    PruMerge,
-    PruMergePlus,
-    PyramidDrop,
-    Random,
-    SparseVLM,
-    TokenCarve,
-    ToMe,
-    TwigVLM,
-    UniformGrid,
-    View,
-    VisionZip,
-    from_json,
-    get_method,
-    to_json,
-)
-from tokencover.pebble import load_pebble, load_pebble_clips
-from tokencover.runtime import prune
-from tokencover.theory import Certificate, certify
+Nothing is imported before it is used: `import tokencover` loads neither torch nor transformers. The
+stub next to this file, which `make catalog` writes, tells editors and type checkers what there is.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from tokencover.catalog import read_class_names
+from tokencover.plugins import suggest
 
 __version__ = "0.1.0"
-__all__ = [
-    "DART",
-    "METHODS",
-    "SCOPE",
-    "BalancedSplit",
-    "BudgetedMethod",
-    "CDPruner",
-    "Certificate",
-    "Choice",
-    "CouplingSplit",
-    "Cover",
-    "DivPrune",
-    "Downsample",
-    "FarthestOnly",
-    "FastV",
-    "FasterVLM",
-    "FiCoCoV",
-    "FinalWipe",
-    "GlobalCom2",
-    "HiRED",
-    "InputError",
-    "LookAhead",
-    "Method",
-    "MoB",
-    "MustDrop",
-    "NearestOnly",
-    "OnlineSplit",
-    "PruMerge",
-    "PruMergePlus",
-    "PyramidDrop",
-    "Random",
-    "SparseVLM",
-    "Split",
-    "ToMe",
-    "TokenCarve",
-    "TokenCoverError",
-    "TwigVLM",
-    "UniformGrid",
-    "View",
-    "VisionZip",
-    "certify",
-    "coupling",
-    "farthest_points",
-    "from_json",
-    "get_method",
-    "load_pebble",
-    "load_pebble_clips",
-    "mob",
-    "nearest_points",
-    "paper_split",
-    "prune",
-    "to_json",
-]
+
+_ROOMS = {
+    "budget": ("BalancedSplit", "CouplingSplit", "OnlineSplit", "Split", "paper_split"),
+    "catalog": ("register",),
+    "covering": ("Cover", "coupling", "farthest_points", "mob", "nearest_points"),
+    "errors": ("InputError", "TokenCoverError"),
+    "methods": (
+        "METHODS",
+        "BudgetedMethod",
+        "Choice",
+        "Method",
+        "View",
+        "from_json",
+        "get_method",
+        "to_json",
+    ),
+    "pebble": ("load_pebble", "load_pebble_clips"),
+    "runtime": ("prune",),
+    "theory": ("Certificate", "certify"),
+}
+"""The rooms, and what each of them shows at the front door; methods' classes come on top."""
+_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
+_HOMES.update(dict.fromkeys(read_class_names(), "methods"))
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _HOMES:
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    elif find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
+    else:
+        value = _find_new_method(name)
+    globals()[name] = value
+    return value
+
+
+def _find_new_method(name: str) -> Any:
+    """The class of a method that the catalog does not know yet."""
+    from tokencover.methods import METHODS
+
+    for kind in METHODS.list_registered():
+        if kind.__name__ == name and kind.__module__.startswith(f"{__name__}."):
+            return kind
+    hint = suggest(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,9 +9,9 @@ A package announces what it has through an entry point, in its own ``pyproject.t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tokencover.errors import InputError
 
@@ -29,15 +29,27 @@ class Plugins(Generic[Thing]):
         The entry-point group in which other packages announce theirs: "tokencover.methods".
     check : callable
         Gives the name of a thing; raises `InputError` if it is of another kind.
+    order : callable, optional
+        A sort key of things; without it they are listed as they were registered.
     """
 
-    def __init__(self, kind: str, group: str, check: Callable[[object], str]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str,
+        check: Callable[[object], str],
+        *,
+        order: Callable[[Thing], Any] | None = None,
+    ) -> None:
         self._kind, self._group, self._check = kind, group, check
+        self._order = order
         self._found: dict[str, Thing] = {}
         self._announced_are_loaded = False
 
     def register(self, thing: Thing) -> Thing:
         """Make it known by its name; can be used as a decorator.
+
+        What was defined anew, the same cell of a notebook for example, takes its own old place.
 
         Raises
         ------
@@ -45,9 +57,10 @@ class Plugins(Generic[Thing]):
             If it is of another kind, or another thing has the name already.
         """
         name = self._check(thing).lower()
-        if self._found.get(name, thing) != thing:
+        known = self._found.get(name, thing)
+        if known != thing and _locate(known) != _locate(thing):
             raise InputError(
-                f"there is another {self._kind} named {name!r} already, {self._found[name]!r}: "
+                f"there is another {self._kind} named {name!r} already, {known!r}: "
                 f"give {thing!r} a name of its own."
             )
         self._found[name] = thing
@@ -59,19 +72,27 @@ class Plugins(Generic[Thing]):
             self._load_announced()
         if wanted in self._found:
             return self._found[wanted]
-        near = difflib.get_close_matches(wanted, self._found, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InputError(
-            f"there is no {self._kind} {name!r};{hint} there are {', '.join(sorted(self._found))}."
+            f"there is no {self._kind} {name!r}{suggest(wanted, self._found)}; there are "
+            f"{', '.join(sorted(self._found))}."
         )
+
+    def __contains__(self, name: object) -> bool:
+        self._load_announced()
+        return str(name).lower() in self._found
 
     def __iter__(self) -> Iterator[Thing]:
         self._load_announced()
-        return iter(list(self._found.values()))
+        return iter(self.list_registered())
 
     def __len__(self) -> int:
         self._load_announced()
         return len(self._found)
+
+    def list_registered(self) -> list[Thing]:
+        """What is registered already, without what other packages announce."""
+        found = list(self._found.values())
+        return found if self._order is None else sorted(found, key=self._order)
 
     def _load_announced(self) -> None:
         """Import what other packages announce; the first failure is told with its package."""
@@ -87,3 +108,16 @@ class Plugins(Generic[Thing]):
                     f"({type(error).__name__}: {error}): repair or uninstall that package."
                 ) from error
         self._announced_are_loaded = True
+
+
+def suggest(wanted: str, known: Iterable[str]) -> str:
+    """A hint for messages, `` (did you mean 'fastv'?)``; empty if nothing known is near."""
+    near = difflib.get_close_matches(wanted, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _locate(thing: object) -> object:
+    """Module and name of a class; anything else is where it is, and nowhere twice."""
+    if isinstance(thing, type):
+        return thing.__module__, thing.__qualname__
+    return id(thing)

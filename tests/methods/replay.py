@@ -57,7 +57,7 @@ class Taped(Method):
 def logits_of(model: Any, method: Method, inputs: dict[str, Any], prompt: torch.Tensor) -> Any:
     """Logits of a pass without cache, and what was kept.
 
-    Positions begin behind the padding, as `generate` has them: rotated keys, which DART looks at,
+    Positions begin after the padding, as `generate` has them: rotated keys, which DART looks at,
     depend on them.
     """
     if not family_of(model).several_axes:

@@ -12,8 +12,8 @@ from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.covering.exact import snap
 from tokencover.errors import InputError
-from tokencover.methods.cdpruner import CDPruner, prompt_relevance
-from tokencover.methods.greedy import greedy_volume
+from tokencover.methods._shared.greedy_sets import choose_volume
+from tokencover.methods.cdpruner import CDPruner, rate_by_prompt
 from tokencover.runtime import prune
 
 
@@ -54,12 +54,12 @@ def test_it_keeps_what_determinants_say(budget: int, sign: int) -> None:
 
 def test_relevance_reaches_from_nothing_to_one() -> None:
     tokens, words = random_tokens(20, 3)
-    relevance = prompt_relevance(snap(tokens), words, 1)
+    relevance = rate_by_prompt(snap(tokens), words, 1)
     similarity = unit(tokens) @ unit(words.mean(0, keepdim=True))[0]
     assert float(relevance.min()) == 0
     assert float(relevance.max()) == 1
     assert relevance.argsort().tolist() == similarity.argsort().tolist()
-    turned = prompt_relevance(snap(tokens), words, -1)
+    turned = rate_by_prompt(snap(tokens), words, -1)
     torch.testing.assert_close(turned, 1 - relevance)
 
 
@@ -74,7 +74,7 @@ def test_without_a_prompt_diversity_alone_counts() -> None:
 def test_a_prompt_that_tells_nothing_apart_counts_for_nothing() -> None:
     (tokens,) = random_tokens(20)
     nothing = torch.zeros(2, 12)
-    assert prompt_relevance(snap(tokens), nothing, 1).tolist() == [1.0] * 20
+    assert rate_by_prompt(snap(tokens), nothing, 1).tolist() == [1.0] * 20
 
 
 def test_a_batch_is_its_samples_alone() -> None:
@@ -87,7 +87,7 @@ def test_a_batch_is_its_samples_alone() -> None:
 
 def test_above_the_rank_the_most_relevant_follow() -> None:
     tokens, words = random_tokens(15, 2, width=3)
-    relevance = prompt_relevance(snap(tokens), words, 1)
+    relevance = rate_by_prompt(snap(tokens), words, 1)
     view = hand_made([tokens], behind=2, words=[words], block=0)
     kept = CDPruner(8).choose(view).kept[0].tolist()
     assert kept[:3] == expected(kernel(tokens, words), 3)
@@ -108,13 +108,13 @@ def test_duplicates_are_taken_by_lowest_index(seed: int) -> None:
 def test_the_volume_ends_with_the_last_direction() -> None:
     different = random_tokens(6)[0]
     points = snap(torch.cat([different, -different, torch.zeros(2, 12)]))
-    order = greedy_volume(points, torch.ones(14, dtype=torch.float64), 14)
+    order = choose_volume(points, torch.ones(14, dtype=torch.float64), 14)
     assert sorted(order.tolist()) == list(range(6))
 
 
 def test_many_steps_stay_exact_enough() -> None:
     tokens = random_tokens(120, width=100)[0]
-    order = greedy_volume(snap(tokens), torch.ones(120, dtype=torch.float64), 100).tolist()
+    order = choose_volume(snap(tokens), torch.ones(120, dtype=torch.float64), 100).tolist()
     table = unit(tokens) @ unit(tokens).T
     for step in (1, 40, 80, 98):
         kept = order[:step]

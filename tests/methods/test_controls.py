@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.methods.views import hand_made
 from tokencover import InputError
 from tokencover.methods import BudgetedMethod, View
-from tokencover.methods.cells import rectangles
+from tokencover.methods._shared.picture_cells import cut_rectangles
 from tokencover.methods.downsample import Downsample
 from tokencover.methods.random_tokens import Random
 from tokencover.methods.uniform_grid import UniformGrid
@@ -165,7 +165,7 @@ def test_cells_are_the_tightest_of_all_numbers_of_bands(rows: int) -> None:
                 for cut in cuts
                 if all(top < bottom and left < right for top, bottom, left, right in cut)
             ]
-            assert list(rectangles(rows, columns, count)) == min(filled, key=squared_spread)
+            assert list(cut_rectangles(rows, columns, count)) == min(filled, key=squared_spread)
 
 
 @settings(max_examples=40)
@@ -175,7 +175,7 @@ def test_cells_cut_the_grid_into_near_equal_rectangles(grid: Grid, data: st.Data
     count = data.draw(st.integers(1, rows * columns))
     seen = torch.zeros(rows, columns, dtype=torch.int64)
     areas = []
-    for top, bottom, left, right in rectangles(rows, columns, count):
+    for top, bottom, left, right in cut_rectangles(rows, columns, count):
         seen[top:bottom, left:right] += 1
         areas.append((bottom - top) * (right - left))
     assert (seen == 1).all()
@@ -249,7 +249,7 @@ def test_cells_of_different_sizes_become_means_too(budget: int) -> None:
     states = tokens(6, 20)
     choice = Downsample(budget).choose(pictures(image(4, 5), states=[states]))
     assert choice.states is not None
-    cuts = rectangles(4, 5, budget)
+    cuts = cut_rectangles(4, 5, budget)
     assert len({(bottom - top) * (right - left) for top, bottom, left, right in cuts}) > 1
     for slot, (top, bottom, left, right) in zip(choice.kept[0].tolist(), cuts, strict=True):
         inside = [5 * row + column for row in range(top, bottom) for column in range(left, right)]
@@ -323,6 +323,6 @@ def test_wrong_seeds_are_refused(seed: Any) -> None:
         Random(4, seed=seed)
 
 
-def test_a_place_behind_the_last_block_is_refused() -> None:
+def test_a_place_after_the_last_block_is_refused() -> None:
     with pytest.raises(InputError, match="after=4 leaves no block"):
         Random(4, after=4).blocks(4)

@@ -16,7 +16,7 @@ from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.oracle import text_model
 from tokencover.errors import InputError
-from tokencover.methods.dart import DART, key_norms
+from tokencover.methods.dart import DART, measure_keys
 from tokencover.methods.view import View
 
 BEFORE = 2
@@ -190,7 +190,7 @@ def test_equal_tokens_are_taken_by_lowest_index() -> None:
 def test_shared_keys_count_once() -> None:
     keys = torch.randn(2, 3, 5, 4, generator=seeded(1))
     repeated = keys.repeat_interleave(2, dim=1)
-    torch.testing.assert_close(key_norms(repeated), 2 * key_norms(keys))
+    torch.testing.assert_close(measure_keys(repeated), 2 * measure_keys(keys))
 
 
 def test_it_asks_for_rotated_keys_of_the_block_before() -> None:

@@ -11,7 +11,7 @@ from tests.methods.views import hand_made
 from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.errors import InputError
-from tokencover.methods.divprune import DivPrune, most_isolated
+from tokencover.methods.divprune import DivPrune, find_most_isolated
 from tokencover.runtime import prune
 
 
@@ -50,25 +50,25 @@ def test_it_keeps_what_the_slow_loop_keeps(budget: int) -> None:
 def test_the_first_is_the_farthest_from_its_nearest() -> None:
     angles = torch.tensor([0.0, 0.1, 0.2, 1.5, 3.0, 3.05])
     tokens = torch.stack([angles.cos(), angles.sin()], dim=-1)
-    assert most_isolated(tokens).tolist() == [3]
+    assert find_most_isolated(tokens).tolist() == [3]
 
 
 def test_tokens_that_all_point_apart_are_not_their_own_neighbours() -> None:
     angles = torch.tensor([0.0, 1.7, 3.9])
     tokens = torch.stack([angles.cos(), angles.sin()], dim=-1)
-    assert most_isolated(tokens).tolist() == [2]
+    assert find_most_isolated(tokens).tolist() == [2]
 
 
 def test_of_two_tokens_the_lower_one_comes_first() -> None:
     for seed in range(20):
-        assert most_isolated(random_tokens(2, seed=seed, width=64)[0]).tolist() == [0]
+        assert find_most_isolated(random_tokens(2, seed=seed, width=64)[0]).tolist() == [0]
 
 
 def test_many_tokens_are_compared_in_pieces() -> None:
     tokens = random_tokens(1100, width=4)[0]
     tokens[:, 0] = tokens[:, 0].abs() + 3
     tokens[1050] = torch.tensor([-1.0, 0, 0, 0])
-    assert most_isolated(tokens).tolist() == [1050]
+    assert find_most_isolated(tokens).tolist() == [1050]
 
 
 def test_a_batch_is_its_samples_alone() -> None:

@@ -14,8 +14,8 @@ from torch import Tensor
 from tests.methods.tower_views import crop_of, lists, run_through, tower_view
 from tokencover.errors import InputError
 from tokencover.methods.base import TowerView
-from tokencover.methods.ficoco import FiCoCoV, locally_penalised, recycled_shares, windows_of
-from tokencover.methods.registry import Registry, to_json
+from tokencover.methods.ficoco import FiCoCoV, find_windows, penalise_locally, share_dropped
+from tokencover.methods.registry import from_json, get_method, to_json
 
 Row = list[float]
 
@@ -122,7 +122,7 @@ def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[in
     method = FiCoCoV(budget=keep)
     blocks = list(method.tower_blocks(24, feature_block=22))
     assert blocks == list(range(12, 23))
-    counts = [576, *method.counts(576, keep, len(blocks))]
+    counts = [576, *method.plan_counts(576, keep, len(blocks))]
     removed = [before - after for before, after in pairwise(counts)]
     assert removed == [more[1]] * more[0] + [fewer[1]] * fewer[0]
 
@@ -159,18 +159,18 @@ def test_kept_tokens_lie_where_they_were() -> None:
 
 def test_penalty_finds_windows_of_odd_grids() -> None:
     view = tower_view((3, 5), classes=1)
-    assert windows_of(view).tolist() == [[0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4, 5]]
+    assert find_windows(view).tolist() == [[0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4, 5]]
     # Tokens 1 and 3 of the first row are one token, as are 0 and the last of all.
     members = torch.tensor([[0, 1, 2, 3, 2, 4, *range(5, 14), 1]])
     merged = dataclasses.replace(view, members=members, states=view.states[:, :14])
-    assert windows_of(merged).tolist() == [[0, 0, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4]]
+    assert find_windows(merged).tolist() == [[0, 0, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4]]
 
 
 def test_penalty_pushes_the_first_of_the_most_redundant() -> None:
     scores = torch.tensor([[1.0, 3.0, 3.0, -1.0, -2.0, 0.0, -4.0]])
     windows = torch.tensor([[0, 0, 0, 1, 1, 2, 5]])
     expected = [[1.0, 6.0, 3.0, -0.5, -2.0, 0.0, -2.0]]
-    assert locally_penalised(scores, windows).tolist() == expected
+    assert penalise_locally(scores, windows).tolist() == expected
 
 
 def test_ties_drop_the_first_and_share_alike() -> None:
@@ -189,18 +189,18 @@ def test_ties_drop_the_first_and_share_alike() -> None:
 
 def test_shares() -> None:
     rows = torch.tensor([[[0.1, 0.5, 0.3, 0.1], [0.2, 0.4, 0.4, 0.0], [0.0, 0.0, 0.0, 0.0]]])
-    top = recycled_shares(rows, 0.998)
+    top = share_dropped(rows, 0.998)
     torch.testing.assert_close(
         top, torch.tensor([[[0.0, 1.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.25] * 4]])
     )
-    half = recycled_shares(rows[:, :1], 0.5)
+    half = share_dropped(rows[:, :1], 0.5)
     torch.testing.assert_close(half, torch.tensor([[[0.0, 0.625, 0.375, 0.0]]]))
 
 
 def test_targets_at_the_lengths_of_llava_1_5() -> None:
     rows = torch.rand(1, 8, 541, generator=torch.Generator().manual_seed(3))
-    assert (recycled_shares(rows, 0.998) > 0).sum(-1).tolist() == [[2] * 8]
-    assert (recycled_shares(rows[..., :64], 0.998) > 0).sum(-1).tolist() == [[1] * 8]
+    assert (share_dropped(rows, 0.998) > 0).sum(-1).tolist() == [[2] * 8]
+    assert (share_dropped(rows[..., :64], 0.998) > 0).sum(-1).tolist() == [[1] * 8]
 
 
 def test_a_batch_of_crops_equals_each_alone() -> None:
@@ -255,6 +255,5 @@ def test_settings() -> None:
     assert method.inside_tower_blocks
     assert not method.proportional_attention
     assert not method.blocks(32)
-    registry = Registry([FiCoCoV])
-    assert registry.from_json(to_json(method)) == method
-    assert registry.get_method("ficoco_v", budget=64, quantile=0.99) == method
+    assert from_json(to_json(method)) == method
+    assert get_method("ficoco_v", budget=64, quantile=0.99) == method

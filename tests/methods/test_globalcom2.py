@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.globalcom2 import GlobalCom2, tile_ratios
+from tokencover.methods.globalcom2 import GlobalCom2, weigh_tiles
 
 from .crops import (
     Picture,
@@ -132,13 +132,13 @@ def test_ratios_follow_the_sums_of_regions() -> None:
     shown = torch.zeros(4, 4)
     shown[0, 3] = 10 * math.log(3.0)  # upper right: weights 1, 3, 1, 1 of 6
     expected = [1 + 1 / 6 - 1 / 4, 1 + 3 / 6 - 1 / 4, 1 + 1 / 6 - 1 / 4, 1 + 1 / 6 - 1 / 4]
-    assert tile_ratios(shown, (2, 2), 10.0) == pytest.approx(expected)
+    assert weigh_tiles(shown, (2, 2), 10.0) == pytest.approx(expected)
 
 
 def test_what_is_left_of_a_division_belongs_to_the_last_tile() -> None:
     shown = torch.zeros(5, 5)
     shown[:, 2:] = math.log(2.0) * 10 / 15  # one column each for tile 0 and 1, three for the last
-    assert tile_ratios(shown, (1, 3), 10.0) == pytest.approx(
+    assert weigh_tiles(shown, (1, 3), 10.0) == pytest.approx(
         [1 + 1 / 4 - 1 / 3, 1 + 1 / 4 - 1 / 3, 1 + 2 / 4 - 1 / 3]
     )
 

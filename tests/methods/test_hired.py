@@ -42,7 +42,7 @@ def slow_divided(total: int, weights: list[int]) -> list[int]:
 def slow_counts(
     tower: Tower, total: int, alpha: float, grid: tuple[int, int], bands: bool
 ) -> list[int]:
-    """Budgets of base view and tiles of crop 0 and those behind it, if all of them fit."""
+    """Budgets of base view and tiles of crop 0 and those after it, if all of them fit."""
     cells = tower.side**2
     full = min(int(total * alpha), cells)
     scores = slow_scores(tower, 0, 0)

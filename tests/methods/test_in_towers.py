@@ -16,10 +16,10 @@ from tests.methods.tower_views import tower_view
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs
 from tokencover.errors import InputError
+from tokencover.methods._shared.tower_method import TowerMethod
 from tokencover.methods.base import TowerView
 from tokencover.methods.ficoco import FiCoCoV
 from tokencover.methods.tome import ToMe
-from tokencover.methods.tower_budget import TowerMethod
 from tokencover.runtime import prune
 from tokencover.runtime.trace import Trace
 

@@ -169,7 +169,7 @@ def test_wrong_settings_are_refused(arguments: dict[str, Any], message: str) -> 
         tc.MoB(**arguments)
 
 
-def test_a_place_behind_the_last_block_is_refused() -> None:
+def test_a_place_after_the_last_block_is_refused() -> None:
     with pytest.raises(tc.InputError, match=r"after=5 leaves no block.*has 5 blocks"):
         tc.prune(built("llava"), tc.MoB(budget=8, after=5))
 

@@ -17,8 +17,8 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods import Encoded, TowerView, View
-from tokencover.methods.mustdrop import MustDrop, key_set
-from tokencover.methods.windows import merge_windows
+from tokencover.methods._shared.window_merging import merge_windows
+from tokencover.methods.mustdrop import MustDrop, find_key_set
 from tokencover.runtime.prune import prune
 
 
@@ -93,7 +93,7 @@ def class_row(encoded: Encoded, crop: int, tokens: Sequence[int]) -> Tensor:
 @pytest.mark.parametrize("share", [0.0, 0.08, 0.3, 1.0])
 def test_the_key_set_is_what_the_class_token_looks_at(share: float) -> None:
     encoded = encodings(3, 26, torch.zeros(1, 1))
-    found = key_set(encoded, share).view(3, 26)
+    found = find_key_set(encoded, share).view(3, 26)
     for crop in range(3):
         chosen = slow_key_set(class_row(encoded, crop, range(1, 26)), share)
         assert found[crop].nonzero().squeeze(-1).tolist() == sorted(1 + j for j in chosen)
@@ -107,7 +107,7 @@ def test_merged_tokens_count_once_in_the_key_set() -> None:
     # So much looked at that counting it four times would change every other weight.
     encoded.keys(2)[0][0, copies] = 2 * encoded.queries(2)[0][0, 0]
     alone = [j for j in range(1, 26) if j not in copies[1:]]
-    found = key_set(encoded, 0.2).view(2, 26)[0]
+    found = find_key_set(encoded, 0.2).view(2, 26)[0]
     weights = class_row(encoded, 0, alone)
     chosen = [alone[j] for j in slow_key_set(weights, 0.2)]
     assert 3 in chosen
@@ -117,7 +117,7 @@ def test_merged_tokens_count_once_in_the_key_set() -> None:
 
 # ---- one stage on hand-made views ---------------------------------------------------------------
 
-SIZES, BEHIND = [20, 9, 33], [4, 1, 6]
+SIZES, AFTER = [20, 9, 33], [4, 1, 6]
 CROPS, TOKENS = 3, 34
 
 
@@ -130,12 +130,12 @@ def view_of(
     for row, each in enumerate(samples):
         index[row, : SIZES[each] - 1] = TOKENS * each + torch.arange(1, SIZES[each])
     maps = [
-        randn(2, 2 + SIZES[i] + BEHIND[i], 2 + SIZES[i] + BEHIND[i], seed=i).softmax(-1)
+        randn(2, 2 + SIZES[i] + AFTER[i], 2 + SIZES[i] + AFTER[i], seed=i).softmax(-1)
         for i in samples
     ]
     return hand_made(
         [randn(size, 4) for size in sizes],
-        behind=[BEHIND[each] for each in samples],
+        behind=[AFTER[each] for each in samples],
         block=block,
         depth=5,
         attention={block - 1: maps},
@@ -148,7 +148,7 @@ def view_of(
 def rows_and_keys(view: View, row: int, sample: int) -> tuple[Tensor, set[int]]:
     assert view.encoded is not None
     size = SIZES[sample]
-    rows = view.attention(view.block - 1, view.text_positions)[row, :, : BEHIND[sample], :size]
+    rows = view.attention(view.block - 1, view.text_positions)[row, :, : AFTER[sample], :size]
     tower = slow_key_set(class_row(view.encoded, sample, range(1, TOKENS)), 0.3)
     return rows.mean(0), {token for token in tower if token < size - 1}
 

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.prumerge import PruMerge, PruMergePlus, outliers
+from tokencover.methods.prumerge import PruMerge, PruMergePlus, count_outliers
 
 from .crops import (
     Picture,
@@ -178,8 +178,8 @@ def test_adaptive_numbers_where_nothing_or_a_lot_stands_out(kind: type[PruMerge]
 def test_outliers_lie_above_the_upper_whisker() -> None:
     scores = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 13.0, 13.1])
     # Quartiles 3 and 7: the whisker ends at 13.
-    assert outliers(scores) == 1
-    assert outliers(torch.cat([scores[:-2], torch.tensor([13.01, 20.0])])) == 2
+    assert count_outliers(scores) == 1
+    assert count_outliers(torch.cat([scores[:-2], torch.tensor([13.01, 20.0])])) == 2
 
 
 def test_adaptive_numbers_are_those_of_each_crop() -> None:

@@ -20,7 +20,8 @@ from tests.zoo.oracle import decoder_blocks
 from tokencover import InputError
 from tokencover.budget import BlockCost, tokens_left
 from tokencover.methods import View
-from tokencover.methods.pyramiddrop import PyramidDrop, geometric
+from tokencover.methods._shared.decoder_stages import shrink_evenly
+from tokencover.methods.pyramiddrop import PyramidDrop
 from tokencover.runtime import prune
 
 SIZES, TAILS, BEFORE, HEADS = [20, 33, 7], [3, 2, 5], 2, 3
@@ -66,7 +67,7 @@ def test_counts_are_the_floor_of_the_geometric_ones(
     total: int, stages: int, data: st.DataObject
 ) -> None:
     left = data.draw(st.integers(1, total))
-    counts = geometric(total, left, stages)
+    counts = shrink_evenly(total, left, stages)
     share = (left / total) ** (1 / stages)
     for stage, count in enumerate(counts, start=1):
         real = total * share**stage
@@ -78,7 +79,7 @@ def test_counts_are_the_floor_of_the_geometric_ones(
     assert counts == sorted(counts, reverse=True)
     assert counts[0] <= total
     if left < total:
-        more = geometric(total, left + 1, stages)
+        more = shrink_evenly(total, left + 1, stages)
         assert all(a <= b for a, b in zip(counts, more, strict=True))
 
 
@@ -189,7 +190,7 @@ def test_wrong_stages_are_refused(stages: Any) -> None:
         PyramidDrop(64, stages)
 
 
-def test_stages_behind_the_last_block_are_refused() -> None:
+def test_stages_after_the_last_block_are_refused() -> None:
     with pytest.raises(InputError, match=r"\(8, 16, 24\) do not fit a model of 24 blocks.*23"):
         PyramidDrop(64, (8, 16, 24)).blocks(24)
     with pytest.raises(InputError, match="a model of 1 blocks"):
@@ -218,7 +219,7 @@ def test_on_a_model_the_next_block_decides(name: str, positions: Any) -> None:
     visual = entry.visual(inputs)[0].nonzero().squeeze(-1)
     total, begin = len(visual), int(visual[0])
     assert visual.tolist() == list(range(begin, begin + total))
-    first, second = geometric(total, 5, 2)
+    first, second = shrink_evenly(total, 5, 2)
     eager, sdpa = entry.build("eager"), entry.build("sdpa")
     left = list(range(total))
     stages: tuple[int, ...] = ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tokencover import InputError
-from tokencover.methods.ranking import best
+from tokencover.methods._shared.ranking import choose_best
 
 VALUES = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 0.5000001, 2.0, math.inf])
 TOKENS = st.lists(st.tuples(VALUES, st.booleans()), min_size=1, max_size=9)
@@ -35,7 +35,7 @@ def test_it_is_the_stable_sort(
 ) -> None:
     scores, mask = stacked(samples)
     counts = [data.draw(st.integers(0, int(exists.sum()))) for exists in mask]
-    found = [index.tolist() for index in best(scores, mask, counts)]
+    found = [index.tolist() for index in choose_best(scores, mask, counts)]
     assert found == [
         slow(row.tolist(), exists.tolist(), count)
         for row, exists, count in zip(scores, mask, counts, strict=True)
@@ -46,23 +46,23 @@ def test_ties_of_many_go_to_the_lowest_indices() -> None:
     scores = torch.zeros(1, 5000)
     scores[0, 4000] = 1.0
     scores[0, 1::2] = -0.0
-    (found,) = best(scores, torch.ones_like(scores, dtype=torch.bool), [4])
+    (found,) = choose_best(scores, torch.ones_like(scores, dtype=torch.bool), [4])
     assert found.tolist() == [4000, 0, 1, 2]
 
 
 def test_half_precision_is_compared_as_it_is() -> None:
     scores = torch.tensor([[1.0, 1.001, 1.0, 2.0]], dtype=torch.bfloat16)
-    (found,) = best(scores, torch.ones(1, 4, dtype=torch.bool), [3])
+    (found,) = choose_best(scores, torch.ones(1, 4, dtype=torch.bool), [3])
     assert found.tolist() == [3, 0, 1]  # 1.001 is 1 in bfloat16
 
 
 def test_too_many_are_refused() -> None:
     mask = torch.tensor([[True, True, True], [True, True, False]])
     with pytest.raises(InputError, match="sample 1 has 2 tokens to choose from, not 3"):
-        best(torch.zeros(2, 3), mask, [3, 3])
+        choose_best(torch.zeros(2, 3), mask, [3, 3])
 
 
 def test_what_is_not_a_number_is_refused() -> None:
     scores = torch.tensor([[0.0, 1.0], [math.nan, 0.0]])
     with pytest.raises(InputError, match="token 0 of sample 1 is not a number"):
-        best(scores, torch.ones(2, 2, dtype=torch.bool), [1, 1])
+        choose_best(scores, torch.ones(2, 2, dtype=torch.bool), [1, 1])

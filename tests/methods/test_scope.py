@@ -14,7 +14,7 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods.base import Choice, View
-from tokencover.methods.scope import SCOPE, token_saliency
+from tokencover.methods.scope import SCOPE, read_saliency
 from tokencover.runtime import prune
 
 from .crops import (
@@ -29,7 +29,7 @@ from .crops import (
     slow_scores,
     tower_with_rows,
 )
-from .test_coverage import slow_cosines, slow_cover
+from .test_greedy_sets import slow_cosines, slow_cover
 
 BATCH: list[list[Picture]] = [
     [Plain(), Tiled((1, 2), cut=(1, 0))],
@@ -73,7 +73,7 @@ def test_saliency_is_the_tower_s_attention(classes: int) -> None:
     batch = BATCH if classes else BATCH[:2]
     tower = random_tower(crop_count(batch), classes=classes)
     view, tokens = seen(tower, batch)
-    found = token_saliency(view)
+    found = read_saliency(view)
     for row, mine in zip(found, tokens, strict=True):
         torch.testing.assert_close(row[: len(mine)], torch.tensor(slow_saliency(tower, mine)))
         none = [place for place, token in enumerate(mine) if token.cell < 0]
@@ -174,7 +174,7 @@ class Watched(SCOPE):
     found: list[Tensor] = []  # noqa: RUF012
 
     def choose(self, view: View) -> Choice:
-        self.found.append(token_saliency(view)[view.mask])
+        self.found.append(read_saliency(view)[view.mask])
         return super().choose(view)
 
 

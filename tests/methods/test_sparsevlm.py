@@ -15,8 +15,8 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods import Choice, View
-from tokencover.methods.recycling import Plan
-from tokencover.methods.sparsevlm import TOKEN_LISTS, SparseVLM, raters
+from tokencover.methods._shared.density_clusters import RecyclingPlan
+from tokencover.methods.sparsevlm import TOKEN_LISTS, SparseVLM, find_raters
 from tokencover.runtime.prune import prune
 
 ENDS = {192: 113, 128: 39, 96: 27, 64: 18}
@@ -39,7 +39,7 @@ def test_the_published_lists_and_their_means(name: int) -> None:
     after = [counts[0], counts[3], counts[7], counts[16]]
     assert counts[2] == counts[0] == 576
     assert (counts[6], counts[15], counts[31]) == (counts[3], counts[7], counts[16])
-    plans = [Plan.leaving(*pair) for pair in zip(after[1:], after, strict=False)]
+    plans = [RecyclingPlan.for_left(*pair) for pair in zip(after[1:], after, strict=False)]
     assert tuple(plan.kept for plan in plans) == TOKEN_LISTS[name]
 
 
@@ -113,13 +113,13 @@ def views(sizes: list[int], behind: list[int], depth: int = 5) -> list[View]:
     ]
 
 
-SIZES, BEHIND = [40, 9, 77, 24], [5, 3, 1, 8]
+SIZES, AFTER = [40, 9, 77, 24], [5, 3, 1, 8]
 
 
 def test_raters_equal_the_slow_ones() -> None:
-    first, _ = views(SIZES, BEHIND)
-    found = raters(first)
-    for sample, (size, tail) in enumerate(zip(SIZES, BEHIND, strict=True)):
+    first, _ = views(SIZES, AFTER)
+    found = find_raters(first)
+    for sample, (size, tail) in enumerate(zip(SIZES, AFTER, strict=True)):
         expected = slow_raters(first.states[sample, :size], first.text[sample, :tail])
         places = first.text_positions[sample, expected].tolist()
         assert found[sample][found[sample] >= 0].tolist() == places
@@ -127,7 +127,7 @@ def test_raters_equal_the_slow_ones() -> None:
 
 def test_words_that_are_all_alike_all_rate() -> None:
     view = hand_made([randn(4, 3)], words=[torch.ones(3, 3)], block=0)
-    assert raters(view).tolist() == [[6, 7, 8]]
+    assert find_raters(view).tolist() == [[6, 7, 8]]
 
 
 def chosen(method: SparseVLM, first: View, second: View) -> Choice:
@@ -141,11 +141,11 @@ def chosen(method: SparseVLM, first: View, second: View) -> Choice:
 @pytest.mark.parametrize("positions", ["reindex", "original"])
 def test_a_stage_equals_the_slow_one(budget: int | float, positions: Any) -> None:
     method = SparseVLM(budget, positions=positions, stages=(0,))
-    first, second = views(SIZES, BEHIND)
+    first, second = views(SIZES, AFTER)
     choice = chosen(method, first, second)
     assert choice.states is not None
     assert choice.sources is not None
-    for sample, (size, tail) in enumerate(zip(SIZES, BEHIND, strict=True)):
+    for sample, (size, tail) in enumerate(zip(SIZES, AFTER, strict=True)):
         states = first.states[sample, :size]
         who = slow_raters(states, first.text[sample, :tail])
         places = first.text_positions[sample, who]
@@ -172,10 +172,10 @@ def test_a_stage_equals_the_slow_one(budget: int | float, positions: Any) -> Non
 @pytest.mark.parametrize("positions", ["reindex", "original"])
 def test_a_batch_equals_its_samples(positions: Any) -> None:
     method = SparseVLM(0.3, positions=positions)
-    together = chosen(method, *views(SIZES, BEHIND))
+    together = chosen(method, *views(SIZES, AFTER))
     assert together.states is not None
     assert together.sources is not None
-    for sample, (size, tail) in enumerate(zip(SIZES, BEHIND, strict=True)):
+    for sample, (size, tail) in enumerate(zip(SIZES, AFTER, strict=True)):
         alone = chosen(method, *views([size], [tail]))
         assert alone.states is not None
         assert alone.sources is not None
@@ -231,7 +231,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
         SparseVLM(4, **settings)
 
 
-def test_a_picture_without_text_behind_it() -> None:
+def test_a_picture_without_text_after_it() -> None:
     with pytest.raises(InputError, match=r"samples \[1\]"):
         SparseVLM(2).choose(hand_made([randn(4, 3), randn(5, 3)], behind=[2, 0], block=0))
 

@@ -14,11 +14,11 @@ from tests.methods.views import hand_made
 from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.errors import InputError
-from tokencover.methods.tokencarve import TokenCarve, information, ranks
+from tokencover.methods.tokencarve import TokenCarve, measure_information, rank_scores
 from tokencover.methods.view import View
 from tokencover.runtime import prune
 
-BEFORE, BEHIND = 2, 3
+BEFORE, AFTER = 2, 3
 
 
 def random_tokens(*sizes: int, seed: int = 0, width: int = 12) -> list[Tensor]:
@@ -28,12 +28,12 @@ def random_tokens(*sizes: int, seed: int = 0, width: int = 12) -> list[Tensor]:
 
 def random_maps(sizes: Sequence[int], seed: int = 1) -> list[Tensor]:
     make = torch.Generator().manual_seed(seed)
-    lengths = [BEFORE + size + BEHIND for size in sizes]
+    lengths = [BEFORE + size + AFTER for size in sizes]
     return [torch.rand(4, length, length, generator=make) for length in lengths]
 
 
 def a_view(samples: Sequence[Tensor], maps: Sequence[Tensor]) -> View:
-    return hand_made(samples, before=BEFORE, behind=BEHIND, block=2, attention={1: maps})
+    return hand_made(samples, before=BEFORE, behind=AFTER, block=2, attention={1: maps})
 
 
 def by_svd(tokens: Tensor) -> list[float]:
@@ -113,7 +113,10 @@ def test_the_counts_of_the_released_code(budget: int, merged: int) -> None:
 def test_information_is_that_of_the_svd(size: int, width: int) -> None:
     (tokens,) = random_tokens(size, width=width)
     torch.testing.assert_close(
-        information(tokens).double(), torch.tensor(by_svd(tokens)).double(), rtol=1e-6, atol=0.0
+        measure_information(tokens).double(),
+        torch.tensor(by_svd(tokens)).double(),
+        rtol=1e-6,
+        atol=0.0,
     )
 
 
@@ -122,16 +125,16 @@ def test_information_of_dependent_tokens_has_no_noise(width: int) -> None:
     """One direction: the contribution is the length, whatever the empty directions are."""
     direction = torch.ones(width) / width**0.5
     lengths = torch.arange(1.0, 41.0)
-    found = information(lengths[:, None] * direction)
+    found = measure_information(lengths[:, None] * direction)
     torch.testing.assert_close(found, lengths, rtol=1e-6, atol=0.0)
 
 
 def test_nothing_informs_if_all_is_zero() -> None:
-    assert information(torch.zeros(4, 9)).tolist() == [0, 0, 0, 0]
+    assert measure_information(torch.zeros(4, 9)).tolist() == [0, 0, 0, 0]
 
 
 def test_ranks_fall_and_equals_keep_their_order() -> None:
-    assert ranks(torch.tensor([0.5, 2.0, 0.5, 1.0])).tolist() == [2, 4, 1, 3]
+    assert rank_scores(torch.tensor([0.5, 2.0, 0.5, 1.0])).tolist() == [2, 4, 1, 3]
 
 
 def test_a_batch_is_its_samples_alone() -> None:
@@ -228,5 +231,5 @@ def test_on_a_model_it_reads_the_map_that_eager_attention_forms(name: str) -> No
         visual = entry.visual(inputs)[trace.sample]
         last = int(inputs["attention_mask"][trace.sample].nonzero()[-1])
         row = maps[trace.sample][:, last : last + 1, visual]
-        padded = torch.nn.functional.pad(row, (BEFORE, BEHIND))
+        padded = torch.nn.functional.pad(row, (BEFORE, AFTER))
         assert trace.kept.tolist() == sorted(expected(states[trace.sample, visual], padded, 6))

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from tests.methods.tower_views import crop_of, lists, run_through, tower_view
 from tokencover.errors import InputError
+from tokencover.methods._shared.bipartite_matching import match_pairs
+from tokencover.methods._shared.tower_method import count_per_crop, limit_to_half, remove_evenly
 from tokencover.methods.base import TowerView
-from tokencover.methods.bipartite import match
-from tokencover.methods.registry import Registry, to_json
+from tokencover.methods.registry import from_json, get_method, to_json
 from tokencover.methods.tome import ToMe
-from tokencover.methods.tower_budget import at_most_half, even_counts, tokens_per_crop
 
 Row = list[float]
 
@@ -62,7 +62,7 @@ def slow_tome(view: TowerView, crop: int, remove: int) -> tuple[list[int], list[
 
 
 def removed_per_block(method: ToMe, total: int, left: int, blocks: int) -> list[int]:
-    counts = [total, *method.counts(total, left, blocks)]
+    counts = [total, *method.plan_counts(total, left, blocks)]
     return [before - after for before, after in pairwise(counts)]
 
 
@@ -118,24 +118,24 @@ def test_inflected_removals_follow_the_line_and_end_exactly(inflect: float, left
 
 
 def test_late_removals_move_forward_when_halving_forbids_them() -> None:
-    assert even_counts(64, 1, 8) == [56, 48, 40, 32, 24, 16, 8, 1]
-    assert at_most_half(even_counts(64, 1, 8), 64) == [56, 48, 32, 16, 8, 4, 2, 1]
-    assert at_most_half(even_counts(64, 1, 6), 64) == [32, 16, 8, 4, 2, 1]
+    assert remove_evenly(64, 1, 8) == [56, 48, 40, 32, 24, 16, 8, 1]
+    assert limit_to_half(remove_evenly(64, 1, 8), 64) == [56, 48, 32, 16, 8, 4, 2, 1]
+    assert limit_to_half(remove_evenly(64, 1, 6), 64) == [32, 16, 8, 4, 2, 1]
 
 
 def test_what_halving_cannot_reach_names_the_smallest_budget() -> None:
     method = ToMe(budget=12)
-    assert method.counts(100, 13, 3) == [52, 26, 13]
+    assert method.plan_counts(100, 13, 3) == [52, 26, 13]
     with pytest.raises(InputError, match=r"100 tokens down to 12: the smallest budget is 13"):
-        method.counts(100, 12, 3)
+        method.plan_counts(100, 12, 3)
     with pytest.raises(InputError, match="smallest budget is 4"):
         ToMe(budget=3).choose_in_tower(tower_view((5, 5)))
 
 
 def test_exact_counts_for_pictures_of_several_crops() -> None:
     for budget, crops, each in [(64, (1, 1), 64), (64, (5, 5), 12), (0.25, (1, 3), 25)]:
-        assert tokens_per_crop(budget, crops, 100) == each
-    assert tokens_per_crop(1000, (5,), 100) == 100
+        assert count_per_crop(budget, crops, 100) == each
+    assert count_per_crop(1000, (5,), 100) == 100
     for budget, left in [(10, 5), (11, 5), (0.5, 8)]:
         last = run_through(ToMe(budget=budget), tower_view((4, 4), crops=(2, 2)))[-1]
         assert last.states.shape[1] == 1 + left
@@ -143,9 +143,9 @@ def test_exact_counts_for_pictures_of_several_crops() -> None:
 
 def test_budgets_that_crops_cannot_share() -> None:
     with pytest.raises(InputError, match=r"3, 5 crops: give a share"):
-        tokens_per_crop(64, (5, 3, 5), 100)
+        count_per_crop(64, (5, 3, 5), 100)
     with pytest.raises(InputError, match=r"budget of 4 tokens .* 5 crops .* at least 5"):
-        tokens_per_crop(4, (5,), 100)
+        count_per_crop(4, (5,), 100)
 
 
 def test_keeping_everything_changes_nothing() -> None:
@@ -157,7 +157,7 @@ def test_keeping_everything_changes_nothing() -> None:
 
 def test_ties_go_to_the_lowest_place() -> None:
     def groups(keys: list[list[float]], remove: int, protected: int = 0) -> Any:
-        return match(torch.tensor([keys]), remove, protected).groups()[0].tolist()
+        return match_pairs(torch.tensor([keys]), remove, protected).groups[0].tolist()
 
     alike = [[1.0, 0.0]] * 6
     # New order of the first: places 2, 4, then 1, 3, 5; place 0 goes to place 1.
@@ -170,11 +170,11 @@ def test_several_merge_into_one_and_sizes_weigh() -> None:
     keys = torch.tensor(
         [[[1.0, 0.0], [0.0, 1.0], [0.1, 1.0], [1.0, -1.0], [-0.1, 1.0], [1.0, 1.0]]]
     )
-    matching = match(keys, 2)
-    assert matching.groups().tolist() == [[0, 1, 1, 2, 1, 3]]
+    matching = match_pairs(keys, 2)
+    assert matching.groups.tolist() == [[0, 1, 1, 2, 1, 3]]
     values = torch.tensor([[[0.0], [6.0], [3.0], [5.0], [1.0], [7.0]]])
     sizes = torch.tensor([[1, 1, 2, 1, 3, 1]])
-    assert matching.means(values, sizes).squeeze().tolist() == [0.0, 2.5, 5.0, 7.0]
+    assert matching.average(values, sizes).squeeze().tolist() == [0.0, 2.5, 5.0, 7.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -221,9 +221,8 @@ def test_settings() -> None:
     assert method.proportional_attention
     assert not method.blocks(32)
     assert method.schedule(64, 576, 32) == [64] * 32
-    registry = Registry([ToMe])
-    assert registry.from_json(to_json(method)) == method
-    assert registry.get_method("tome", budget=0.5) == ToMe(0.5)
+    assert from_json(to_json(method)) == method
+    assert get_method("tome", budget=0.5) == ToMe(0.5)
     for wrong in (1.5, -2, True, "much"):
         with pytest.raises(InputError, match="inflect must"):
             ToMe(budget=64, inflect=wrong)  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokencover.methods._shared.tower_method import TowerMethod
 from tokencover.methods.base import TowerChoice, TowerView
-from tokencover.methods.tower_budget import TowerMethod
 
 
 def tower_view(

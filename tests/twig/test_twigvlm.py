@@ -31,7 +31,7 @@ class Seeing(TwigVLM):
 
     def choose(self, view: View) -> Choice:
         if view.block == self.after:
-            self.seen.append(self.rows(view))
+            self.seen.append(self.read_ahead(view))
         return super().choose(view)
 
 

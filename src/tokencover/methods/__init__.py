@@ -1,117 +1,52 @@
-"""Methods: one file each. `base` and `view` say what a method returns and what it may see."""
+"""Methods: one file each. `base` and `view` say what a method returns and what it may see.
 
+The class of every method is a name of this package too, ``tokencover.methods.FastV``. None is
+listed here: a method is registered in its own file, and every module of this folder is imported.
+"""
+
+import importlib
+import pkgutil
+
+from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import (
+    ActsOnce,
+    BeforeDecoder,
     BudgetedMethod,
     Card,
     Choice,
     Encoded,
     Method,
+    Positions,
     TowerChoice,
     TowerView,
     View,
     one_block,
 )
-from tokencover.methods.cdpruner import CDPruner
-from tokencover.methods.dart import DART
-from tokencover.methods.divprune import DivPrune
-from tokencover.methods.downsample import Downsample
-from tokencover.methods.farthest_only import FarthestOnly
-from tokencover.methods.fastervlm import FasterVLM
-from tokencover.methods.fastv import FastV
-from tokencover.methods.ficoco import FiCoCoV
-from tokencover.methods.final_wipe import FinalWipe
-from tokencover.methods.globalcom2 import GlobalCom2
-from tokencover.methods.hired import HiRED
-from tokencover.methods.look_ahead import LookAhead
-from tokencover.methods.mob import MoB
-from tokencover.methods.mustdrop import MustDrop
 from tokencover.methods.naming import Spec, name_method, parse_method, parse_methods
-from tokencover.methods.nearest_only import NearestOnly
-from tokencover.methods.prumerge import PruMerge, PruMergePlus
-from tokencover.methods.pyramiddrop import PyramidDrop
-from tokencover.methods.random_tokens import Random
-from tokencover.methods.registry import Registry, to_json
-from tokencover.methods.scope import SCOPE
-from tokencover.methods.sparsevlm import SparseVLM
-from tokencover.methods.tokencarve import TokenCarve
-from tokencover.methods.tome import ToMe
-from tokencover.methods.twigvlm import TwigVLM
-from tokencover.methods.uniform_grid import UniformGrid
-from tokencover.methods.visionzip import VisionZip
-
-METHODS = Registry(
-    [
-        MoB,
-        NearestOnly,
-        FarthestOnly,
-        ToMe,
-        FastV,
-        SparseVLM,
-        HiRED,
-        PruMerge,
-        PruMergePlus,
-        PyramidDrop,
-        FiCoCoV,
-        MustDrop,
-        VisionZip,
-        FasterVLM,
-        GlobalCom2,
-        DART,
-        TokenCarve,
-        TwigVLM,
-        LookAhead,
-        FinalWipe,
-        DivPrune,
-        CDPruner,
-        SCOPE,
-        Random,
-        UniformGrid,
-        Downsample,
-    ]
+from tokencover.methods.registry import (
+    METHODS,
+    from_json,
+    get_method,
+    make_method,
+    register_method,
+    to_json,
 )
-"""Every method, by name, in the order in which they are listed to users."""
-get_method = METHODS.get_method
-from_json = METHODS.from_json
-make_method = METHODS.make_method
 
 __all__ = [
-    "DART",
     "METHODS",
-    "SCOPE",
+    "ActsOnce",
+    "BeforeDecoder",
     "BudgetedMethod",
-    "CDPruner",
     "Card",
     "Choice",
-    "DivPrune",
-    "Downsample",
     "Encoded",
-    "FarthestOnly",
-    "FastV",
-    "FasterVLM",
-    "FiCoCoV",
-    "FinalWipe",
-    "GlobalCom2",
-    "HiRED",
-    "LookAhead",
     "Method",
-    "MoB",
-    "MustDrop",
-    "NearestOnly",
-    "PruMerge",
-    "PruMergePlus",
-    "PyramidDrop",
-    "Random",
-    "Registry",
-    "SparseVLM",
+    "Positions",
     "Spec",
-    "ToMe",
-    "TokenCarve",
     "TowerChoice",
     "TowerView",
-    "TwigVLM",
-    "UniformGrid",
     "View",
-    "VisionZip",
+    "choose_best",
     "from_json",
     "get_method",
     "make_method",
@@ -119,5 +54,12 @@ __all__ = [
     "one_block",
     "parse_method",
     "parse_methods",
+    "register_method",
     "to_json",
 ]
+
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
+_classes = {kind.__name__: kind for kind in METHODS.list_registered()}
+globals().update(_classes)
+__all__.extend(_classes)

@@ -20,19 +20,25 @@ from tokencover.errors import InputError
 from tokencover.methods.view import Encoded, TowerView, View
 
 __all__ = [
+    "ActsOnce",
+    "BeforeDecoder",
     "BudgetedMethod",
     "Card",
     "Choice",
     "Encoded",
     "Method",
+    "Objective",
     "Positions",
     "TowerChoice",
     "TowerView",
     "View",
+    "one_block",
 ]
 
 Positions = Literal["original", "reindex"]
 """What kept tokens are to later blocks: where they were, or numbered anew without gaps."""
+Objective = Literal["both", "prompt", "visual", "none"]
+"""What a method preserves: alignment with what was asked, the picture, or both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +107,27 @@ class Card:
     signal : str
         What it looks at, in a few words.
     paper : str
-        Where to read about it: an arXiv number or a venue; empty for controls.
+        Where to read about it: an arXiv number, or a venue; empty for controls. Methods are listed
+        by it.
     needs : tuple of str
         What a model must have: "encoder" (visual tokens come from the tower one to one, so its
         attention can be read), "class token", "tower" (tokens can be merged inside it), "tiles".
+        What is needed beyond a model: "text after the picture", "trained twig", "another method".
+    ours : bool
+        Whether it is MoB or a half of it; these are listed first.
+    departs : str
+        Where it departs from the authors' released code, in a sentence; its docstring says more.
     """
 
     title: str
     year: int | None
-    objective: Literal["prompt", "visual", "both", "none"]
+    objective: Objective
     place: str
     signal: str
     paper: str = ""
     needs: tuple[str, ...] = ()
+    ours: bool = False
+    departs: str = ""
 
 
 class Method(ABC):
@@ -129,7 +143,7 @@ class Method(ABC):
     drops_newlines: bool = False
     """Whether newline tokens are shown, and may be dropped; otherwise they always stay."""
     reads_prompt: bool = True
-    """Whether `choose` looks at the prompt words; if not, nobody needs a tokenizer to find them."""
+    """Whether `choose` looks at the prompt words; if not, no tokenizer is needed to find them."""
     merges: bool = False
     """Whether `choose` returns new states; only then gradients flow through it."""
     inside_tower_blocks: bool = False
@@ -231,6 +245,43 @@ class BudgetedMethod(Method):
             )
             for total, others in zip(view.total.tolist(), view.others.tolist(), strict=True)
         ]
+
+
+class ActsOnce(BudgetedMethod):
+    """A method that prunes once, before the block that follows the first `after` ones.
+
+    A subclass has `after` among its fields, ``after: int = 1``, where its own order of settings
+    wants it; here it is checked.
+
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`.
+    after : int
+        How many decoder blocks run before pruning; 0 is before the decoder.
+    """
+
+    after: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.after, bool) or not isinstance(self.after, int) or self.after < 0:
+            raise InputError(f"after must be a number of blocks, 0 or more, got {self.after!r}.")
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the block that follows the first `after` ones."""
+        return one_block(self.after, depth)
+
+
+@dataclass(frozen=True)
+class BeforeDecoder(BudgetedMethod):
+    """A method whose tokens are all the decoder ever gets, so they have no gaps by default."""
+
+    positions: Positions = field(default="reindex", kw_only=True)
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before the decoder."""
+        return (0,)
 
 
 def one_block(after: int, depth: int) -> tuple[int]:

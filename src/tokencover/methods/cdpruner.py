@@ -32,11 +32,12 @@ from torch import Tensor
 
 from tokencover.covering import Points, check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.before_decoder import BeforeDecoder
-from tokencover.methods.greedy import greedy_volume
+from tokencover.methods._shared.greedy_sets import choose_volume, fill_up
+from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class CDPruner(BeforeDecoder):
     """Keep visual tokens that differ from each other and matter to the prompt.
@@ -56,8 +57,12 @@ class CDPruner(BeforeDecoder):
         year=2025,
         objective="both",
         place="before the decoder",
-        signal="cosines between visual tokens, weighted by relevance to the prompt words",
+        signal="volume spanned by the kept tokens, weighted by cosine with the prompt words",
         paper="2506.10967",
+        departs=(
+            "relevance from the prompt words at the decoder's input, because LLaVA "
+            "checkpoints carry no CLIP text tower; `sign=-1` is the code's sign; one pool"
+        ),
     )
 
     sign: Literal[1, -1] = 1
@@ -77,13 +82,13 @@ class CDPruner(BeforeDecoder):
                 check_finite("visual", tokens)
                 check_finite("prompt", words)
                 points = snap(tokens)
-                relevance = prompt_relevance(points, words, self.sign)
-                chosen = _completed(greedy_volume(points, relevance, count), relevance, count)
+                relevance = rate_by_prompt(points, words, self.sign)
+                chosen = fill_up(choose_volume(points, relevance, count), relevance, count)
             kept.append(chosen.to(view.states.device))
         return Choice(kept)
 
 
-def prompt_relevance(points: Points, words: Tensor, sign: int) -> Tensor:
+def rate_by_prompt(points: Points, words: Tensor, sign: int) -> Tensor:
     """How much each visual token has to do with the prompt.
 
     Parameters
@@ -107,11 +112,3 @@ def prompt_relevance(points: Points, words: Tensor, sign: int) -> Tensor:
     similarity = sign * cosine(points, mean).squeeze(-1)
     low, high = similarity.aminmax()
     return (similarity - low) / (high - low) if high > low else everything
-
-
-def _completed(chosen: Tensor, relevance: Tensor, count: int) -> Tensor:
-    """Fill up with the most relevant of the others."""
-    others = relevance.clone()
-    others[chosen] = -torch.inf
-    order = others.argsort(descending=True, stable=True)
-    return torch.cat([chosen, order[: count - len(chosen)]])

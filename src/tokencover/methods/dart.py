@@ -3,7 +3,7 @@
 Place: before a decoder block, by default after two blocks have run. Signal: key norms choose a few
 pivots; cosines to the pivots say which visual tokens duplicate them. No attention is needed.
 
-Pivots are the visual tokens, and the text tokens behind the picture, whose keys of the last block
+Pivots are the visual tokens, and the text tokens after the picture, whose keys of the last block
 (rotated, all heads together) have the largest L1 norms. Each pivot in turn takes the tokens least
 similar to it from those still free. States are compared after the decoder's final norm, as in the
 released code.
@@ -32,13 +32,15 @@ from torch import Tensor
 
 from tokencover.covering import check_count, check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
-from tokencover.methods.acts_once import ActsOnce
+from tokencover.methods._shared.last_block_method import ReadsLastBlock
+from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.ranking import best
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
-class DART(ActsOnce):
+class DART(ReadsLastBlock):
     """Keep a few pivots and the visual tokens that duplicate them least.
 
     Parameters
@@ -60,10 +62,12 @@ class DART(ActsOnce):
         year=2025,
         objective="visual",
         place="after 2 decoder blocks",
-        signal="key norms, cosines to pivot tokens",
+        signal="norms of keys choose pivots; low cosine to a pivot",
         paper="2502.11494",
+        departs='exactly K (`count="published"` keeps 4 + 8 ⌊K/8⌋); pivots in a defined order',
     )
     reads_prompt = False
+    reads = "keys to choose pivots by"
 
     after: int = 2
     image_pivots: int = 4
@@ -72,10 +76,6 @@ class DART(ActsOnce):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.after == 0:
-            raise InputError(
-                "after=0 leaves DART without keys to choose pivots by: let at least 1 block run."
-            )
         check_count("image_pivots", self.image_pivots, 1)
         check_count("text_pivots", self.text_pivots, 0)
         if self.count not in ("exact", "published"):
@@ -86,17 +86,13 @@ class DART(ActsOnce):
                 "cannot be met: use count='exact'."
             )
 
-    def watched(self, depth: int) -> Sequence[int]:
-        """The last block that has run."""
-        return (self.after - 1,)
-
     def choose(self, view: View) -> Choice:
         """Pivots, and what each of them takes, for every sample."""
         block = self.after - 1
-        image_norms = key_norms(view.keys(block, rotated=True))
-        text_norms = key_norms(view.keys(block, view.text_positions, rotated=True))
-        image = _strongest(image_norms, view.mask, self.image_pivots)
-        text = _strongest(text_norms, view.text_mask, self.text_pivots)
+        image_norms = measure_keys(view.keys(block, rotated=True))
+        text_norms = measure_keys(view.keys(block, view.text_positions, rotated=True))
+        image = _find_strongest(image_norms, view.mask, self.image_pivots)
+        text = _find_strongest(text_norms, view.text_mask, self.text_pivots)
         kept = []
         for sample, left in enumerate(self.left(view)):
             visual, own = view.states[sample, view.mask[sample]], image[sample]
@@ -104,9 +100,9 @@ class DART(ActsOnce):
             with keep_precision(visual.device):
                 states = view.norm(torch.cat([visual, words]))
                 pivots = torch.cat([states[own], states[len(visual) :]])
-                similarity = cosines_to(pivots, states[: len(visual)])
-                shares = self._shares(left, len(visual), len(own), len(words))
-                taken = least_similar(similarity, own, shares)
+                similarity = compare_to_pivots(pivots, states[: len(visual)])
+                shares = self._share_out(left, len(visual), len(own), len(words))
+                taken = take_least_similar(similarity, own, shares)
             kept.append(torch.cat([own if self.count == "published" else own[:left], taken]))
         return Choice(
             kept,
@@ -116,7 +112,7 @@ class DART(ActsOnce):
             ],
         )
 
-    def _shares(self, left: int, total: int, own: int, words: int) -> list[int]:
+    def _share_out(self, left: int, total: int, own: int, words: int) -> list[int]:
         """How many tokens each pivot takes if `left` of `total` should be kept."""
         pivots = own + words
         if self.count == "published" and left < total:
@@ -125,7 +121,7 @@ class DART(ActsOnce):
         return [each + (pivot < more) for pivot in range(pivots)]
 
 
-def key_norms(keys: Tensor) -> Tensor:
+def measure_keys(keys: Tensor) -> Tensor:
     """L1 norm of each token's keys, ``(b, kv_heads, n, head_dim)`` to ``(b, n)`` float32.
 
     Query heads may share keys; counting each key once scales all norms alike.
@@ -134,7 +130,7 @@ def key_norms(keys: Tensor) -> Tensor:
     return norms.to(keys.device, torch.float32)
 
 
-def cosines_to(pivots: Tensor, tokens: Tensor) -> Tensor:
+def compare_to_pivots(pivots: Tensor, tokens: Tensor) -> Tensor:
     """Exact cosine of every pivot with every token, ``(pivots, n)`` float64."""
     pivots, tokens = to_float32(pivots), to_float32(tokens)
     check_finite("pivots", pivots)
@@ -142,7 +138,7 @@ def cosines_to(pivots: Tensor, tokens: Tensor) -> Tensor:
     return cosine(snap(pivots), snap(tokens))
 
 
-def least_similar(similarity: Tensor, pivots: Tensor, shares: Sequence[int]) -> Tensor:
+def take_least_similar(similarity: Tensor, pivots: Tensor, shares: Sequence[int]) -> Tensor:
     """Let each pivot in turn take the free tokens least similar to it.
 
     Parameters
@@ -170,6 +166,6 @@ def least_similar(similarity: Tensor, pivots: Tensor, shares: Sequence[int]) -> 
     return torch.cat(taken).to(pivots.device)
 
 
-def _strongest(norms: Tensor, mask: Tensor, count: int) -> list[Tensor]:
+def _find_strongest(norms: Tensor, mask: Tensor, count: int) -> list[Tensor]:
     """The tokens of the largest norms of each sample, or all if there are fewer."""
-    return best(norms, mask, [min(count, size) for size in mask.sum(-1).tolist()])
+    return choose_best(norms, mask, [min(count, size) for size in mask.sum(-1).tolist()])

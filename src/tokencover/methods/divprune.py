@@ -19,20 +19,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import (
-    check_finite,
-    cosine,
-    farthest_points,
-    keep_precision,
-    snap,
-    to_float32,
-)
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.before_decoder import BeforeDecoder
+from tokencover.covering import check_finite, cosine, farthest_points, plain, snap, undisturbed
+from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 _ROWS_AT_ONCE = 512
 
 
+@register_method
 @dataclass(frozen=True)
 class DivPrune(BeforeDecoder):
     """Keep the visual tokens that differ most from each other.
@@ -50,8 +44,9 @@ class DivPrune(BeforeDecoder):
         year=2025,
         objective="visual",
         place="before the decoder",
-        signal="cosine distances between visual tokens",
+        signal="cosine distances among visual tokens (max-min)",
         paper="2503.02175",
+        departs="one pool for all pictures; exact distances",
     )
     reads_prompt = False
 
@@ -60,13 +55,13 @@ class DivPrune(BeforeDecoder):
         kept = []
         for states, mask, count in zip(view.states, view.mask, self.left(view), strict=True):
             tokens = states[mask]
-            first = most_isolated(tokens)
+            first = find_most_isolated(tokens)
             others = farthest_points(tokens, budget=count - 1, start=first)
             kept.append(torch.cat([first, others]))
         return Choice(kept)
 
 
-def most_isolated(tokens: Tensor) -> Tensor:
+def find_most_isolated(tokens: Tensor) -> Tensor:
     """The token whose cosine distance to its nearest neighbour is largest.
 
     Parameters
@@ -79,8 +74,8 @@ def most_isolated(tokens: Tensor) -> Tensor:
     Tensor
         ``(1,)`` int64, the lowest index among equals.
     """
-    with keep_precision(tokens.device):
-        values = to_float32(tokens)
+    with undisturbed(tokens.device):
+        values = plain(tokens)
         check_finite("visual", values)
         points = snap(values)
         nearest = []

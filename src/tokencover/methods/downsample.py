@@ -14,24 +14,20 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tokencover.methods.acts_once import ActsOnce
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.cells import Cell, cells_of
+from tokencover.methods._shared.picture_cells import Cell, cut_into_cells
+from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class Downsample(ActsOnce):
     """Cut each picture into nearly equal rectangles, K in all, and keep the mean of each.
 
-    `tokencover.methods.cells` says how they are cut. The mean takes the place of the token in the
-    middle of its cell.
+    `cut_into_cells` says how they are cut. The mean takes the place of the token in the middle of
+    its cell.
 
-    Parameters
-    ----------
-    budget : int or float
-        K; for `budget_mode` and `positions` see `BudgetedMethod`.
-    after : int
-        How many decoder blocks run before pruning.
+    Its settings, `budget` and `after`, are those of `ActsOnce`.
     """
 
     name: ClassVar[str] = "downsample"
@@ -40,7 +36,7 @@ class Downsample(ActsOnce):
         year=None,
         objective="visual",
         place="before the decoder",
-        signal="places of tokens in the picture",
+        signal="places of tokens in the picture; means of cells",
     )
     reads_prompt = False
     merges = True
@@ -50,14 +46,14 @@ class Downsample(ActsOnce):
     def choose(self, view: View) -> Choice:
         """The mean of every cell, in the slot of its middle."""
         states, kept = view.states.clone(), []
-        for sample, cells in enumerate(cells_of(view, self.left(view))):
+        for sample, cells in enumerate(cut_into_cells(view, self.left(view))):
             centers = torch.tensor([cell.center for cell in cells], device=states.device)
-            states[sample, centers] = _means(view.states[sample], cells).to(states.dtype)
+            states[sample, centers] = _average_cells(view.states[sample], cells).to(states.dtype)
             kept.append(centers)
         return Choice(kept, states=states)
 
 
-def _means(states: Tensor, cells: Sequence[Cell]) -> Tensor:
+def _average_cells(states: Tensor, cells: Sequence[Cell]) -> Tensor:
     """The mean of each cell's states, ``(k, d)``, from ``(n, d)``; at least in float32."""
     members = pad_sequence(
         [torch.tensor(cell.members) for cell in cells], batch_first=True, padding_value=-1

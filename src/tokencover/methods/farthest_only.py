@@ -12,20 +12,16 @@ from typing import ClassVar
 import torch
 
 from tokencover.covering import mob_batch
-from tokencover.methods.acts_once import ActsOnce
-from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class FarthestOnly(ActsOnce):
     """Keep the visual tokens that cover the picture: MoB with Kp = 0.
 
-    Parameters
-    ----------
-    budget : int or float
-        K; for `budget_mode` and `positions` see `BudgetedMethod`.
-    after : int
-        How many decoder blocks run before pruning.
+    Its settings, `budget` and `after`, are those of `ActsOnce`.
     """
 
     name: ClassVar[str] = "farthest"
@@ -34,10 +30,13 @@ class FarthestOnly(ActsOnce):
         year=2025,
         objective="visual",
         place="after 1 decoder block",
-        signal="cosine geometry of visual tokens",
+        signal="cosines among visual tokens: MoB's visual half alone",
         paper="NeurIPS 2025",
+        ours=True,
     )
     reads_prompt = False
+
+    after: int = 1
 
     def choose(self, view: View) -> Choice:
         """Farthest point sampling on every sample."""

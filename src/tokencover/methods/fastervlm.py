@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.before_decoder import BeforeDecoder
-from tokencover.methods.encoder_rows import Crops, attention_rows
-from tokencover.methods.ranking import best
+from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.tower_crops import Crops, read_attention_rows
+from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class FasterVLM(BeforeDecoder):
     """Keep the patches that the tower's class token attends to most, arXiv 2412.01818.
@@ -45,6 +46,7 @@ class FasterVLM(BeforeDecoder):
         signal="class token's attention in the vision tower",
         paper="2412.01818",
         needs=("encoder",),
+        departs="one budget for the prompt, shared evenly by its crops; padding is not kept",
     )
     reads_prompt = False
 
@@ -56,8 +58,8 @@ class FasterVLM(BeforeDecoder):
 
     def choose(self, view: View) -> Choice:
         """The best of every crop."""
-        encoded, crops = Crops.of(view, "FasterVLM")
-        scores = attention_rows(encoded, encoded.feature_block).mean(1)
+        encoded, crops = Crops.from_view(view, "FasterVLM")
+        scores = read_attention_rows(encoded, encoded.feature_block).mean(1)
         budgets = self.left(view)
-        chosen = best(scores, crops.visible, crops.even_counts(budgets))
-        return crops.choice(chosen, budgets, view)
+        chosen = choose_best(scores, crops.visible, crops.share_evenly(budgets))
+        return crops.keep(chosen, budgets, view)

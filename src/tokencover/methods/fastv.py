@@ -6,18 +6,18 @@ last prompt token gave each visual token in the block before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tokencover.errors import InputError
-from tokencover.methods.acts_once import ActsOnce
+from tokencover.methods._shared.last_block_method import ReadsLastBlock
+from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.ranking import best
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
-class FastV(ActsOnce):
+class FastV(ReadsLastBlock):
     """Keep the visual tokens that the last prompt token attends to most.
 
     The score is the mean over heads of one row of attention. The paper's text averages over all
@@ -40,26 +40,16 @@ class FastV(ActsOnce):
         year=2024,
         objective="visual",
         place="after 2 decoder blocks",
-        signal="attention row of the last prompt token",
+        signal="attention of the last prompt token in the block before",
         paper="2403.06764",
+        departs=(
+            "none: one row of attention, as the code has it (the paper's text averages all rows)"
+        ),
     )
     reads_prompt = False
 
     after: int = 2
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.after == 0:
-            raise InputError(
-                "after=0 leaves FastV without attention to look at: let at least 1 block run."
-            )
-
-    def watched(self, depth: int) -> Sequence[int]:
-        """The block that ran last before pruning."""
-        return (self.after - 1,)
-
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row."""
-        rows = view.attention(self.after - 1, view.last.unsqueeze(-1))
-        scores = rows.squeeze(2).mean(1)
-        return Choice(best(scores, view.mask, self.left(view)))
+        return Choice(choose_best(self.read_last_row(view), view.mask, self.left(view)))

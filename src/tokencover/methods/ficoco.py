@@ -15,16 +15,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering import keep_precision
+from tokencover.covering import undisturbed
 from tokencover.errors import InputError
+from tokencover.methods._shared.bipartite_matching import Matching, find_largest, take_rows
+from tokencover.methods._shared.tower_method import (
+    TowerMethod,
+    check_numbers,
+    leave_unchanged,
+    remove_evenly,
+)
 from tokencover.methods.base import Card, TowerChoice, TowerView
-from tokencover.methods.bipartite import Matching, first_largest, taken
-from tokencover.methods.tower_budget import TowerMethod, check_numbers, even_counts, unchanged
+from tokencover.methods.registry import register_method
 
 WINDOW = 2
 """Rows and columns of the windows of the local penalty."""
 
 
+@register_method
 @dataclass(frozen=True)
 class FiCoCoV(TowerMethod):
     """Drop redundant tokens block by block, and recycle them in the tokens they attend to.
@@ -72,6 +79,11 @@ class FiCoCoV(TowerMethod):
         signal="attention among patches, attention of the class token",
         paper="2411.17686",
         needs=("tower",),
+        departs=(
+            "the paper's method, where the code loses the class token, the grid and the "
+            'targets after its first block; r follows from K; "attention received" is the '
+            "mean over queries"
+        ),
     )
 
     patch_weight: float = 0.65
@@ -91,49 +103,51 @@ class FiCoCoV(TowerMethod):
         """The tower's second half up to the feature block, or that block alone if it is earlier."""
         return range(min(depth // 2, feature_block), feature_block + 1)
 
-    def counts(self, total: int, left: int, blocks: int) -> list[int]:
-        """See `TowerMethod.counts`."""
-        return even_counts(total, left, blocks)
+    def plan_counts(self, total: int, left: int, blocks: int) -> list[int]:
+        """See `TowerMethod.plan_counts`."""
+        return remove_evenly(total, left, blocks)
 
     def choose_in_tower(self, view: TowerView) -> TowerChoice:
         """Filter, correlate, compress."""
-        remove = self.to_remove(view)
+        remove = self.count_to_remove(view)
         if remove == 0:
-            return unchanged(view)
-        with keep_precision(view.states.device):
+            return leave_unchanged(view)
+        with undisturbed(view.states.device):
             attention = view.attention().float()
-            redundancy = self._redundancy(view, attention)
+            redundancy = self._rate_redundancy(view, attention)
             check_numbers(redundancy, view)
             order = redundancy.argsort(dim=1, descending=True, stable=True) + view.classes
             dropped = order[:, :remove]
             kept = order[:, remove:].sort(dim=1).values
-            among = taken(attention, dropped).gather(2, kept.unsqueeze(1).expand(-1, remove, -1))
-            shares = recycled_shares(among, self.quantile)
-        states = compressed(view.states, kept, dropped, shares)
+            among = take_rows(attention, dropped).gather(
+                2, kept.unsqueeze(1).expand(-1, remove, -1)
+            )
+            shares = share_dropped(among, self.quantile)
+        states = compress(view.states, kept, dropped, shares)
         states = torch.cat([view.states[:, : view.classes], states], dim=1)
-        return TowerChoice(_groups(view.classes, kept, dropped, among), states)
+        return TowerChoice(_group_tokens(view.classes, kept, dropped, among), states)
 
-    def _redundancy(self, view: TowerView, attention: Tensor) -> Tensor:
+    def _rate_redundancy(self, view: TowerView, attention: Tensor) -> Tensor:
         """``(c, n - classes)``, how little each token would be missed, windows applied."""
         received = attention[:, view.classes :, view.classes :].mean(1)
         if view.classes:
             important = attention[:, : view.classes, view.classes :].mean(1)
         else:
-            important = attention_of_mean_key(view.keys())
+            important = attend_from_mean_key(view.keys())
         plain = self.patch_weight * functional.normalize(received, dim=-1)
         plain = plain - self.class_weight * functional.normalize(important, dim=-1)
-        return locally_penalised(plain, windows_of(view))
+        return penalise_locally(plain, find_windows(view))
 
 
-def _groups(classes: int, kept: Tensor, dropped: Tensor, among: Tensor) -> Tensor:
+def _group_tokens(classes: int, kept: Tensor, dropped: Tensor, among: Tensor) -> Tensor:
     """Count each dropped token to the kept one before it that it attends to most, or the first."""
     alone = torch.arange(classes, device=kept.device).expand(len(kept), -1)
-    behind = kept.unsqueeze(1) > dropped.unsqueeze(2)
-    into = first_largest(among.masked_fill(behind, -1))[1] + classes
-    return Matching(torch.cat([alone, kept], dim=1), dropped, into).groups()
+    later = kept.unsqueeze(1) > dropped.unsqueeze(2)
+    into = find_largest(among.masked_fill(later, -1))[1] + classes
+    return Matching(torch.cat([alone, kept], dim=1), dropped, into).groups
 
 
-def attention_of_mean_key(keys: Tensor) -> Tensor:
+def attend_from_mean_key(keys: Tensor) -> Tensor:
     """What a class token whose query is the mean of the keys would attend to.
 
     Parameters
@@ -151,7 +165,7 @@ def attention_of_mean_key(keys: Tensor) -> Tensor:
     return logits.squeeze(-1).softmax(-1).mean(1)
 
 
-def windows_of(view: TowerView) -> Tensor:
+def find_windows(view: TowerView) -> Tensor:
     """``(c, n - classes)`` int64, the window in which the first member of each token lies."""
     rows, columns = view.grid
     patches = view.members[:, view.classes :] - view.classes
@@ -162,7 +176,7 @@ def windows_of(view: TowerView) -> Tensor:
     return place // columns // WINDOW * -(-columns // WINDOW) + place % columns // WINDOW
 
 
-def locally_penalised(redundancy: Tensor, windows: Tensor) -> Tensor:
+def penalise_locally(redundancy: Tensor, windows: Tensor) -> Tensor:
     """Make the most redundant token of each window more redundant.
 
     Parameters
@@ -190,7 +204,7 @@ def locally_penalised(redundancy: Tensor, windows: Tensor) -> Tensor:
     return torch.where(index == first, pushed, redundancy)
 
 
-def recycled_shares(correlation: Tensor, quantile: float) -> Tensor:
+def share_dropped(correlation: Tensor, quantile: float) -> Tensor:
     """How each dropped token is divided among kept ones.
 
     Parameters
@@ -218,7 +232,7 @@ def recycled_shares(correlation: Tensor, quantile: float) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-def compressed(states: Tensor, kept: Tensor, dropped: Tensor, shares: Tensor) -> Tensor:
+def compress(states: Tensor, kept: Tensor, dropped: Tensor, shares: Tensor) -> Tensor:
     """Kept tokens with their shares of dropped ones, themselves at full weight.
 
     Parameters
@@ -238,6 +252,6 @@ def compressed(states: Tensor, kept: Tensor, dropped: Tensor, shares: Tensor) ->
     exact = torch.promote_types(states.dtype, torch.float32)
     shares = shares.transpose(1, 2).to(exact)
     with torch.autocast(states.device.type, enabled=False):
-        sums = taken(states, kept).to(exact) + shares @ taken(states, dropped).to(exact)
+        sums = take_rows(states, kept).to(exact) + shares @ take_rows(states, dropped).to(exact)
         means = sums / (1 + shares.sum(-1, keepdim=True))
     return means.to(states.dtype)

@@ -15,13 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Card, Choice, Encoded, View
-from tokencover.methods.before_decoder import BeforeDecoder
-from tokencover.methods.encoder_rows import Crops, class_logits, shares
-from tokencover.methods.pictures import Picture, pictures
-from tokencover.methods.ranking import best
+from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.tower_crops import (
+    Crops,
+    Picture,
+    compute_class_logits,
+    group_pictures,
+    share_out,
+)
+from tokencover.methods.base import BeforeDecoder, Card, Choice, Encoded, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class GlobalCom2(BeforeDecoder):
     """Let the base view say how much of each tile to keep, and help to say what.
@@ -55,8 +61,9 @@ class GlobalCom2(BeforeDecoder):
         objective="visual",
         place="before the decoder",
         signal="class tokens' attention logits of base view and tiles",
-        paper="AAAI 2026",
+        paper="2501.05179",
         needs=("encoder", "tiles"),
+        departs=("K is exact; kept tokens stay in their cells; each picture has its own base view"),
     )
     reads_prompt = False
 
@@ -75,38 +82,38 @@ class GlobalCom2(BeforeDecoder):
 
     def choose(self, view: View) -> Choice:
         """The best of base view and tiles, as many as their budgets."""
-        encoded, crops = Crops.of(view, "GlobalCom2")
-        local = scores_of(encoded)
-        row, column = crops.plane(view.row), crops.plane(view.column)
+        encoded, crops = Crops.from_view(view, "GlobalCom2")
+        local = score_cells(encoded)
+        row, column = crops.look_up(view.row), crops.look_up(view.column)
         budgets = self.left(view)
         scores, counts = local.clone(), [0] * len(local)
-        capacities = crops.capacities()
-        for sample, mine in enumerate(pictures(view, crops)):
+        capacities = crops.capacities
+        for sample, mine in enumerate(group_pictures(view, crops)):
             _refuse_without_tiles(mine, sample)
             fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]
-            totals = shares(min(budgets[sample], sum(fits)), fits, fits)
+            totals = share_out(min(budgets[sample], sum(fits)), fits, fits)
             for picture, total in zip(mine, totals, strict=True):
                 base, tiles = picture.base, list(picture.tiles)
-                shown = _as_map(local[base], row[base], column[base])
-                ratios = tile_ratios(shown, picture.grid, self.temperature)
-                given = _divided(picture, total, capacities, ratios)
+                shown = _draw_map(local[base], row[base], column[base])
+                ratios = weigh_tiles(shown, picture.grid, self.temperature)
+                given = _divide_budget(picture, total, capacities, ratios)
                 for crop, count in zip(picture.crops, given, strict=True):
                     counts[crop] = count
-                scores[tiles] = _tile_scores(local[tiles], shown, row[tiles], column[tiles])
-        return crops.choice(best(scores, crops.visible, counts), budgets, view)
+                scores[tiles] = _score_tiles(local[tiles], shown, row[tiles], column[tiles])
+        return crops.keep(choose_best(scores, crops.visible, counts), budgets, view)
 
 
-def scores_of(encoded: Encoded) -> Tensor:
+def score_cells(encoded: Encoded) -> Tensor:
     """``(c, cells)`` float32, what the class token of each crop looks for."""
     if encoded.classes == 0:
         features = encoded.features.float()
         return -nn.functional.cosine_similarity(features, features.mean(1, keepdim=True), dim=-1)
     last = encoded.depth - 1
-    logits = class_logits(encoded.queries(last), encoded.keys(last), encoded.scaling)
+    logits = compute_class_logits(encoded.queries(last), encoded.keys(last), encoded.scaling)
     return logits.mean(1)[:, encoded.classes :]
 
 
-def tile_ratios(shown: Tensor, grid: tuple[int, int], temperature: float) -> list[float]:
+def weigh_tiles(shown: Tensor, grid: tuple[int, int], temperature: float) -> list[float]:
     """How much of each tile to keep, relative to the ratio of the whole picture.
 
     Parameters
@@ -124,7 +131,7 @@ def tile_ratios(shown: Tensor, grid: tuple[int, int], temperature: float) -> lis
     list of float
         Row by row; their mean is 1.
     """
-    bounds = [_bounds(size, parts) for size, parts in zip(shown.shape, grid, strict=True)]
+    bounds = [_cut_evenly(size, parts) for size, parts in zip(shown.shape, grid, strict=True)]
     sums = [
         shown[top:bottom, left:right].double().sum()
         for top, bottom in bounds[0]
@@ -135,13 +142,13 @@ def tile_ratios(shown: Tensor, grid: tuple[int, int], temperature: float) -> lis
     return ratios
 
 
-def _bounds(size: int, parts: int) -> list[tuple[int, int]]:
+def _cut_evenly(size: int, parts: int) -> list[tuple[int, int]]:
     step = max(size // parts, 1)
     starts = [part * step for part in range(parts)]
     return list(zip(starts, [*starts[1:], size], strict=True))
 
 
-def _divided(
+def _divide_budget(
     picture: Picture, total: int, capacities: Sequence[int], ratios: Sequence[float]
 ) -> list[int]:
     """How many tokens of the base view, and of each tile."""
@@ -149,10 +156,10 @@ def _divided(
     base = capacities[picture.base]
     for_base = base * total // (base + sum(fits))
     weights = [fit * Fraction(ratio) for fit, ratio in zip(fits, ratios, strict=True)]
-    return [for_base, *shares(total - for_base, weights, fits)]
+    return [for_base, *share_out(total - for_base, weights, fits)]
 
 
-def _as_map(scores: Tensor, row: Tensor, column: Tensor) -> Tensor:
+def _draw_map(scores: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """From cells ``(cells,)`` with their places to ``(rows, columns)``."""
     shown = scores.new_zeros(int(row.max()) + 1, int(column.max()) + 1)
     here = row >= 0
@@ -160,7 +167,7 @@ def _as_map(scores: Tensor, row: Tensor, column: Tensor) -> Tensor:
     return shown
 
 
-def _tile_scores(local: Tensor, shown: Tensor, row: Tensor, column: Tensor) -> Tensor:
+def _score_tiles(local: Tensor, shown: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """Own scores and those of the base view, over what is visible of each tile.
 
     Parameters
@@ -187,6 +194,6 @@ def _refuse_without_tiles(mine: Sequence[Picture], sample: int) -> None:
         if not picture.tiles:
             raise InputError(
                 f"GlobalCom2 divides a budget among tiles, but picture {number} of sample {sample} "
-                "has only one view: use it with models that cut pictures into tiles, LLaVA-Next "
-                "say, and FasterVLM elsewhere."
+                "has only one view: use it with models that cut pictures into tiles, for example "
+                "LLaVA-Next, and FasterVLM elsewhere."
             )

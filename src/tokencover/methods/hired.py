@@ -14,15 +14,21 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.before_decoder import BeforeDecoder
-from tokencover.methods.encoder_rows import Crops, attention_rows, shares
-from tokencover.methods.pictures import Picture, pictures
-from tokencover.methods.ranking import best
+from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.tower_crops import (
+    Crops,
+    Picture,
+    group_pictures,
+    read_attention_rows,
+    share_out,
+)
+from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 Partition = Literal["spatial", "bands"]
 
 
+@register_method
 @dataclass(frozen=True)
 class HiRED(BeforeDecoder):
     """Divide the budget between base view and tiles, then rank each by the class token's attention.
@@ -55,9 +61,13 @@ class HiRED(BeforeDecoder):
         year=2024,
         objective="visual",
         place="before the decoder",
-        signal="class token's attention in the first and a late block of the vision tower",
-        paper="AAAI 2025",
+        signal="class token's attention in the tower; an early block divides K among tiles",
+        paper="2408.10945",
         needs=("encoder",),
+        departs=(
+            "remainders are given out, so K is exact; regions are where tiles lie "
+            '(`partition="bands"` is the code\'s)'
+        ),
     )
     reads_prompt = False
 
@@ -78,25 +88,25 @@ class HiRED(BeforeDecoder):
 
     def choose(self, view: View) -> Choice:
         """The best of every crop, as many as its budget."""
-        encoded, crops = Crops.of(view, "HiRED")
-        first = attention_rows(encoded, 0).sum(1)
-        scores = attention_rows(encoded, encoded.feature_block).sum(1)
+        encoded, crops = Crops.from_view(view, "HiRED")
+        first = read_attention_rows(encoded, 0).sum(1)
+        scores = read_attention_rows(encoded, encoded.feature_block).sum(1)
         budgets = self.left(view)
-        row, column = crops.plane(view.row), crops.plane(view.column)
-        capacities, counts = crops.capacities(), [0] * len(crops.slot)
-        for mine, budget in zip(pictures(view, crops), budgets, strict=True):
+        row, column = crops.look_up(view.row), crops.look_up(view.column)
+        capacities, counts = crops.capacities, [0] * len(crops.slot)
+        for mine, budget in zip(group_pictures(view, crops), budgets, strict=True):
             fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]
             weights = [len(picture.crops) for picture in mine]
-            totals = shares(min(budget, sum(fits)), weights, fits)
+            totals = share_out(min(budget, sum(fits)), weights, fits)
             for picture, total in zip(mine, totals, strict=True):
                 base = picture.base
-                regions = self._regions(picture, row[base], column[base])
-                given = self._divided(picture, total, capacities, first[base], regions)
+                regions = self._find_regions(picture, row[base], column[base])
+                given = self._divide_budget(picture, total, capacities, first[base], regions)
                 for crop, count in zip(picture.crops, given, strict=True):
                     counts[crop] = count
-        return crops.choice(best(scores, crops.visible, counts), budgets, view)
+        return crops.keep(choose_best(scores, crops.visible, counts), budgets, view)
 
-    def _divided(
+    def _divide_budget(
         self,
         picture: Picture,
         total: int,
@@ -123,12 +133,14 @@ class HiRED(BeforeDecoder):
         for_base = min(int(total * self.alpha), capacities[picture.base])
         for_tiles = min(total - for_base, sum(fits))
         content = int(len(first) * (1 - self.alpha))
-        (salient,) = best(first[None], torch.ones_like(first[None], dtype=torch.bool), [content])
+        (salient,) = choose_best(
+            first[None], torch.ones_like(first[None], dtype=torch.bool), [content]
+        )
         found = regions[salient]
         weights = [int((found == tile).sum()) for tile in range(len(fits))]
-        return [total - for_tiles, *shares(for_tiles, weights, fits)]
+        return [total - for_tiles, *share_out(for_tiles, weights, fits)]
 
-    def _regions(self, picture: Picture, row: Tensor, column: Tensor) -> Tensor:
+    def _find_regions(self, picture: Picture, row: Tensor, column: Tensor) -> Tensor:
         """The tile, counted row by row, of each cell of the base view, ``(cells,)`` int64."""
         if self.partition == "bands":
             cells = torch.arange(len(row), device=row.device)

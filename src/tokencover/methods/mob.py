@@ -6,9 +6,7 @@ visual tokens and the user's words; no attention is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -16,12 +14,14 @@ import torch
 from tokencover.budget import Decision, FixedSplit, Split, SplitRule, Tokens, rule_of, tokens_left
 from tokencover.covering import Cover, mob_batch
 from tokencover.errors import InputError
-from tokencover.methods.base import BudgetedMethod, Card, Choice, View, one_block
-from tokencover.methods.center_words import with_words
+from tokencover.methods._shared.centers_to_words import add_center_words
+from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
-class MoB(BudgetedMethod):
+class MoB(ActsOnce):
     """Keep the visual tokens that cover the prompt and the picture.
 
     Parameters
@@ -48,8 +48,12 @@ class MoB(BudgetedMethod):
         year=2025,
         objective="both",
         place="after 1 decoder block",
-        signal="cosine geometry of visual tokens and prompt words",
+        signal="cosines of visual tokens with prompt words and with each other",
         paper="NeurIPS 2025",
+        ours=True,
+        departs=(
+            "there is no released code; [what we chose where the paper is silent](exactness.md)"
+        ),
     )
 
     split: str | Split | SplitRule = "paper"
@@ -58,11 +62,9 @@ class MoB(BudgetedMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = self.rule
+        rule = rule_of(self.split)
         if isinstance(rule, FixedSplit):
             self._check_fixed(rule.split)
-        if self.after < 0:
-            raise InputError(f"after must be at least 0 blocks, got {self.after}.")
         rule.check(self.after)
         if self.per not in ("prompt", "image"):
             raise InputError(f"per must be 'prompt' or 'image', got {self.per!r}.")
@@ -70,11 +72,6 @@ class MoB(BudgetedMethod):
             raise InputError(
                 "budget_mode='flops' is a budget for the whole prompt: it needs per='prompt'."
             )
-
-    @cached_property
-    def rule(self) -> SplitRule:
-        """What `split` means; a rule that learns is this method's own."""
-        return rule_of(self.split)
 
     def _check_fixed(self, split: Split) -> None:
         if split.budget != self.budget:
@@ -88,19 +85,15 @@ class MoB(BudgetedMethod):
                 "a rule such as split='paper'."
             )
 
-    def blocks(self, depth: int) -> Sequence[int]:
-        """Before the block that follows the first `after` ones."""
-        return one_block(self.after, depth)
-
     def choose(self, view: View) -> Choice:
         """Algorithm 1 on every sample, or on every image of every sample."""
-        groups = _groups(view, self.per)
+        groups = _group_tokens(view, self.per)
         masks = torch.stack([mask for _, mask in groups])
         samples = torch.tensor([sample for sample, _ in groups], device=view.mask.device)
-        tokens = [self._tokens(view, sample, mask) for sample, mask in groups]
-        rule = self.rule
+        tokens = [self._gather_tokens(view, sample, mask) for sample, mask in groups]
+        rule = rule_of(self.split)
         decisions = [
-            rule.decide(self._budget(view, sample, len(each.visual)), each)
+            rule.decide(self._find_budget(view, sample, len(each.visual)), each)
             for (sample, _), each in zip(groups, tokens, strict=True)
         ]
         splits = [decision.split for decision in decisions]
@@ -119,16 +112,16 @@ class MoB(BudgetedMethod):
                 samples.tolist(), covers, decisions, [each.coupling for each in tokens], strict=True
             )
         ]
-        return with_words(_joined(len(view.mask), parts, rule.name), view)
+        return add_center_words(_join_parts(len(view.mask), parts, rule.name), view)
 
-    def _tokens(self, view: View, sample: int, mask: torch.Tensor) -> Tokens:
+    def _gather_tokens(self, view: View, sample: int, mask: torch.Tensor) -> Tokens:
         return Tokens(
             view.states[sample, mask],
             view.prompt[sample, view.prompt_mask[sample]],
             "video" if bool(view.video[sample, mask].all()) else "image",
         )
 
-    def _budget(self, view: View, sample: int, total: int) -> int:
+    def _find_budget(self, view: View, sample: int, total: int) -> int:
         return tokens_left(
             self.budget,
             self.budget_mode,
@@ -149,7 +142,7 @@ class Part:
     coupling: float | None
 
 
-def _groups(view: View, per: str) -> list[tuple[int, torch.Tensor]]:
+def _group_tokens(view: View, per: str) -> list[tuple[int, torch.Tensor]]:
     """What one budget is spent on: (sample, mask of its visual tokens)."""
     if per == "prompt":
         return list(enumerate(view.mask))
@@ -160,7 +153,7 @@ def _groups(view: View, per: str) -> list[tuple[int, torch.Tensor]]:
     ]
 
 
-def _joined(count: int, parts: list[Part], rule: str) -> Choice:
+def _join_parts(count: int, parts: list[Part], rule: str) -> Choice:
     """Put the parts of one sample together again."""
     kept, details = [], []
     for sample in range(count):

@@ -1,8 +1,8 @@
 """MustDrop (arXiv 2411.10803): from the vision tower to the answer, a filter at each step.
 
-Places: behind the vision tower's first block, then after decoder blocks 2, 6, 10 and 14 of 32.
+Places: after the vision tower's first block, then after decoder blocks 2, 6, 10 and 14 of 32.
 Signals: the likeness of neighbours, the class token's attention in the tower's last block, and the
-attention that all text behind the picture gives the visual tokens.
+attention that all text after the picture gives the visual tokens.
 
 Departures from the released code:
 
@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -30,6 +29,15 @@ from torch import Tensor
 from tokencover.budget import tokens_left, tokens_to_keep
 from tokencover.covering import keep_precision
 from tokencover.errors import InputError
+from tokencover.methods._shared.decoder_stages import (
+    check_stages,
+    check_text,
+    count_by_block,
+    scale_stages,
+    shrink_evenly,
+)
+from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.window_merging import merge_windows
 from tokencover.methods.base import (
     BudgetedMethod,
     Card,
@@ -40,11 +48,7 @@ from tokencover.methods.base import (
     TowerView,
     View,
 )
-from tokencover.methods.pyramiddrop import geometric
-from tokencover.methods.ranking import best
-from tokencover.methods.stages import check_stages, scaled_stages
-from tokencover.methods.text_rows import check_text
-from tokencover.methods.windows import merge_windows
+from tokencover.methods.registry import register_method
 
 WINDOW = 3
 STAGES, DEPTH = (3, 7, 11, 15), 32
@@ -71,6 +75,7 @@ class _Start:
     key: Tensor
 
 
+@register_method
 @dataclass(frozen=True)
 class MustDrop(BudgetedMethod):
     """Merge like neighbours, never lose what the class token looks at, drop what no text looks at.
@@ -78,7 +83,7 @@ class MustDrop(BudgetedMethod):
     In the tower, windows of 3 x 3 tokens with a mean pairwise cosine of at least 0.8 become one
     token each. The tokens that the class token looks at most are the key set. At each stage in the
     decoder the key set comes first, then the tokens with the largest sum of attention from the text
-    behind the picture.
+    after the picture.
 
     Parameters
     ----------
@@ -114,7 +119,12 @@ class MustDrop(BudgetedMethod):
         place="in the tower; after 3, 7, 11, 15 of 32 blocks",
         signal="likeness of neighbours, class token's attention, attention of the text",
         paper="2411.10803",
-        needs=("encoder", "class token", "tower"),
+        needs=("encoder", "class token", "tower", "text after the picture"),
+        departs=(
+            "counts instead of thresholds tuned for each benchmark (`global_threshold`, "
+            "`individual_threshold` bring them back); merged tokens stand where the first "
+            "of them was; caches are not cut afterwards"
+        ),
     )
     reads_prompt = False
     drops_newlines = True
@@ -146,7 +156,7 @@ class MustDrop(BudgetedMethod):
     # ---- the vision tower -------------------------------------------------------------------
 
     def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        """Behind the first block, that is, before the second."""
+        """After the first block, that is, before the second."""
         return () if self.merge_threshold is None else (1,)
 
     def choose_in_tower(self, view: TowerView) -> TowerChoice:
@@ -160,7 +170,7 @@ class MustDrop(BudgetedMethod):
         )
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        """The last block, behind the one that makes the features."""
+        """The last block, after the one that makes the features."""
         return (depth - 1,)
 
     # ---- the decoder ------------------------------------------------------------------------
@@ -168,7 +178,7 @@ class MustDrop(BudgetedMethod):
     def blocks(self, depth: int) -> Sequence[int]:
         """Before the block that follows each stage's."""
         if self.stages is None:
-            return scaled_stages(STAGES, DEPTH, depth)
+            return scale_stages(STAGES, DEPTH, depth)
         return tuple(stage + 1 for stage in self.stages)
 
     def watched(self, depth: int) -> Sequence[int]:
@@ -178,12 +188,8 @@ class MustDrop(BudgetedMethod):
     def schedule(self, left: int, total: int, depth: int) -> list[int]:
         """The visual tokens each decoder block works on, of `total` that reached the decoder."""
         stages = self.blocks(depth)
-        present = [total, *geometric(total, left, len(stages))]
-        return [
-            count
-            for count, (begin, end) in zip(present, pairwise((0, *stages, depth)), strict=True)
-            for _ in range(end - begin)
-        ]
+        present = [total, *shrink_evenly(total, left, len(stages))]
+        return count_by_block(present, stages, depth)
 
     def choose(self, view: View) -> Choice:
         """The key set, and what the text looks at most."""
@@ -195,14 +201,14 @@ class MustDrop(BudgetedMethod):
                 "no class token: use a model with a CLIP tower, or another method."
             )
         if START not in view.notes:
-            view.notes[START] = self._start(view, encoded)
+            view.notes[START] = self._begin(view, encoded)
         start: _Start = view.notes[START]
         rows = view.attention(view.block - 1, view.text_positions).mean(1)
         sums, mask = rows.sum(1), view.mask.to(rows.device)
         index = encoded.index.to(rows.device)
         key = start.key.to(rows.device)[index.clamp(min=0)] & (index >= 0) & mask
-        allowed = (key | self._above(rows, sums)) & mask
-        orders = best(sums, mask, view.mask.sum(-1).tolist())
+        allowed = (key | self._find_above(rows, sums)) & mask
+        orders = choose_best(sums, mask, view.mask.sum(-1).tolist())
         kept = []
         for sample, by_attention in enumerate(orders):
             ceiling = self.schedule(start.left[sample], start.present[sample], view.depth)
@@ -212,14 +218,14 @@ class MustDrop(BudgetedMethod):
             kept.append(passing[: ceiling[view.block]] if len(passing) else order[:1])
         return Choice(kept, details=[{"key_tokens": int(each.sum())} for each in key])
 
-    def _above(self, rows: Tensor, sums: Tensor) -> Tensor:
+    def _find_above(self, rows: Tensor, sums: Tensor) -> Tensor:
         """``(b, n)`` bool, the tokens that the thresholds would not drop: all if there are none."""
         if self.global_threshold is None or self.individual_threshold is None:
             return torch.ones_like(sums, dtype=torch.bool)
         share = self.global_threshold * sums.sum(-1, keepdim=True)
         return (sums >= share) | (rows.amax(1) >= self.individual_threshold)
 
-    def _start(self, view: View, encoded: Encoded) -> _Start:
+    def _begin(self, view: View, encoded: Encoded) -> _Start:
         """Counts of the merged tokens: `view.total` counts them before merging."""
         present = view.mask.sum(-1).tolist()
         left = []
@@ -236,10 +242,10 @@ class MustDrop(BudgetedMethod):
                     cost=view.cost,
                 )
             )
-        return _Start(present, left, key_set(encoded, self.key_share))
+        return _Start(present, left, find_key_set(encoded, self.key_share))
 
 
-def key_set(encoded: Encoded, share: float) -> Tensor:
+def find_key_set(encoded: Encoded, share: float) -> Tensor:
     """The tokens of each crop that the class token looks at most in the tower's last block.
 
     Parameters
@@ -261,20 +267,20 @@ def key_set(encoded: Encoded, share: float) -> Tensor:
         for queries, keys in zip(
             encoded.queries(block).float(), encoded.keys(block).float(), strict=True
         ):
-            first, leader = _without_copies(keys)
+            first, leader = _find_copies(keys)
             products = (queries[:, :1] * keys).sum(-1) * encoded.scaling
             weights = products.masked_fill(~first, -torch.inf).softmax(-1).mean(0)
             first[: encoded.classes] = False
             # A decimal share times a count, without the last digit that floats add: 0.08 * 25 is 2.
             count = math.ceil(round(share * int(first.sum()), 9))
-            (chosen,) = best(weights.unsqueeze(0), first.unsqueeze(0), [count])
+            (chosen,) = choose_best(weights.unsqueeze(0), first.unsqueeze(0), [count])
             key = torch.zeros_like(first)
             key[chosen] = True
             marked.append(key[leader])
     return torch.cat(marked)
 
 
-def _without_copies(keys: Tensor) -> tuple[Tensor, Tensor]:
+def _find_copies(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Which tokens of ``(heads, t, d)`` keys are the first of equal ones, and each one's first."""
     _, group = keys.transpose(0, 1).flatten(1).unique(dim=0, return_inverse=True)
     place = torch.arange(len(group), device=group.device)

@@ -56,13 +56,13 @@ def name_method(method: Method, *, hidden: Sequence[str] = ("budget",)) -> str:
     parts = [method.name]
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
         value = getattr(method, field.name)
-        if field.init and field.name not in hidden and value != _default(field):
+        if field.init and field.name not in hidden and value != _get_default(field):
             text = name_method(value, hidden=hidden) if isinstance(value, Method) else str(value)
             parts.append(f"{field.name}={text}")
     return ":".join(parts)
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _get_default(field: dataclasses.Field[Any]) -> Any:
     factory = field.default_factory
     return field.default if factory is dataclasses.MISSING else factory()
 

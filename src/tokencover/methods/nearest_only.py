@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tokencover.covering import Cover, mob_batch
-from tokencover.methods.acts_once import ActsOnce
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.center_words import with_words
+from tokencover.methods._shared.centers_to_words import add_center_words
+from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class NearestOnly(ActsOnce):
     """Keep the visual tokens with the largest cosine to any prompt word: MoB with Kp = K.
@@ -22,12 +23,7 @@ class NearestOnly(ActsOnce):
     A prompt without words is near to nothing: farthest points are kept then, and the details of the
     sample say so under "fallback".
 
-    Parameters
-    ----------
-    budget : int or float
-        K; for `budget_mode` and `positions` see `BudgetedMethod`.
-    after : int
-        How many decoder blocks run before pruning.
+    Its settings, `budget` and `after`, are those of `ActsOnce`.
     """
 
     name: ClassVar[str] = "nearest"
@@ -36,9 +32,12 @@ class NearestOnly(ActsOnce):
         year=2025,
         objective="prompt",
         place="after 1 decoder block",
-        signal="cosine of visual tokens and prompt words",
+        signal="cosines of visual tokens with prompt words: MoB's prompt half alone",
         paper="NeurIPS 2025",
+        ours=True,
     )
+
+    after: int = 1
 
     def choose(self, view: View) -> Choice:
         """The K nearest tokens of every sample."""
@@ -54,11 +53,11 @@ class NearestOnly(ActsOnce):
             visual_mask=view.mask,
             prompt_mask=view.prompt_mask,
         )
-        told = [_told(each) for each in covers]
-        return with_words(Choice([cover.indices for cover in covers], details=told), view)
+        told = [_describe(each) for each in covers]
+        return add_center_words(Choice([cover.indices for cover in covers], details=told), view)
 
 
-def _told(cover: Cover) -> dict[str, Any]:
+def _describe(cover: Cover) -> dict[str, Any]:
     details: dict[str, Any] = {
         "prompt_centers": cover.prompt_centers,
         "visual_centers": cover.visual_centers,

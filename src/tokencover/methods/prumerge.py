@@ -14,16 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Card, Choice, Encoded, View
-from tokencover.methods.before_decoder import BeforeDecoder
-from tokencover.methods.encoder_rows import Crops, rows_between
-from tokencover.methods.encoder_slots import NO_TOKEN, CropTokens, Made, written
-from tokencover.methods.ranking import best
+from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, Made, write_tokens
+from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.tower_crops import Crops, compute_attention_rows
+from tokencover.methods.base import BeforeDecoder, Card, Choice, Encoded, View
+from tokencover.methods.registry import register_method
 
 WHISKER = 1.5
 """Scores above the upper quartile by so many interquartile ranges are outliers."""
 
 
+@register_method
 @dataclass(frozen=True)
 class PruMerge(BeforeDecoder):
     """Keep the patches that the class token attends to most, enriched, and one pooled token.
@@ -59,9 +60,16 @@ class PruMerge(BeforeDecoder):
         year=2024,
         objective="visual",
         place="before the decoder",
-        signal="class token's attention and key similarity in the last block of the vision tower",
-        paper="ICCV 2025",
+        signal=(
+            "class token's attention in the tower's last block; neighbours by keys are "
+            "added, the dropped pooled"
+        ),
+        paper="2403.15388",
         needs=("encoder",),
+        departs=(
+            "raster order instead of falling attention; outliers are sought crop by crop; "
+            "tiles are pruned too; no token twice"
+        ),
     )
     reads_prompt = False
 
@@ -81,21 +89,21 @@ class PruMerge(BeforeDecoder):
 
     def choose(self, view: View) -> Choice:
         """Kept and pooled tokens of every crop."""
-        encoded, crops = Crops.of(view, type(self).__name__)
+        encoded, crops = Crops.from_view(view, type(self).__name__)
         queries, keys = (
-            _one_head(get(encoded.depth - 1)) for get in (encoded.queries, encoded.keys)
+            _join_heads(get(encoded.depth - 1)) for get in (encoded.queries, encoded.keys)
         )
         scaling = queries.shape[-1] ** -0.5
-        scores = rows_between(queries, keys, scaling, encoded.classes).squeeze(1)
+        scores = compute_attention_rows(queries, keys, scaling, encoded.classes).squeeze(1)
         budgets = self.left(view)
-        counts = crops.even_counts(budgets)
+        counts = crops.share_evenly(budgets)
         made = {}
         for sample, mine in enumerate(crops.members):
             for crop in mine:
                 if counts[crop]:
                     cells = crops.visible[crop].nonzero().squeeze(-1)
-                    kept = self._kept(scores[crop, cells], counts[crop])
-                    made[crop] = self._tokens(
+                    kept = self._choose_cells(scores[crop, cells], counts[crop])
+                    made[crop] = self._make_tokens(
                         view.states[sample],
                         encoded,
                         crops.slot[crop, cells],
@@ -104,25 +112,25 @@ class PruMerge(BeforeDecoder):
                         scores[crop, cells],
                         kept,
                     )
-        return written(made, crops, view, fill=None if self.adaptive else budgets)
+        return write_tokens(made, crops, view, fill=None if self.adaptive else budgets)
 
-    def _kept(self, scores: Tensor, share: int) -> Tensor:
+    def _choose_cells(self, scores: Tensor, share: int) -> Tensor:
         """Which of a crop's ``(m,)`` scores to keep, ascending; all of them if it is left alone."""
         if self.adaptive:
-            wanted = self._adaptive(scores)
+            wanted = self._choose_adaptively(scores)
             if len(wanted) < share:
                 return wanted
         if share == len(scores):
             return torch.arange(share, device=scores.device)
-        return self._fixed(scores, share - 1)
+        return self._choose_fixed(scores, share - 1)
 
-    def _adaptive(self, scores: Tensor) -> Tensor:
-        return _top(scores, outliers(scores))
+    def _choose_adaptively(self, scores: Tensor) -> Tensor:
+        return _find_top(scores, count_outliers(scores))
 
-    def _fixed(self, scores: Tensor, count: int) -> Tensor:
-        return _top(scores, count)
+    def _choose_fixed(self, scores: Tensor, count: int) -> Tensor:
+        return _find_top(scores, count)
 
-    def _tokens(
+    def _make_tokens(
         self,
         states: Tensor,
         encoded: Encoded,
@@ -151,7 +159,7 @@ class PruMerge(BeforeDecoder):
         if len(kept) == len(slots):
             return CropTokens(none, Made(slots, states[slots.to(states.device)]), none)
         values = features.float()
-        enriched = values[kept] + self._near(keys, scores, kept) @ values
+        enriched = values[kept] + self._weigh_neighbours(keys, scores, kept) @ values
         dropped = scores.clone()
         dropped[kept] = 0
         new = torch.cat([enriched, (dropped @ values).unsqueeze(0)]).to(features.dtype)
@@ -159,7 +167,7 @@ class PruMerge(BeforeDecoder):
         nowhere = slots.new_full((1,), NO_TOKEN)
         return CropTokens(none, Made(slots[kept], projected[:-1]), Made(nowhere, projected[-1:]))
 
-    def _near(self, keys: Tensor, scores: Tensor, kept: Tensor) -> Tensor:
+    def _weigh_neighbours(self, keys: Tensor, scores: Tensor, kept: Tensor) -> Tensor:
         """``(kept, m)``, the scores of each kept token's neighbours, zero elsewhere."""
         unit = nn.functional.normalize(keys.float(), dim=-1)
         alike = unit[kept] @ unit.T
@@ -169,6 +177,7 @@ class PruMerge(BeforeDecoder):
         return torch.zeros_like(alike).scatter(1, near, scores[near])
 
 
+@register_method
 @dataclass(frozen=True)
 class PruMergePlus(PruMerge):
     """PruMerge, and tokens at even steps all over the picture among those it keeps.
@@ -189,23 +198,24 @@ class PruMergePlus(PruMerge):
         year=2024,
         objective="visual",
         place="before the decoder",
-        signal="as PruMerge, and a uniform grid",
-        paper="ICCV 2025",
+        signal="as PruMerge, and tokens at even steps",
+        paper="2403.15388",
         needs=("encoder",),
+        departs="as PruMerge",
     )
     reads_prompt = False
 
-    def _adaptive(self, scores: Tensor) -> Tensor:
-        count = outliers(scores)
+    def _choose_adaptively(self, scores: Tensor) -> Tensor:
+        count = count_outliers(scores)
         step = max(1, len(scores) // count // 3)
         kept = torch.zeros_like(scores, dtype=torch.bool)
-        kept[_top(scores, count)] = True
+        kept[_find_top(scores, count)] = True
         kept[::step] = True
         return kept.nonzero().squeeze(-1)
 
-    def _fixed(self, scores: Tensor, count: int) -> Tensor:
+    def _choose_fixed(self, scores: Tensor, count: int) -> Tensor:
         spread = count // 2
-        top = _top(scores, count - spread)
+        top = _find_top(scores, count - spread)
         rest = torch.ones_like(scores, dtype=torch.bool)
         rest[top] = False
         others = rest.nonzero().squeeze(-1)
@@ -214,18 +224,18 @@ class PruMergePlus(PruMerge):
         return torch.cat([top, others[middles]]).sort().values
 
 
-def outliers(scores: Tensor) -> int:
+def count_outliers(scores: Tensor) -> int:
     """How many of the ``(m,)`` scores are outliers, but at least one."""
     lower, upper = torch.quantile(scores, scores.new_tensor([0.25, 0.75])).tolist()
     return max(1, int((scores > upper + WHISKER * (upper - lower)).sum()))
 
 
-def _top(scores: Tensor, count: int) -> Tensor:
+def _find_top(scores: Tensor, count: int) -> Tensor:
     """The cells with the highest scores, ascending."""
     everyone = torch.ones_like(scores, dtype=torch.bool)
-    return best(scores[None], everyone[None], [count])[0].sort().values
+    return choose_best(scores[None], everyone[None], [count])[0].sort().values
 
 
-def _one_head(parts: Tensor) -> Tensor:
+def _join_heads(parts: Tensor) -> Tensor:
     """From ``(c, heads, t, head_dim)`` to ``(c, 1, t, heads * head_dim)``."""
     return parts.transpose(1, 2).flatten(2).unsqueeze(1)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import ClassVar
 
 from tokencover.errors import InputError
+from tokencover.methods._shared.decoder_stages import count_by_block, shrink_evenly
+from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
-from tokencover.methods.ranking import best
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class PyramidDrop(BudgetedMethod):
     """Drop visual tokens in stages, each time the same share of those left.
@@ -32,7 +34,8 @@ class PyramidDrop(BudgetedMethod):
         three stages is the share 0.125; its tables count the mean over blocks, "layer_mean".
     stages : tuple of int, optional
         The blocks before which tokens are dropped; by default at a quarter, a half and three
-        quarters of the depth, (8, 16, 24) of 32. Small means need earlier stages, (2, 8, 16) say.
+        quarters of the depth, (8, 16, 24) of 32. Small means need earlier stages, for
+        example (2, 8, 16).
     """
 
     name: ClassVar[str] = "pyramiddrop"
@@ -41,8 +44,9 @@ class PyramidDrop(BudgetedMethod):
         year=2024,
         objective="prompt",
         place="at each quarter of the decoder",
-        signal="attention row of the last prompt token in the next block",
+        signal="attention of the last prompt token in the block about to run",
         paper="2410.17247",
+        departs="the share of each stage follows from the budget",
     )
     reads_prompt = False
     drops_newlines = True
@@ -52,7 +56,7 @@ class PyramidDrop(BudgetedMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stages is not None and not _ascending(self.stages):
+        if self.stages is not None and not _is_ascending(self.stages):
             raise InputError(
                 f"stages must be ascending numbers of blocks such as (8, 16, 24), got "
                 f"{self.stages!r}."
@@ -76,13 +80,9 @@ class PyramidDrop(BudgetedMethod):
 
     def schedule(self, left: int, total: int, depth: int) -> list[int]:
         """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
-        edges = (0, *self.blocks(depth), depth)
-        counts = [total, *geometric(total, left, len(edges) - 2)]
-        return [
-            count
-            for count, (begin, end) in zip(counts, pairwise(edges), strict=True)
-            for _ in range(begin, end)
-        ]
+        stages = self.blocks(depth)
+        present = [total, *shrink_evenly(total, left, len(stages))]
+        return count_by_block(present, stages, depth)
 
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row, as many as the stage leaves."""
@@ -91,31 +91,11 @@ class PyramidDrop(BudgetedMethod):
             for left, total in zip(self.left(view), view.total.tolist(), strict=True)
         ]
         rows = view.attention(view.block, view.last.unsqueeze(-1))
-        return Choice(best(rows.squeeze(2).mean(1), view.mask, counts))
+        return Choice(choose_best(rows.squeeze(2).mean(1), view.mask, counts))
 
 
-def _ascending(stages: object) -> bool:
+def _is_ascending(stages: object) -> bool:
     if not isinstance(stages, tuple) or not stages:
         return False
     numbers = all(type(stage) is int and stage >= 0 for stage in stages)
     return numbers and list(stages) == sorted(set(stages))
-
-
-def geometric(total: int, left: int, stages: int) -> list[int]:
-    """What each stage leaves when all keep the same share, from `total` to `left`.
-
-    That is ``floor(total * (left / total) ** (i / stages))`` for ``i = 1 .. stages``, without
-    rounding errors.
-    """
-    return [
-        _root(total ** (stages - stage) * left**stage, stages, left, total)
-        for stage in range(1, stages + 1)
-    ]
-
-
-def _root(value: int, degree: int, low: int, high: int) -> int:
-    """The largest integer, of those from `low` to `high`, whose power is not above `value`."""
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**degree <= value else (low, middle - 1)
-    return low

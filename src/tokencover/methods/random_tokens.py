@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.acts_once import ActsOnce
-from tokencover.methods.base import Card, Choice, View
+from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 _SEEDS = 2**63
 _STRIDE = 1_000_003
 """Sets the seeds of samples of different length apart."""
 
 
+@register_method
 @dataclass(frozen=True)
 class Random(ActsOnce):
     """Keep visual tokens by lot.
@@ -43,10 +44,11 @@ class Random(ActsOnce):
         year=None,
         objective="none",
         place="after 1 decoder block",
-        signal="none: tokens are drawn by lot",
+        signal="none: tokens are drawn by a seeded lot",
     )
     reads_prompt = False
 
+    after: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,10 +59,10 @@ class Random(ActsOnce):
     def choose(self, view: View) -> Choice:
         """Draw for every sample."""
         sizes = view.mask.sum(-1).tolist()
-        kept = [self._drawn(size, left) for size, left in zip(sizes, self.left(view), strict=True)]
+        kept = [self._draw(size, left) for size, left in zip(sizes, self.left(view), strict=True)]
         return Choice([each.to(view.mask.device) for each in kept])
 
-    def _drawn(self, size: int, count: int) -> Tensor:
+    def _draw(self, size: int, count: int) -> Tensor:
         # A generator of its own, on the CPU: the model's random numbers stay what they were, and
         # every device draws the same.
         generator = torch.Generator().manual_seed((self.seed * _STRIDE + size) % _SEEDS)

@@ -26,14 +26,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_finite, keep_precision, to_float32
+from tokencover.covering import check_finite, plain, undisturbed
 from tokencover.errors import InputError
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.before_decoder import BeforeDecoder
-from tokencover.methods.coverage import greedy_cover, similarity_steps
-from tokencover.methods.encoder_rows import Crops, attention_rows
+from tokencover.methods._shared.greedy_sets import choose_cover, compare_in_steps
+from tokencover.methods._shared.tower_crops import Crops, read_attention_rows
+from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class SCOPE(BeforeDecoder):
     """Keep salient visual tokens that cover the others.
@@ -53,9 +54,10 @@ class SCOPE(BeforeDecoder):
         year=2025,
         objective="visual",
         place="before the decoder",
-        signal="coverage gain x class-token attention",
+        signal="coverage by cosines, weighted by the class token's attention",
         paper="2510.24214",
         needs=("encoder",),
+        departs="similarity of projected tokens; one pool",
     )
     reads_prompt = False
 
@@ -77,20 +79,20 @@ class SCOPE(BeforeDecoder):
     def choose(self, view: View) -> Choice:
         """The greedy cover of every sample."""
         kept = []
-        with keep_precision(view.states.device):
-            salient = to_float32(token_saliency(view))
+        with undisturbed(view.states.device):
+            salient = plain(read_saliency(view))
             for sample, count in enumerate(self.left(view)):
                 mask = view.mask[sample]
-                tokens = to_float32(view.states[sample, mask])
+                tokens = plain(view.states[sample, mask])
                 weights = salient[sample, mask.to(salient.device)]
                 check_finite("visual", tokens)
                 check_finite("saliency", weights)
-                chosen = greedy_cover(similarity_steps(tokens), weights, count, self.alpha)
+                chosen = choose_cover(compare_in_steps(tokens), weights, count, self.alpha)
                 kept.append(chosen.to(view.states.device))
         return Choice(kept)
 
 
-def token_saliency(view: View) -> Tensor:
+def read_saliency(view: View) -> Tensor:
     """Attention that each visual token gets from the class token of its crop, mean over heads.
 
     Returns
@@ -103,8 +105,8 @@ def token_saliency(view: View) -> Tensor:
     InputError
         If nothing is known of the tower, or visual tokens do not come from it one to one.
     """
-    encoded, _ = Crops.of(view, "SCOPE")
-    patches = attention_rows(encoded, encoded.feature_block).mean(1)
+    encoded, _ = Crops.from_view(view, "SCOPE")
+    patches = read_attention_rows(encoded, encoded.feature_block).mean(1)
     every = torch.nn.functional.pad(patches, (encoded.classes, 0)).flatten()
     index = encoded.index.to(every.device)
     from_tower = view.mask.to(every.device) & (index >= 0)

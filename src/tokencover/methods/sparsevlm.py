@@ -18,14 +18,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import round_half_up
-from tokencover.covering import keep_precision
+from tokencover.budget import nearest
+from tokencover.covering import undisturbed
 from tokencover.errors import InputError
+from tokencover.methods._shared.decoder_stages import (
+    check_stages,
+    check_text,
+    count_by_block,
+    scale_stages,
+)
+from tokencover.methods._shared.density_clusters import (
+    RecyclingPlan,
+    average_clusters,
+    find_density_peaks,
+)
+from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
-from tokencover.methods.ranking import best
-from tokencover.methods.recycling import Plan, cluster_means, density_peaks
-from tokencover.methods.stages import check_stages, scaled_stages
-from tokencover.methods.text_rows import check_text
+from tokencover.methods.registry import register_method
 
 TOKEN_LISTS = {
     192: (300, 200, 110),
@@ -41,13 +50,14 @@ STAGES, DEPTH = (3, 7, 16), 32
 RATERS = "sparsevlm.raters"
 
 
+@register_method
 @dataclass(frozen=True)
 class SparseVLM(BudgetedMethod):
     """Keep what rater words look at, in three stages, and recycle some of the rest as clusters.
 
     Before the decoder the words that visual tokens resemble more than the average word become
     raters. At each stage the visual tokens with the highest mean attention from the raters stay; of
-    the others the best 30 % are clustered, and the clusters' means stand behind the kept tokens.
+    the others the best 30 % are clustered, and the clusters' means stand after the kept tokens.
 
     Parameters
     ----------
@@ -58,7 +68,7 @@ class SparseVLM(BudgetedMethod):
         average, and that is what `budget_mode` "layer_mean" counts. So "layer_mean" with K = 192
         keeps less than the list of that name: exactly what a fair comparison needs.
     positions : "reindex" or "original"
-        "reindex", as published: numbered anew, clusters behind all kept tokens. With "original"
+        "reindex", as published: numbered anew, clusters after all kept tokens. With "original"
         every token stays where it is, a cluster where its centre was.
     stages : tuple of int, optional
         After which decoder blocks to prune, counted from 0. By default the published 2, 6 and 15 of
@@ -73,7 +83,7 @@ class SparseVLM(BudgetedMethod):
     -----
     Between the published lists, the counts after the first two stages are linear in the number left
     in the end, as shares of all tokens; above them they go to everything, below them to nothing.
-    With several pictures they form one pool, and clusters stand behind the last of them.
+    With several pictures they form one pool, and clusters stand after the last of them.
     """
 
     name: ClassVar[str] = "sparsevlm"
@@ -82,8 +92,13 @@ class SparseVLM(BudgetedMethod):
         year=2024,
         objective="prompt",
         place="after 3, 7 and 16 of 32 decoder blocks",
-        signal="attention of rater words; clusters of what is dropped",
+        signal="attention of rater words; the best of the rest become clusters",
         paper="2410.04417",
+        needs=("text after the picture",),
+        departs=(
+            "fixed counts between and beyond the published lists are interpolated; "
+            "clustering has no random noise"
+        ),
     )
     reads_prompt = False
     merges = True
@@ -104,11 +119,11 @@ class SparseVLM(BudgetedMethod):
 
     def blocks(self, depth: int) -> Sequence[int]:
         """Before the decoder, to choose the raters, and at each stage."""
-        return (0, *self._pruning_blocks(depth))
+        return (0, *self._find_stages(depth))
 
     def watched(self, depth: int) -> Sequence[int]:
         """The block before each stage."""
-        return tuple(block - 1 for block in self._pruning_blocks(depth))
+        return tuple(block - 1 for block in self._find_stages(depth))
 
     def schedule(self, left: int, total: int, depth: int) -> list[int]:
         """The visual tokens each decoder block works on, clusters included.
@@ -117,35 +132,30 @@ class SparseVLM(BudgetedMethod):
         one, so this may fall there by one when `left` grows; the sum over the published stages
         never falls.
         """
-        stages = self._pruning_blocks(depth)
-        present = [total, *_left_after(left, total, len(stages))]
-        edges = pairwise((0, *stages, depth))
-        return [
-            count
-            for count, (begin, end) in zip(present, edges, strict=True)
-            for _ in range(end - begin)
-        ]
+        stages = self._find_stages(depth)
+        present = [total, *_count_after_stages(left, total, len(stages))]
+        return count_by_block(present, stages, depth)
 
     def choose(self, view: View) -> Choice:
-        """The raters before the decoder, and what they look at behind each stage's block."""
+        """The raters before the decoder, and what they look at after each stage's block."""
         present = view.mask.sum(-1).tolist()
         if view.block == 0:
-            view.notes[RATERS] = raters(view)
+            view.notes[RATERS] = find_raters(view)
             return Choice([torch.arange(count, device=view.mask.device) for count in present])
         who = view.notes[RATERS]
         rows = view.attention(view.block - 1, who).mean(1)
         asked = (who >= 0).to(rows.device)
         scores = rows.sum(1) / asked.sum(-1, keepdim=True)
         plans = [
-            self._plan(rows[sample, asked[sample], :count], count, ceiling)
+            self._make_plan(rows[sample, asked[sample], :count], count, ceiling)
             for sample, (count, ceiling) in enumerate(
-                zip(present, self._ceilings(view), strict=True)
+                zip(present, self._find_ceilings(view), strict=True)
             )
         ]
         wanted = [plan.kept + plan.recycled for plan in plans]
-        chosen = best(scores, view.mask.to(scores.device), wanted)
+        chosen = choose_best(scores, view.mask.to(scores.device), wanted)
         samples = [
-            _recycled(states, order, plan, count, in_place=self.positions == "original")
+            _recycle(states, order, plan, count, in_place=self.positions == "original")
             for states, order, plan, count in zip(view.states, chosen, plans, present, strict=True)
         ]
         slots, contents, sources = zip(*samples, strict=True)
@@ -161,31 +171,31 @@ class SparseVLM(BudgetedMethod):
             [{"clusters": plan.clusters} for plan in plans],
         )
 
-    def _pruning_blocks(self, depth: int) -> tuple[int, ...]:
+    def _find_stages(self, depth: int) -> tuple[int, ...]:
         if self.stages is None:
-            return scaled_stages(STAGES, DEPTH, depth)
+            return scale_stages(STAGES, DEPTH, depth)
         return tuple(stage + 1 for stage in self.stages)
 
-    def _ceilings(self, view: View) -> list[int]:
+    def _find_ceilings(self, view: View) -> list[int]:
         """How many tokens the budget allows each sample after this stage."""
         return [
             self.schedule(left, total, view.depth)[view.block]
             for left, total in zip(self.left(view), view.total.tolist(), strict=True)
         ]
 
-    def _plan(self, rows: Tensor, present: int, ceiling: int) -> Plan:
+    def _make_plan(self, rows: Tensor, present: int, ceiling: int) -> RecyclingPlan:
         """From the head means ``(raters, present)`` of one sample, and what the budget allows."""
         if self.adaptive is not None:
             scale, bias = self.adaptive
             rank = int(torch.linalg.matrix_rank(rows))
             kept = max(1, min(int(rank * scale + bias), present - 1))
-            plan = Plan.keeping(present if rank == present else kept, present)
+            plan = RecyclingPlan.for_kept(present if rank == present else kept, present)
             if plan.left <= ceiling:
                 return plan
-        return Plan.leaving(ceiling, present)
+        return RecyclingPlan.for_left(ceiling, present)
 
 
-def raters(view: View) -> Tensor:
+def find_raters(view: View) -> Tensor:
     """Places of the rater words.
 
     With M the softmax over words of the products of visual tokens and words, the raters are the
@@ -198,7 +208,7 @@ def raters(view: View) -> Tensor:
         ``(b, q)`` int64, places in the whole sequence; -1 where a sample has fewer raters.
     """
     check_text(view)
-    with keep_precision(view.states.device):
+    with undisturbed(view.states.device):
         products = view.states.float() @ view.text.float().transpose(-1, -2)
         words = view.text_mask.to(products.device)
         weights = products.masked_fill(~words.unsqueeze(1), -torch.inf).softmax(-1)
@@ -213,16 +223,14 @@ def raters(view: View) -> Tensor:
     return places[:, : int(chosen.sum(-1).max())]
 
 
-def _left_after(left: int, total: int, stages: int) -> list[int]:
+def _count_after_stages(left: int, total: int, stages: int) -> list[int]:
     """Tokens after each stage if `left` are left after the last."""
     share = Fraction(left, total)
-    between = [
-        round_half_up(_interpolated(share, stage) * total) for stage in range(min(stages - 1, 2))
-    ]
+    between = [nearest(_interpolate(share, stage) * total) for stage in range(min(stages - 1, 2))]
     return between + [left] * (stages - len(between))
 
 
-def _interpolated(share: Fraction, stage: int) -> Fraction:
+def _interpolate(share: Fraction, stage: int) -> Fraction:
     """The share of all tokens after an earlier stage, for the share left in the end."""
     for (low, before), (high, after) in pairwise(_KNOTS):
         if share <= high:
@@ -231,28 +239,28 @@ def _interpolated(share: Fraction, stage: int) -> Fraction:
     raise InputError(f"a share of {share} is left of all tokens: it must be at most 1.")
 
 
-def _listed(kept: Sequence[int]) -> list[int]:
+def _follow_list(kept: Sequence[int]) -> list[int]:
     """Tokens after each stage of a published list, clusters included."""
     present = [LISTED_TOTAL]
     for count in kept:
-        present.append(Plan.keeping(count, present[-1]).left)
+        present.append(RecyclingPlan.for_kept(count, present[-1]).left)
     return present[1:]
 
 
-def _knots() -> list[tuple[Fraction, tuple[Fraction, Fraction]]]:
+def _make_knots() -> list[tuple[Fraction, tuple[Fraction, Fraction]]]:
     """Shares of all tokens: in the end, and after the first and second stage."""
-    lists = [[0, 0, 0], *map(_listed, TOKEN_LISTS.values()), [LISTED_TOTAL] * 3]
+    lists = [[0, 0, 0], *map(_follow_list, TOKEN_LISTS.values()), [LISTED_TOTAL] * 3]
     first, second, end = (
         [Fraction(count, LISTED_TOTAL) for count in stage] for stage in zip(*lists, strict=True)
     )
     return sorted(zip(end, zip(first, second, strict=True), strict=True))
 
 
-_KNOTS = _knots()
+_KNOTS = _make_knots()
 
 
-def _recycled(
-    states: Tensor, order: Tensor, plan: Plan, present: int, *, in_place: bool
+def _recycle(
+    states: Tensor, order: Tensor, plan: RecyclingPlan, present: int, *, in_place: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The slots of one sample that stay, ascending, their new states, and whose states they are.
 
@@ -262,7 +270,7 @@ def _recycled(
         ``(n, d)``.
     order : Tensor
         Tokens to keep and then tokens to recycle, best first.
-    plan : Plan
+    plan : RecyclingPlan
         How many of each.
     present : int
         How many of the n tokens exist.
@@ -275,8 +283,8 @@ def _recycled(
     if plan.clusters == 0:
         return kept, states[kept], kept
     recycled = order[plan.kept :].sort().values
-    centres, owner = density_peaks(states[recycled], plan.clusters)
-    means = cluster_means(states[recycled], owner, plan.clusters)
+    centres, owner = find_density_peaks(states[recycled], plan.clusters)
+    means = average_clusters(states[recycled], owner, plan.clusters)
     sources = torch.cat([kept, recycled[centres]])
     contents = torch.cat([states[kept], means])
     if in_place:

@@ -12,7 +12,7 @@ Departures from the released code:
 - The caches of the blocks before pruning keep all tokens there; the released code cuts them to the
   kept ones, so its answers are decoded with less memory of the picture in these blocks.
 - The visual span comes from the sequence. A fixed offset of the released code is off by one: it
-  always keeps the first visual token and may drop the first word behind the picture.
+  always keeps the first visual token and may drop the first word after the picture.
 - The singular values come from a Gram matrix in float64, and one attention row from the queries and
   keys, instead of a full decomposition and full attention maps: the same numbers, less work.
 - Ties, which sums of ranks have often, go to the lowest index; in stage 2 to the better rank.
@@ -21,7 +21,6 @@ Departures from the released code:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,13 +29,15 @@ from torch import Tensor
 
 from tokencover.covering import check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
-from tokencover.methods.acts_once import ActsOnce
+from tokencover.methods._shared.last_block_method import ReadsLastBlock
+from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.ranking import best
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
-class TokenCarve(ActsOnce):
+class TokenCarve(ReadsLastBlock):
     """Keep the most informative visual tokens, and merge some of them into similar ones.
 
     Parameters
@@ -56,8 +57,9 @@ class TokenCarve(ActsOnce):
         year=2025,
         objective="both",
         place="after 2 decoder blocks",
-        signal="singular values of visual states, attention of the last token",
+        signal="share in the singular values, attention of the last token; then merging",
         paper="2503.10501",
+        departs="the caches of the first blocks keep all tokens; the span is not off by one",
     )
     reads_prompt = False
     merges = True
@@ -67,39 +69,31 @@ class TokenCarve(ActsOnce):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.after == 0:
-            raise InputError(
-                "after=0 leaves TokenCarve without attention to look at: let at least 1 block run."
-            )
         if not 0 <= self.attention_weight <= 1:
             raise InputError(
                 f"attention_weight must be between 0 and 1, got {self.attention_weight}."
             )
 
-    def watched(self, depth: int) -> Sequence[int]:
-        """The last block that has run."""
-        return (self.after - 1,)
-
     def choose(self, view: View) -> Choice:
         """Rank, prune and merge, for every sample."""
-        rows = view.attention(self.after - 1, view.last.unsqueeze(-1))
-        attention = rows.squeeze(2).mean(1)
+        attention = self.read_last_row(view)
         states, kept, details = view.states.clone(), [], []
         for sample, left in enumerate(self.left(view)):
             size = int(view.mask[sample].sum())
             tokens = view.states[sample, :size]
             score = self._score(attention[sample, :size], tokens)
             everything = torch.ones(1, size, dtype=torch.bool, device=score.device)
-            (order,) = best(score.unsqueeze(0), everything, [min(left + left // 2, size)])
-            merged = most_similar_pairs(tokens, order, len(order) - left)
-            targets, means = merged.means(tokens)
+            (order,) = choose_best(score.unsqueeze(0), everything, [min(left + left // 2, size)])
+            merged = pair_most_similar(tokens, order, len(order) - left)
+            targets, means = merged.average(tokens)
             states[sample, targets] = means.to(states)
             kept.append(order[~torch.isin(order, merged.sources)])
             details.append({"merged": len(merged.sources)})
         return Choice(kept, states=states, details=details)
 
     def _score(self, attention: Tensor, tokens: Tensor) -> Tensor:
-        by_attention, by_information = ranks(attention), ranks(information(tokens))
+        by_attention = rank_scores(attention)
+        by_information = rank_scores(measure_information(tokens))
         weight = self.attention_weight
         return weight * by_attention + (1 - weight) * by_information
 
@@ -111,7 +105,7 @@ class Merges:
     sources: Tensor
     targets: Tensor
 
-    def means(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def average(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Each target once, and the mean of it and all that goes into it, ``(m, d)`` float32.
 
         A product with weights, not a scattered sum: that one would depend on the order in which a
@@ -124,7 +118,7 @@ class Merges:
         return places, sums / (1 + members.sum(-1, keepdim=True))
 
 
-def information(tokens: Tensor) -> Tensor:
+def measure_information(tokens: Tensor) -> Tensor:
     """Each token's contribution to the singular values.
 
     With the decomposition ``X = U S V^T`` it is ``sum_j |U_ij| s_j``: the L1 norm of row i of
@@ -157,16 +151,16 @@ def information(tokens: Tensor) -> Tensor:
         return result
 
 
-def ranks(scores: Tensor) -> Tensor:
+def rank_scores(scores: Tensor) -> Tensor:
     """From n for the best score down to 1, ``(n,)`` float32."""
-    (order,) = best(
+    (order,) = choose_best(
         scores.unsqueeze(0), torch.ones_like(scores, dtype=torch.bool).unsqueeze(0), [len(scores)]
     )
     falling = torch.arange(len(scores), 0, -1, dtype=torch.float32, device=scores.device)
     return torch.empty_like(falling).scatter_(0, order, falling)
 
 
-def most_similar_pairs(tokens: Tensor, order: Tensor, count: int) -> Merges:
+def pair_most_similar(tokens: Tensor, order: Tensor, count: int) -> Merges:
     """Find what stage 2 merges.
 
     Parameters

@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Card, TowerChoice, TowerView
-from tokencover.methods.bipartite import match
-from tokencover.methods.tower_budget import (
+from tokencover.methods._shared.bipartite_matching import match_pairs
+from tokencover.methods._shared.tower_method import (
     TowerMethod,
-    at_most_half,
     check_numbers,
-    even_counts,
-    unchanged,
+    leave_unchanged,
+    limit_to_half,
+    remove_evenly,
 )
+from tokencover.methods.base import Card, TowerChoice, TowerView
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class ToMe(TowerMethod):
     """Merge pairs of similar tokens in every tower block.
@@ -55,6 +57,10 @@ class ToMe(TowerMethod):
         signal="similarity of keys",
         paper="2210.09461",
         needs=("tower",),
+        departs=(
+            "r follows from K, so that exactly K are left; before the decoder tokens are "
+            "put in the order of the first token each stands for"
+        ),
     )
     proportional_attention = True
 
@@ -71,16 +77,16 @@ class ToMe(TowerMethod):
         """Every block that matters to the visual tokens."""
         return range(feature_block + 1)
 
-    def counts(self, total: int, left: int, blocks: int) -> list[int]:
-        """See `TowerMethod.counts`; a block cannot merge more than half of its tokens."""
-        return at_most_half(even_counts(total, left, blocks, self.inflect), total)
+    def plan_counts(self, total: int, left: int, blocks: int) -> list[int]:
+        """See `TowerMethod.plan_counts`; a block cannot merge more than half of its tokens."""
+        return limit_to_half(remove_evenly(total, left, blocks, self.inflect), total)
 
     def choose_in_tower(self, view: TowerView) -> TowerChoice:
         """Bipartite soft matching of the keys."""
-        remove = self.to_remove(view)
+        remove = self.count_to_remove(view)
         if remove == 0:
-            return unchanged(view)
+            return leave_unchanged(view)
         metric = view.keys().float().mean(1)
         check_numbers(metric, view)
-        matching = match(metric, remove, view.classes)
-        return TowerChoice(matching.groups(), matching.means(view.states, view.sizes))
+        matching = match_pairs(metric, remove, view.classes)
+        return TowerChoice(matching.groups, matching.average(view.states, view.sizes))

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
+from tokencover.methods._shared.look_ahead_method import LooksAhead
 from tokencover.methods.base import Card, View
-from tokencover.methods.look_ahead import LooksAhead
+from tokencover.methods.registry import register_method
 from tokencover.twig import Twig, load_twig
 
 
+@register_method
 @dataclass(frozen=True)
 class TwigVLM(LooksAhead):
     """Keep what a trained twig attends to; nothing in the last blocks.
@@ -50,14 +52,16 @@ class TwigVLM(LooksAhead):
         place="after 2 and 24 of 32 decoder blocks",
         signal="attention row of the last prompt token in a trained twig",
         paper="2503.14075",
+        needs=("trained twig",),
+        departs="the twig does not draft words while decoding",
     )
     reads_prompt = False
 
     weights: str = ""
 
-    def rows(self, view: View) -> Tensor:
+    def read_ahead(self, view: View) -> Tensor:
         """``(b, heads, 1, n)``, from the twig's last block."""
-        return view.ahead(self._blocks_for(view), view.last.unsqueeze(-1))
+        return view.ahead(self._fit_blocks(view), view.last.unsqueeze(-1))
 
     @functools.cached_property
     def twig(self) -> Twig:
@@ -70,7 +74,7 @@ class TwigVLM(LooksAhead):
         with torch.inference_mode(False):
             return load_twig(self.weights)
 
-    def _blocks_for(self, view: View) -> list[nn.Module]:
+    def _fit_blocks(self, view: View) -> list[nn.Module]:
         """The twig's blocks, of the type and on the device of the states."""
         plan, states = self.twig.plan, view.states
         found = (view.depth, states.shape[-1], self.after)

@@ -11,24 +11,20 @@ from typing import ClassVar
 
 import torch
 
-from tokencover.methods.acts_once import ActsOnce
-from tokencover.methods.base import Card, Choice, View
-from tokencover.methods.cells import cells_of
+from tokencover.methods._shared.picture_cells import cut_into_cells
+from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.registry import register_method
 
 
+@register_method
 @dataclass(frozen=True)
 class UniformGrid(ActsOnce):
     """Keep visual tokens that are spread evenly over the rows and columns of each picture.
 
-    Each picture is cut into nearly equal rectangles (see `tokencover.methods.cells`), K in all, and
-    the token in the middle of each stays. A 24 x 24 grid with K = 64 keeps an 8 x 8 lattice.
+    Each picture is cut into nearly equal rectangles (`cut_into_cells` says how), K in all, and the
+    token in the middle of each stays. A 24 x 24 grid with K = 64 keeps an 8 x 8 lattice.
 
-    Parameters
-    ----------
-    budget : int or float
-        K; for `budget_mode` and `positions` see `BudgetedMethod`.
-    after : int
-        How many decoder blocks run before pruning.
+    Its settings, `budget` and `after`, are those of `ActsOnce`.
     """
 
     name: ClassVar[str] = "grid"
@@ -41,9 +37,11 @@ class UniformGrid(ActsOnce):
     )
     reads_prompt = False
 
+    after: int = 1
+
     def choose(self, view: View) -> Choice:
         """The middle of every cell."""
-        cells = cells_of(view, self.left(view))
+        cells = cut_into_cells(view, self.left(view))
         device = view.mask.device
         return Choice(
             [torch.tensor([cell.center for cell in each], device=device) for each in cells]

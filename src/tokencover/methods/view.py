@@ -45,8 +45,8 @@ class View:
     prompt_positions : Tensor
         ``(b, l)`` int64, place of each prompt word in the whole sequence; -1 where there is none.
     text : Tensor
-        ``(b, t, d)``, states of everything behind the first visual token that is not visual: the
-        user's words behind the picture, and the chat template around them.
+        ``(b, t, d)``, states of everything after the first visual token that is not visual: the
+        user's words after the picture, and the chat template around them.
     text_mask, text_positions : Tensor
         ``(b, t)``, as for the prompt words.
     last : Tensor
@@ -186,8 +186,8 @@ class TowerView:
         Rows and columns of the tower's first tokens, class tokens apart.
     crops : tuple of int
         Number of crops of each picture of the call, in order: 1 for plain images, base view and
-        tiles, or the frames of a video. Their sum is ``c``; all 1 if somebody calls the tower
-        itself, because then nobody knows which crops belong together.
+        tiles, or the frames of a video. Their sum is ``c``; all 1 if the tower itself is
+        called, because then it is not known which crops belong together.
     feature_block : int
         The block whose output becomes visual tokens.
     members : Tensor

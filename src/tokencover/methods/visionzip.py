@@ -14,17 +14,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import round_half_up
-from tokencover.methods.base import Card, Choice, Encoded, View
-from tokencover.methods.before_decoder import BeforeDecoder
-from tokencover.methods.encoder_rows import Crops, attention_rows
-from tokencover.methods.encoder_slots import CropTokens, Made, written
-from tokencover.methods.ranking import best
+from tokencover.budget import nearest
+from tokencover.methods._shared.crop_tokens import CropTokens, Made, write_tokens
+from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.tower_crops import Crops, read_attention_rows
+from tokencover.methods.base import BeforeDecoder, Card, Choice, Encoded, View
+from tokencover.methods.registry import register_method
 
 CONTEXTUAL_SHARE = Fraction(5, 32)
 """10 of 64, 20 of 128 and 30 of 192 in the paper."""
 
 
+@register_method
 @dataclass(frozen=True)
 class VisionZip(BeforeDecoder):
     """Keep the dominant tokens of each crop, and merge the others into a few contextual ones.
@@ -54,9 +55,13 @@ class VisionZip(BeforeDecoder):
         year=2024,
         objective="visual",
         place="before the decoder",
-        signal="class token's attention and key similarity in the vision tower",
-        paper="CVPR 2025",
+        signal="class token's attention in the vision tower; the rest merged by similar keys",
+        paper="2412.04467",
         needs=("encoder",),
+        departs=(
+            "one budget for the prompt, shared evenly by its crops; padding is neither kept"
+            " nor merged"
+        ),
     )
     reads_prompt = False
 
@@ -69,12 +74,12 @@ class VisionZip(BeforeDecoder):
 
     def choose(self, view: View) -> Choice:
         """Dominant and contextual tokens of every crop."""
-        encoded, crops = Crops.of(view, "VisionZip")
+        encoded, crops = Crops.from_view(view, "VisionZip")
         budgets = self.left(view)
-        counts, capacities = crops.even_counts(budgets), crops.capacities()
+        counts, capacities = crops.share_evenly(budgets), crops.capacities
         whole = [count == fits for count, fits in zip(counts, capacities, strict=True)]
         contextual = [
-            0 if all_ else round_half_up(CONTEXTUAL_SHARE * count)
+            0 if all_ else nearest(CONTEXTUAL_SHARE * count)
             for count, all_ in zip(counts, whole, strict=True)
         ]
         has_class = encoded.classes > 0
@@ -82,27 +87,29 @@ class VisionZip(BeforeDecoder):
             count if all_ else max(0, count - merged - has_class)
             for count, merged, all_ in zip(counts, contextual, whole, strict=True)
         ]
-        scores = attention_rows(encoded, encoded.feature_block).sum(1)
-        dominant = _marked(crops.visible, best(scores, crops.visible, patches))
+        scores = read_attention_rows(encoded, encoded.feature_block).sum(1)
+        dominant = _mark(crops.visible, choose_best(scores, crops.visible, patches))
         rest = crops.visible & ~dominant
-        targets = evenly_spaced(rest, contextual)
-        features = merged_into(encoded, rest & ~targets, targets)
+        targets = space_evenly(rest, contextual)
+        features = merge_into(encoded, rest & ~targets, targets)
         made = {}
         for sample, mine in enumerate(crops.members):
             for crop in (crop for crop in mine if counts[crop]):
                 slots = crops.slot[crop, dominant[crop]]
                 made[crop] = CropTokens(
-                    classes=_class_token(encoded, crops, crop, kept=has_class and not whole[crop]),
+                    classes=_take_class_token(
+                        encoded, crops, crop, kept=has_class and not whole[crop]
+                    ),
                     patches=Made(slots, view.states[sample, slots.to(view.states.device)]),
                     merged=Made(
                         crops.slot[crop, targets[crop]],
                         encoded.project(features[crop, targets[crop]]),
                     ),
                 )
-        return written(made, crops, view, fill=budgets)
+        return write_tokens(made, crops, view, fill=budgets)
 
 
-def evenly_spaced(rest: Tensor, counts: Sequence[int]) -> Tensor:
+def space_evenly(rest: Tensor, counts: Sequence[int]) -> Tensor:
     """So many of the marked cells of each crop, from the first on, at even steps.
 
     Parameters
@@ -118,7 +125,7 @@ def evenly_spaced(rest: Tensor, counts: Sequence[int]) -> Tensor:
     return rest & (rank % step == 0) & (rank // step < wanted)
 
 
-def merged_into(encoded: Encoded, members: Tensor, targets: Tensor) -> Tensor:
+def merge_into(encoded: Encoded, members: Tensor, targets: Tensor) -> Tensor:
     """Features of all cells, where targets have received the mean of the members nearest to them.
 
     Parameters
@@ -146,14 +153,14 @@ def merged_into(encoded: Encoded, members: Tensor, targets: Tensor) -> Tensor:
     return joined.to(encoded.features.dtype)
 
 
-def _marked(like: Tensor, chosen: Sequence[Tensor]) -> Tensor:
+def _mark(like: Tensor, chosen: Sequence[Tensor]) -> Tensor:
     marked = torch.zeros_like(like)
     for crop, cells in enumerate(chosen):
         marked[crop, cells] = True
     return marked
 
 
-def _class_token(encoded: Encoded, crops: Crops, crop: int, *, kept: bool) -> Made:
+def _take_class_token(encoded: Encoded, crops: Crops, crop: int, *, kept: bool) -> Made:
     """The first class token of a crop, or nothing."""
     count = int(kept)
     source = crops.class_slot[crop : crop + count]

@@ -1,8 +1,9 @@
-"""What the vision tower attends to, crop by crop, and which visual tokens that is about.
+"""The crops of a vision tower: what they attend to, and which visual tokens that is about.
 
 Methods that act before the decoder rank tokens by the attention of the tower's class token. Here
-are those rows, the way from cells of a crop to visual tokens, and the sharing of one budget among
-crops. A cell is a token of a crop that is no class token.
+are those rows, the way from cells of a crop to visual tokens, the crops of one picture (a base view
+and its tiles), and the sharing of one budget among crops. A cell is a token of a crop that is no
+class token.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tokencover.errors import InputError
 from tokencover.methods.base import Choice, Encoded, View
 
 
-def attention_rows(encoded: Encoded, block: int) -> Tensor:
+def read_attention_rows(encoded: Encoded, block: int) -> Tensor:
     """What the class token of each crop attends to in a tower block, head by head.
 
     Returns
@@ -28,13 +29,13 @@ def attention_rows(encoded: Encoded, block: int) -> Tensor:
         cell receives from all cells.
     """
     queries, keys = encoded.queries(block), encoded.keys(block)
-    return rows_between(queries, keys, encoded.scaling, encoded.classes)
+    return compute_attention_rows(queries, keys, encoded.scaling, encoded.classes)
 
 
-def rows_between(queries: Tensor, keys: Tensor, scaling: float, classes: int) -> Tensor:
-    """`attention_rows` from queries and keys ``(c, heads, t, head_dim)``."""
+def compute_attention_rows(queries: Tensor, keys: Tensor, scaling: float, classes: int) -> Tensor:
+    """`read_attention_rows` from queries and keys ``(c, heads, t, head_dim)``."""
     if classes > 0:
-        logits = class_logits(queries, keys, scaling)
+        logits = compute_class_logits(queries, keys, scaling)
         return logits.softmax(-1)[..., classes:]
     # Crop by crop: whole maps of all crops at once would be large.
     pairs = zip(queries.float(), keys.float(), strict=True)
@@ -42,16 +43,16 @@ def rows_between(queries: Tensor, keys: Tensor, scaling: float, classes: int) ->
     return torch.stack([each.mean(-2) for each in maps])
 
 
-def class_logits(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+def compute_class_logits(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
     """Products of the first query with all keys, ``(c, heads, t)`` float32."""
     first = queries[:, :, :1].float()
     return (first @ keys.float().transpose(-1, -2)).squeeze(-2) * scaling
 
 
-def shares(
+def share_out(
     total: int, weights: Sequence[int | float | Fraction], capacities: Sequence[int]
 ) -> list[int]:
-    """Divide `total` in proportion to weights, exactly, giving nobody more than fits.
+    """Divide `total` in proportion to weights, exactly, giving no place more than fits.
 
     What is left after rounding down goes to the largest fractions, the first of equal ones. What
     does not fit is divided again among the others; if none of those has weight, evenly.
@@ -62,12 +63,12 @@ def shares(
     open_ = [place for place, capacity in enumerate(capacities) if capacity > 0]
     left = total
     while left > 0:
-        exact = _proportions(left, [weights[place] for place in open_])
+        exact = _divide_exactly(left, [weights[place] for place in open_])
         full = [
             place for place, amount in zip(open_, exact, strict=True) if amount >= capacities[place]
         ]
         if not full:
-            return _rounded(given, left, open_, exact)
+            return _round_to_total(given, left, open_, exact)
         for place in full:
             given[place] = capacities[place]
             left -= capacities[place]
@@ -75,7 +76,7 @@ def shares(
     return given
 
 
-def _proportions(total: int, weights: Sequence[int | float | Fraction]) -> list[Fraction]:
+def _divide_exactly(total: int, weights: Sequence[int | float | Fraction]) -> list[Fraction]:
     exact = [Fraction(weight) for weight in weights]
     whole = sum(exact)
     if whole == 0:
@@ -83,7 +84,7 @@ def _proportions(total: int, weights: Sequence[int | float | Fraction]) -> list[
     return [total * weight / whole for weight in exact]
 
 
-def _rounded(
+def _round_to_total(
     given: list[int], left: int, places: Sequence[int], exact: Sequence[Fraction]
 ) -> list[int]:
     floors = [int(amount) for amount in exact]
@@ -122,7 +123,7 @@ class Crops:
     video: list[bool]
 
     @classmethod
-    def of(cls, view: View, method: str) -> tuple[Encoded, Crops]:
+    def from_view(cls, view: View, method: str) -> tuple[Encoded, Crops]:
         """What the tower computed, and its crops.
 
         Raises
@@ -162,12 +163,13 @@ class Crops:
         """``(c, cells)`` bool, the cells that are visual tokens."""
         return self.slot >= 0
 
+    @property
     def capacities(self) -> list[int]:
         """How many cells of each crop are visual tokens."""
         found: list[int] = self.visible.sum(-1).tolist()
         return found
 
-    def plane(self, plane: Tensor) -> Tensor:
+    def look_up(self, plane: Tensor) -> Tensor:
         """From a plane of the view ``(b, n)`` to cells ``(c, cells)``; -1 where nothing is."""
         found = torch.full_like(self.slot, -1)
         values = plane.to(self.slot.device)
@@ -176,20 +178,20 @@ class Crops:
             found[crops] = torch.where(slots >= 0, values[sample, slots.clamp(min=0)].long(), -1)
         return found
 
-    def even_counts(self, budgets: Sequence[int]) -> list[int]:
+    def share_evenly(self, budgets: Sequence[int]) -> list[int]:
         """The same number for every crop of a sample, as far as its cells go, ``c`` counts.
 
         What exceeds all cells of a sample is not given out.
         """
-        capacities, counts = self.capacities(), [0] * len(self.slot)
+        capacities, counts = self.capacities, [0] * len(self.slot)
         for crops, budget in zip(self.members, budgets, strict=True):
             fits = [capacities[crop] for crop in crops]
-            given = shares(min(budget, sum(fits)), [1] * len(fits), fits)
+            given = share_out(min(budget, sum(fits)), [1] * len(fits), fits)
             for crop, count in zip(crops, given, strict=True):
                 counts[crop] = count
         return counts
 
-    def choice(self, chosen: Sequence[Tensor], budgets: Sequence[int], view: View) -> Choice:
+    def keep(self, chosen: Sequence[Tensor], budgets: Sequence[int], view: View) -> Choice:
         """The visual tokens of chosen cells.
 
         Parameters
@@ -205,12 +207,12 @@ class Crops:
         kept, details = [], []
         for sample, (crops, budget) in enumerate(zip(self.members, budgets, strict=True)):
             cells = torch.cat([self.slot[crop, chosen[crop]] for crop in crops])
-            spare = self.fillers(sample, view)[: budget - len(cells)]
+            spare = self.find_fillers(sample, view)[: budget - len(cells)]
             kept.append(torch.cat([cells, spare]))
             details.append({"crop_budgets": [len(chosen[crop]) for crop in crops]})
         return Choice(kept, details=details)
 
-    def fillers(self, sample: int, view: View) -> Tensor:
+    def find_fillers(self, sample: int, view: View) -> Tensor:
         """The visual tokens of a sample that are no cells: newline and class tokens."""
         mask = view.mask[sample].to(self.slot.device).clone()
         slots = self.slot[self.members[sample]]
@@ -228,5 +230,62 @@ def _refuse_strangers(index: Tensor, mask: Tensor, row: Tensor, method: str) -> 
         raise InputError(
             f"{method} reads the attention of the vision tower, but visual tokens of sample "
             f"{sample} do not come from it one to one: use a method that acts in the decoder, "
-            "tc.MoB say."
+            "for example tc.MoB."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The crops of one picture; a frame of a video is a picture without tiles.
+
+    Attributes
+    ----------
+    base : int
+        The crop that shows all of it.
+    tiles : tuple of int
+        The crops that show parts of it, row by row; those of which padding was all are not there.
+    grid : tuple of int
+        Rows and columns of tiles, (0, 0) if there are none.
+    """
+
+    base: int
+    tiles: tuple[int, ...]
+    grid: tuple[int, int]
+
+    @property
+    def crops(self) -> tuple[int, ...]:
+        """Base view first."""
+        return (self.base, *self.tiles)
+
+
+def group_pictures(view: View, crops: Crops) -> list[list[Picture]]:
+    """For each sample its pictures, in the order of the sequence."""
+    row, column = crops.look_up(view.row), crops.look_up(view.column)
+    return [_group_crops(mine, crops, row, column) for mine in crops.members]
+
+
+def _group_crops(mine: list[int], crops: Crops, row: Tensor, column: Tensor) -> list[Picture]:
+    found = []
+    for crop in mine:
+        if crops.frame[crop] == 0 or crops.video[crop]:
+            tiles = tuple(
+                other
+                for other in mine
+                if crops.frame[other] > 0
+                and crops.medium[other] == crops.medium[crop]
+                and not crops.video[other]
+                and not crops.video[crop]
+            )
+            # Tiles along the upper and the left edge of the stitched view.
+            grid = (
+                sum(bool((column[tile] == 0).any()) for tile in tiles),
+                sum(bool((row[tile] == 0).any()) for tile in tiles),
+            )
+            if grid[0] * grid[1] != len(tiles):
+                raise InputError(
+                    f"the {len(tiles)} tiles of a picture do not form a grid, but {grid[0]} lie at "
+                    f"its left and {grid[1]} at its upper edge: use a method that acts in the "
+                    "decoder, for example tc.MoB."
+                )
+            found.append(Picture(crop, tiles, grid))
+    return found

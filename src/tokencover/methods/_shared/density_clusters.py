@@ -16,7 +16,7 @@ from tokencover.covering import keep_precision
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecyclingPlan:
     """What becomes of the visual tokens at one stage.
 
     Attributes
@@ -39,7 +39,7 @@ class Plan:
         return self.kept + self.clusters
 
     @classmethod
-    def keeping(cls, kept: int, present: int) -> Plan:
+    def for_kept(cls, kept: int, present: int) -> RecyclingPlan:
         """Keep so many: of p dropped ones ``q = int(0.3 p) + 1`` make ``int(q / 10) + 1``."""
         if kept >= present:
             return cls(present, 0, 0)
@@ -47,7 +47,7 @@ class Plan:
         return cls(kept, recycled, recycled // 10 + 1)
 
     @classmethod
-    def leaving(cls, left: int, present: int) -> Plan:
+    def for_left(cls, left: int, present: int) -> RecyclingPlan:
         """Keep as many as possible so that `left` are there afterwards, clusters included.
 
         Where the rule alone would make more clusters than `left` allows, one token is kept and the
@@ -56,14 +56,14 @@ class Plan:
         if left >= present:
             return cls(present, 0, 0)
         for kept in range(left - 1, 0, -1):
-            plan = cls.keeping(kept, present)
+            plan = cls.for_kept(kept, present)
             if plan.left == left:
                 return plan
-        plan = cls.keeping(1, present)
+        plan = cls.for_kept(1, present)
         return cls(1, plan.recycled if left > 1 else 0, left - 1)
 
 
-def density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Cluster points around those that are dense and far from anything denser.
 
     With distances ``d_ij = |x_i - x_j| / sqrt(width)``, a point's density is ``rho_i = exp(-mean of
@@ -105,7 +105,7 @@ def density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return centres, owner
 
 
-def cluster_means(points: Tensor, owner: Tensor, count: int) -> Tensor:
+def average_clusters(points: Tensor, owner: Tensor, count: int) -> Tensor:
     """The mean of each cluster.
 
     Parameters

@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 
 from tests.methods.slow_sparsevlm import clusters_of, slow_clusters
-from tokencover.methods.recycling import Plan, cluster_means, density_peaks
+from tokencover.methods._shared.density_clusters import (
+    RecyclingPlan,
+    average_clusters,
+    find_density_peaks,
+)
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -17,7 +21,7 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("present", [1, 2, 9, 40, 331])
 def test_a_plan_leaves_exactly_what_it_should(present: int) -> None:
     for left in range(1, present + 1):
-        plan = Plan.leaving(left, present)
+        plan = RecyclingPlan.for_left(left, present)
         assert plan.left == left
         assert plan.kept >= 1
         assert plan.clusters <= plan.recycled <= present - plan.kept
@@ -30,20 +34,20 @@ def test_a_plan_leaves_exactly_what_it_should(present: int) -> None:
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (5, 1), (12, 2), (31, 4), (20, 20)])
 def test_clusters_equal_the_slow_ones(size: int, count: int, seed: int) -> None:
     points = randn(size, 6, seed=seed)
-    centres, owner = density_peaks(points, count)
+    centres, owner = find_density_peaks(points, count)
     expected = slow_clusters(points, count)
     assert (centres.tolist(), owner.tolist()) == expected
-    means = cluster_means(points, owner, count)
+    means = average_clusters(points, owner, count)
     for number in range(count):
         torch.testing.assert_close(means[number], points[owner == number].mean(0))
 
 
 def test_copies_become_centres_last_and_ties_go_to_the_lowest_index() -> None:
     points = torch.tensor([[0.0], [0.0], [4.0], [4.0], [9.0], [9.0]])
-    centres, owner = density_peaks(points, 3)
+    centres, owner = find_density_peaks(points, 3)
     assert sorted(centres.tolist()) == [0, 2, 4]
     assert [int(centres[own]) for own in owner] == [0, 0, 2, 2, 4, 4]
-    centres, owner = density_peaks(torch.zeros(5, 3), 2)
+    centres, owner = find_density_peaks(torch.zeros(5, 3), 2)
     assert centres.tolist() == [0, 1]
     assert owner.tolist() == [0, 1, 0, 0, 0]
 
@@ -51,14 +55,14 @@ def test_copies_become_centres_last_and_ties_go_to_the_lowest_index() -> None:
 def test_distant_points_keep_their_densities() -> None:
     """exp(-d^2) of these would be 0 for all of them."""
     points = randn(30, 4, seed=3)
-    assert density_peaks(points * 1000, 3)[1].bincount().sum() == 30
+    assert find_density_peaks(points * 1000, 3)[1].bincount().sum() == 30
     dense = torch.cat([points[:10] * 20 + 4000, points[10:] * 900])
-    assert int(density_peaks(dense, 3)[0][0]) < 10
+    assert int(find_density_peaks(dense, 3)[0][0]) < 10
 
 
 def test_gradients_reach_the_members_of_a_cluster() -> None:
     points = randn(8, 3).requires_grad_()
-    _, owner = density_peaks(points, 2)
-    cluster_means(points, owner, 2)[0].sum().backward()
+    _, owner = find_density_peaks(points, 2)
+    average_clusters(points, owner, 2)[0].sum().backward()
     assert points.grad is not None
     assert torch.equal(points.grad[:, 0] > 0, owner == 0)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tokencover.methods._shared.tower_crops import Crops
 from tokencover.methods.base import Choice, View
-from tokencover.methods.encoder_rows import Crops
 
 NO_TOKEN = -1
 
@@ -35,7 +35,7 @@ class Made:
     states: Tensor
 
     @staticmethod
-    def joined(parts: Sequence[Made]) -> Made:
+    def join(parts: Sequence[Made]) -> Made:
         """One after the other."""
         return Made(
             torch.cat([part.sources for part in parts]), torch.cat([part.states for part in parts])
@@ -51,7 +51,7 @@ class CropTokens:
     merged: Made
 
 
-def written(
+def write_tokens(
     made: dict[int, CropTokens], crops: Crops, view: View, fill: Sequence[int] | None = None
 ) -> Choice:
     """Write the tokens of all crops.
@@ -75,30 +75,30 @@ def written(
     states = view.states.clone()
     kept, sources, details = [], [], []
     for sample, mine in enumerate(crops.members):
-        sections = _sections(mine, made, crops)
-        ordered = [_ordered(section, made, crops) for section in sections]
+        sections = _group_sections(mine, made, crops)
+        ordered = [_order_tokens(section, made, crops) for section in sections]
         pairs = zip(ordered, sections, strict=True)
-        slots = torch.cat([_slots(tokens, section, crops) for tokens, section in pairs])
-        tokens = Made.joined(ordered)
+        slots = torch.cat([_find_slots(tokens, section, crops) for tokens, section in pairs])
+        tokens = Made.join(ordered)
         states[sample, slots.to(states.device)] = tokens.states.to(states)
-        spare = crops.fillers(sample, view)
+        spare = crops.find_fillers(sample, view)
         missing = 0 if fill is None else fill[sample] - len(slots)
         spare = spare[~torch.isin(spare, slots)][:missing]
         places = torch.cat([slots, spare])
         order = places.argsort()
         kept.append(places[order])
         sources.append(torch.cat([tokens.sources, spare])[order])
-        details.append({"crop_budgets": [_length(made.get(crop)) for crop in mine]})
+        details.append({"crop_budgets": [_count_tokens(made.get(crop)) for crop in mine]})
     return Choice(kept, states=states, sources=sources, details=details)
 
 
-def _length(tokens: CropTokens | None) -> int:
+def _count_tokens(tokens: CropTokens | None) -> int:
     if tokens is None:
         return 0
     return sum(len(part.sources) for part in (tokens.classes, tokens.patches, tokens.merged))
 
 
-def _sections(
+def _group_sections(
     mine: Sequence[int], made: dict[int, CropTokens], crops: Crops
 ) -> list[tuple[int, ...]]:
     """The crops of a sample of which something is left, tiles of one picture together."""
@@ -110,26 +110,26 @@ def _sections(
     return list(found.values())
 
 
-def _ordered(section: tuple[int, ...], made: dict[int, CropTokens], crops: Crops) -> Made:
+def _order_tokens(section: tuple[int, ...], made: dict[int, CropTokens], crops: Crops) -> Made:
     tokens = [made[crop] for crop in section]
-    classes = Made.joined([each.classes for each in tokens])
-    patches = Made.joined([each.patches for each in tokens])
-    merged = Made.joined([each.merged for each in tokens])
+    classes = Made.join([each.classes for each in tokens])
+    patches = Made.join([each.patches for each in tokens])
+    merged = Made.join([each.merged for each in tokens])
     raster = patches.sources.argsort()
     patches = Made(patches.sources[raster], patches.states[raster])
     first = section[0]
     is_tiled = crops.frame[first] > 0 and not crops.video[first]
-    return Made.joined([patches, classes, merged] if is_tiled else [classes, patches, merged])
+    return Made.join([patches, classes, merged] if is_tiled else [classes, patches, merged])
 
 
-def _slots(tokens: Made, section: tuple[int, ...], crops: Crops) -> Tensor:
+def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops) -> Tensor:
     """The slots of the tokens' sources, and free ones for tokens without; ascending."""
     own = tokens.sources[tokens.sources != NO_TOKEN]
     cells = crops.slot[list(section)].flatten()
     free = cells[(cells >= 0) & ~torch.isin(cells, own)].sort().values
     needed = len(tokens.sources) - len(own)
-    # The first free ones for tokens that come first, the last ones for those behind their sources.
+    # The first free ones for tokens that come first, the last ones for those after their sources.
     before = int((tokens.sources != NO_TOKEN).int().argmax()) if len(own) else needed
-    behind = needed - before
-    ends = torch.cat([free[:before], free[len(free) - behind :]])
+    after = needed - before
+    ends = torch.cat([free[:before], free[len(free) - after :]])
     return torch.cat([own, ends]).sort().values

@@ -34,7 +34,7 @@ class TowerMethod(BudgetedMethod):
         its crops (tiles or frames) share it evenly, rounded down: 64 tokens for a picture of 5
         crops keep 12 of each, 60 in all. The pictures of one call must then have equally many
         crops. A share is a share of each crop. Newline tokens, and class tokens where the model
-        passes them on to its decoder, are not counted; what it cuts off a padded picture behind the
+        passes them on to its decoder, are not counted; what it cuts off a padded picture after the
         tower is missing from K.
     budget_mode : "exact", "layer_mean" or "flops"
         All the same here: every decoder block works on K tokens.
@@ -54,7 +54,7 @@ class TowerMethod(BudgetedMethod):
         """The tower's blocks inside which the method merges; ascending."""
 
     @abstractmethod
-    def counts(self, total: int, left: int, blocks: int) -> list[int]:
+    def plan_counts(self, total: int, left: int, blocks: int) -> list[int]:
         """Tokens of a crop after each of these blocks, from `total` down to `left` after the last.
 
         Raises
@@ -75,16 +75,16 @@ class TowerMethod(BudgetedMethod):
         """`left` tokens in every block."""
         return [left] * depth
 
-    def to_remove(self, view: TowerView) -> int:
+    def count_to_remove(self, view: TowerView) -> int:
         """How many tokens each crop must lose in this block; class tokens do not count."""
         blocks = list(self.tower_blocks(view.depth, view.feature_block))
         total = view.grid[0] * view.grid[1]
-        left = tokens_per_crop(self.budget, view.crops, total)
-        after = self.counts(total, left, len(blocks))[blocks.index(view.block)]
+        left = count_per_crop(self.budget, view.crops, total)
+        after = self.plan_counts(total, left, len(blocks))[blocks.index(view.block)]
         return view.states.shape[1] - view.classes - after
 
 
-def unchanged(view: TowerView) -> TowerChoice:
+def leave_unchanged(view: TowerView) -> TowerChoice:
     """Every token stays what it is, where it is."""
     crops, count, _ = view.states.shape
     groups = torch.arange(count, device=view.states.device).expand(crops, -1)
@@ -101,7 +101,7 @@ def check_numbers(values: Tensor, view: TowerView) -> None:
         )
 
 
-def tokens_per_crop(budget: Budget, crops: Sequence[int], total: int) -> int:
+def count_per_crop(budget: Budget, crops: Sequence[int], total: int) -> int:
     """How many tokens each crop keeps.
 
     Parameters
@@ -124,8 +124,8 @@ def tokens_per_crop(budget: Budget, crops: Sequence[int], total: int) -> int:
         raise InputError(
             f"a budget of {budget} tokens for each picture gives crops of different lengths here, "
             f"because the pictures of this call have {', '.join(map(str, sorted(set(crops))))} "
-            f"crops: give a share of the tokens, {budget / (total * max(crops)):.3f} say, or one "
-            "picture in a call."
+            "crops: give a share of the tokens, for example "
+            f"{budget / (total * max(crops)):.3f}, or one picture in a call."
         )
     (each,) = set(crops)
     if budget < each:
@@ -136,7 +136,7 @@ def tokens_per_crop(budget: Budget, crops: Sequence[int], total: int) -> int:
     return tokens_to_keep(budget // each, total)
 
 
-def even_counts(total: int, left: int, blocks: int, inflect: float = 0.0) -> list[int]:
+def remove_evenly(total: int, left: int, blocks: int, inflect: float = 0.0) -> list[int]:
     """Tokens after each block if they are removed evenly, or along a straight line.
 
     With r = (total - left) / blocks the first block removes about r (1 - inflect), the last
@@ -174,7 +174,7 @@ def even_counts(total: int, left: int, blocks: int, inflect: float = 0.0) -> lis
     return counts
 
 
-def at_most_half(counts: Sequence[int], total: int) -> list[int]:
+def limit_to_half(counts: Sequence[int], total: int) -> list[int]:
     """The counts, lowered so that no block removes more than half of what it is given.
 
     Blocks that would remove too much leave the rest to the ones before them; the last count stands.

@@ -33,7 +33,7 @@ class Cell:
     center: int
 
 
-def cells_of(view: View, counts: Sequence[int]) -> list[list[Cell]]:
+def cut_into_cells(view: View, counts: Sequence[int]) -> list[list[Cell]]:
     """Cut all pictures of each sample into this many cells, of nearly equal size and square.
 
     A view, tile or frame is a picture of its own. Each gets a share of the cells that goes with its
@@ -51,12 +51,12 @@ def cells_of(view: View, counts: Sequence[int]) -> list[list[Cell]]:
     """
     places = torch.stack([view.medium, view.frame, view.row, view.column], dim=-1)
     return [
-        _cells_of_sample(places[sample, mask].tolist(), counts[sample])
+        _cut_sample(places[sample, mask].tolist(), counts[sample])
         for sample, mask in enumerate(view.mask)
     ]
 
 
-def _cells_of_sample(places: list[list[int]], count: int) -> list[Cell]:
+def _cut_sample(places: list[list[int]], count: int) -> list[Cell]:
     pictures: dict[tuple[int, int], list[_Placed]] = {}
     nowhere = []
     for token, (medium, frame, row, column) in enumerate(places):
@@ -66,16 +66,16 @@ def _cells_of_sample(places: list[list[int]], count: int) -> list[Cell]:
             pictures.setdefault((medium, frame), []).append((row, column, token))
     sizes = [len(picture) for picture in pictures.values()]
     rest = max(0, count - sum(sizes))
-    shares = _shares(sizes, count - rest)
+    shares = _share_out(sizes, count - rest)
     cells = [
         cell
         for picture, share in zip(pictures.values(), shares, strict=True)
-        for cell in _cells_of_picture(picture, share)
+        for cell in _cut_picture(picture, share)
     ]
-    return cells + _runs(nowhere, rest)
+    return cells + _cut_runs(nowhere, rest)
 
 
-def _shares(sizes: Sequence[int], count: int) -> list[int]:
+def _share_out(sizes: Sequence[int], count: int) -> list[int]:
     """Divide a count in proportion to sizes; no share is larger than its size."""
     total, edges, seen = sum(sizes), [0], 0
     for size in sizes:
@@ -84,15 +84,15 @@ def _shares(sizes: Sequence[int], count: int) -> list[int]:
     return [end - begin for begin, end in pairwise(edges)]
 
 
-def _cells_of_picture(picture: list[_Placed], count: int) -> list[Cell]:
+def _cut_picture(picture: list[_Placed], count: int) -> list[Cell]:
     table = {(row, column): token for row, column, token in picture}
     top, left = min(row for row, _ in table), min(column for _, column in table)
     rows = max(row for row, _ in table) - top + 1
     columns = max(column for _, column in table) - left + 1
     if not len(table) == len(picture) == rows * columns:
-        return _runs([token for _, _, token in sorted(picture)], count)
+        return _cut_runs([token for _, _, token in sorted(picture)], count)
     cells = []
-    for first, last, begin, end in rectangles(rows, columns, count):
+    for first, last, begin, end in cut_rectangles(rows, columns, count):
         members = [
             table[top + row, left + column]
             for row in range(first, last)
@@ -103,7 +103,7 @@ def _cells_of_picture(picture: list[_Placed], count: int) -> list[Cell]:
     return cells
 
 
-def _runs(tokens: Sequence[int], count: int) -> list[Cell]:
+def _cut_runs(tokens: Sequence[int], count: int) -> list[Cell]:
     """Cut a row of tokens into runs of nearly equal length."""
     edges = [number * len(tokens) // count for number in range(count + 1)] if count else []
     return [
@@ -113,7 +113,7 @@ def _runs(tokens: Sequence[int], count: int) -> list[Cell]:
 
 
 @lru_cache(maxsize=256)
-def rectangles(rows: int, columns: int, count: int) -> tuple[_Rectangle, ...]:
+def cut_rectangles(rows: int, columns: int, count: int) -> tuple[_Rectangle, ...]:
     """Cut a grid into `count` rectangles of nearly equal size, as square as they can be.
 
     The grid is cut into bands of rows, each band into cells. Of all numbers of bands the one is
@@ -126,17 +126,17 @@ def rectangles(rows: int, columns: int, count: int) -> tuple[_Rectangle, ...]:
     fewest, most = -(-count // columns), min(rows, count)
     number = min(
         range(fewest, most + 1),
-        key=lambda bands: _spread(_bands(rows, count, bands), columns),
+        key=lambda bands: _measure_spread(_cut_bands(rows, count, bands), columns),
     )
     found, top = [], 0
-    for height, cells in _bands(rows, count, number):
+    for height, cells in _cut_bands(rows, count, number):
         edges = [cell * columns // cells for cell in range(cells + 1)]
         found += [(top, top + height, *ends) for ends in pairwise(edges)]
         top += height
     return tuple(found)
 
 
-def _bands(rows: int, count: int, bands: int) -> list[tuple[int, int]]:
+def _cut_bands(rows: int, count: int, bands: int) -> list[tuple[int, int]]:
     """Height and number of cells of each band; heights go with the cells."""
     found, top, seen = [], 0, 0
     for band in range(1, bands + 1):
@@ -149,7 +149,7 @@ def _bands(rows: int, count: int, bands: int) -> list[tuple[int, int]]:
     return found
 
 
-def _spread(bands: Sequence[tuple[int, int]], columns: int) -> int:
+def _measure_spread(bands: Sequence[tuple[int, int]], columns: int) -> int:
     """Twelve times the squared distances of all tokens to the middle of their cells, summed."""
     total = 0
     for height, cells in bands:

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from tests.methods.slow_mustdrop import alike_in_places, slow_merge, slow_similarity, slow_windows
-from tokencover.methods.windows import merge_windows, window_members, window_similarity
+from tokencover.methods._shared.window_merging import compare_in_windows, cut_windows, merge_windows
 
 
 @pytest.mark.parametrize("grid", [(6, 6), (3, 9), (7, 5), (2, 8), (9, 6)])
 def test_windows_and_their_similarity(grid: tuple[int, int]) -> None:
     tokens = torch.stack([alike_in_places(grid, seed, (0.1, 0.5, 1.0)) for seed in (1, 2)])
-    members = window_members(grid, 3)
+    members = cut_windows(grid, 3)
     assert members.tolist() == slow_windows(grid)
-    found = window_similarity(tokens, members)
+    found = compare_in_windows(tokens, members)
     expected = [[slow_similarity(crop, window) for window in members.tolist()] for crop in tokens]
     torch.testing.assert_close(found, torch.tensor(expected).view(found.shape))
 

@@ -32,6 +32,7 @@ class Matching:
     merged: Tensor
     into: Tensor
 
+    @property
     def groups(self) -> Tensor:
         """``(c, m + r)`` int64, the new token that each token becomes part of."""
         crops, count = self.kept.shape
@@ -39,13 +40,15 @@ class Matching:
         places = torch.arange(count, device=groups.device).expand(crops, -1)
         return groups.scatter(1, self.kept, places).scatter(1, self.merged, self.into)
 
-    def sums(self, values: Tensor) -> Tensor:
+    def add_up(self, values: Tensor) -> Tensor:
         """Sums over the members of each new token, ``(c, n, w)`` to ``(c, m, w)``."""
         # A product with zeros and ones, because scattered sums depend on the order of threads.
         joins = functional.one_hot(self.into, self.kept.shape[1]).transpose(1, 2)
-        return taken(values, self.kept) + joins.to(values.dtype) @ taken(values, self.merged)
+        return take_rows(values, self.kept) + joins.to(values.dtype) @ take_rows(
+            values, self.merged
+        )
 
-    def means(self, values: Tensor, sizes: Tensor) -> Tensor:
+    def average(self, values: Tensor, sizes: Tensor) -> Tensor:
         """Means over the members of each new token, weighted by their sizes.
 
         Parameters
@@ -58,11 +61,11 @@ class Matching:
         exact = torch.promote_types(values.dtype, torch.float32)
         weights = sizes.unsqueeze(-1).to(exact)
         with torch.autocast(values.device.type, enabled=False):
-            means = self.sums(values.to(exact) * weights) / self.sums(weights)
+            means = self.add_up(values.to(exact) * weights) / self.add_up(weights)
         return means.to(values.dtype)
 
 
-def match(metric: Tensor, remove: int, protected: int = 0) -> Matching:
+def match_pairs(metric: Tensor, remove: int, protected: int = 0) -> Matching:
     """Merge the `remove` most similar pairs of tokens at even and odd places.
 
     A are the tokens at even places, B those at odd places. Each token of A points at the most
@@ -84,7 +87,7 @@ def match(metric: Tensor, remove: int, protected: int = 0) -> Matching:
         similarity = unit[:, ::2] @ unit[:, 1::2].transpose(1, 2)
     similarity[:, : (protected + 1) // 2] = -torch.inf
     similarity[:, :, : protected // 2] = -torch.inf
-    value, partner = first_largest(similarity)
+    value, partner = find_largest(similarity)
     sources = value.argsort(dim=1, descending=True, stable=True)[:, :remove]
     merged = 2 * sources
 
@@ -97,7 +100,7 @@ def match(metric: Tensor, remove: int, protected: int = 0) -> Matching:
     return Matching(order[:, : count - remove], merged, into)
 
 
-def first_largest(values: Tensor) -> tuple[Tensor, Tensor]:
+def find_largest(values: Tensor) -> tuple[Tensor, Tensor]:
     """The largest value of each last dimension and the lowest index where it stands."""
     largest = values.amax(-1, keepdim=True)
     index = torch.arange(values.shape[-1], device=values.device)
@@ -105,6 +108,6 @@ def first_largest(values: Tensor) -> tuple[Tensor, Tensor]:
     return largest.squeeze(-1), lowest.clamp(max=values.shape[-1] - 1)
 
 
-def taken(values: Tensor, index: Tensor) -> Tensor:
+def take_rows(values: Tensor, index: Tensor) -> Tensor:
     """Rows of each crop: ``(c, n, w)`` and ``(c, k)`` give ``(c, k, w)``."""
     return values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[-1]))

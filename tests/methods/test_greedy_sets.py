@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tokencover.methods.coverage import STEPS, greedy_cover, similarity_steps
+from tokencover.methods._shared.greedy_sets import STEPS, choose_cover, compare_in_steps
 
 Table = Sequence[Sequence[int | Fraction]]
 
@@ -65,17 +65,17 @@ def test_it_is_the_loop(table: list[list[int]], data: st.DataObject, alpha: floa
     saliency = data.draw(st.lists(dyadic, min_size=len(table), max_size=len(table)))
     count = data.draw(st.integers(0, len(table) + 2))
     similarity = torch.tensor(table, dtype=torch.float64)
-    found = greedy_cover(similarity, torch.tensor(saliency), count, alpha)
+    found = choose_cover(similarity, torch.tensor(saliency), count, alpha)
     assert found.tolist() == slow_cover(table, saliency, count, alpha)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 2.5])
 def test_updated_gains_stay_those_of_a_new_sum(alpha: float) -> None:
     make = torch.Generator().manual_seed(3)
-    similarity = similarity_steps(torch.randn(60, 6, generator=make))
+    similarity = compare_in_steps(torch.randn(60, 6, generator=make))
     saliency = torch.rand(60, generator=make)
     table = [[int(value) for value in row] for row in similarity.tolist()]
-    found = greedy_cover(similarity, saliency, 40, alpha)
+    found = choose_cover(similarity, saliency, 40, alpha)
     assert found.tolist() == slow_cover(table, saliency.tolist(), 40, alpha)
 
 
@@ -83,8 +83,8 @@ def test_the_order_of_tokens_does_not_change_the_choice() -> None:
     make = torch.Generator().manual_seed(5)
     tokens, saliency = torch.randn(300, 129, generator=make), torch.rand(300, generator=make)
     mixed = torch.randperm(300, generator=make)
-    there = greedy_cover(similarity_steps(tokens), saliency, 120)
-    here = greedy_cover(similarity_steps(tokens[mixed]), saliency[mixed], 120)
+    there = choose_cover(compare_in_steps(tokens), saliency, 120)
+    here = choose_cover(compare_in_steps(tokens[mixed]), saliency[mixed], 120)
     assert mixed[here].tolist() == there.tolist()
 
 
@@ -93,14 +93,14 @@ def test_equal_saliency_is_equal_after_a_power(power: float) -> None:
     """Whatever the place in the tensor: the lowest index wins in every step."""
     for size in range(1, 24):
         saliency = torch.full((size,), 0.123456)
-        found = greedy_cover(torch.eye(size, dtype=torch.float64), saliency, size, power)
+        found = choose_cover(torch.eye(size, dtype=torch.float64), saliency, size, power)
         assert found.tolist() == list(range(size))
 
 
 def test_similarities_are_cosines_on_a_grid() -> None:
     tokens = torch.randn(40, 33, generator=torch.Generator().manual_seed(1))
     tokens = torch.cat([tokens, -tokens[:3], 5 * tokens[:3], torch.zeros(2, 33)])
-    found = similarity_steps(tokens)
+    found = compare_in_steps(tokens)
     assert torch.equal(found, found.round())
     assert torch.equal(found, found.T)
     assert found.diagonal().tolist() == [STEPS] * 46 + [0.0] * 2

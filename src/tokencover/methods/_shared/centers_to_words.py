@@ -10,7 +10,7 @@ from tokencover.covering import cosine, keep_precision, snap, to_float32
 from tokencover.methods.base import Choice, View
 
 
-def with_words(choice: Choice, view: View) -> Choice:
+def add_center_words(choice: Choice, view: View) -> Choice:
     """The same choice; its details also name the word of each prompt centre.
 
     ``details["centers_words"]`` is int64, one for each of ``details["prompt_centers"]``: the place,
@@ -18,13 +18,13 @@ def with_words(choice: Choice, view: View) -> Choice:
     centre was ranked by. Ties go to the first word.
     """
     details = [
-        {**said, "centers_words": _nearest_words(view, sample, said["prompt_centers"])}
+        {**said, "centers_words": _find_nearest_words(view, sample, said["prompt_centers"])}
         for sample, said in enumerate(choice.details)
     ]
     return replace(choice, details=details)
 
 
-def _nearest_words(view: View, sample: int, centers: Tensor) -> Tensor:
+def _find_nearest_words(view: View, sample: int, centers: Tensor) -> Tensor:
     if len(centers) == 0:
         return centers
     spoken = view.prompt_mask[sample]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering import keep_precision
-from tokencover.methods.ranking import best
+from tokencover.covering import undisturbed
+from tokencover.methods._shared.ranking import choose_best
 
 
-def window_members(grid: tuple[int, int], side: int) -> Tensor:
+def cut_windows(grid: tuple[int, int], side: int) -> Tensor:
     """Which tokens each window has.
 
     Parameters
@@ -31,7 +31,7 @@ def window_members(grid: tuple[int, int], side: int) -> Tensor:
     return windows.reshape(down * across, side * side)
 
 
-def window_similarity(tokens: Tensor, members: Tensor) -> Tensor:
+def compare_in_windows(tokens: Tensor, members: Tensor) -> Tensor:
     """The mean cosine of all pairs of different tokens in each window.
 
     Parameters
@@ -39,14 +39,14 @@ def window_similarity(tokens: Tensor, members: Tensor) -> Tensor:
     tokens : Tensor
         ``(c, n, d)``; cosines are taken in float32.
     members : Tensor
-        ``(w, m)``, see `window_members`.
+        ``(w, m)``, see `cut_windows`.
 
     Returns
     -------
     Tensor
         ``(c, w)`` float32.
     """
-    with keep_precision(tokens.device):
+    with undisturbed(tokens.device):
         directions = torch.nn.functional.normalize(tokens.detach().float(), dim=-1)[:, members]
         # The square of a sum is the sum of all products, those with itself included.
         pairs = directions.sum(2).square().sum(-1) - directions.square().sum((2, 3))
@@ -67,9 +67,9 @@ def merge_windows(
     tokens : Tensor
         ``(c, rows * columns, d)``.
     grid, side
-        See `window_members`.
+        See `cut_windows`.
     threshold : float
-        See `window_similarity`.
+        See `compare_in_windows`.
 
     Returns
     -------
@@ -78,12 +78,14 @@ def merge_windows(
     merged : Tensor
         ``(c, m, d)``, the new tokens, in the raster order of their first members.
     """
-    members = window_members(grid, side).to(tokens.device)
-    similarity = window_similarity(tokens, members)
+    members = cut_windows(grid, side).to(tokens.device)
+    similarity = compare_in_windows(tokens, members)
     merging = int((similarity >= threshold).sum(-1).min())
     crops = torch.arange(len(tokens), device=tokens.device).unsqueeze(-1)
     chosen = torch.stack(
-        best(similarity, torch.ones_like(similarity, dtype=torch.bool), [merging] * len(tokens))
+        choose_best(
+            similarity, torch.ones_like(similarity, dtype=torch.bool), [merging] * len(tokens)
+        )
     )
     joined = members[chosen]  # (c, merging, side * side)
     first = joined[..., 0]

@@ -9,7 +9,7 @@ from torch import Tensor
 from tokencover.errors import InputError
 
 
-def best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Tensor]:
+def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Tensor]:
     """The highest scores of each sample; ties go to the lowest index.
 
     Parameters
