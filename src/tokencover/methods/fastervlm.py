@@ -6,19 +6,18 @@ visual tokens; the question is not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods._shared.tower_crops import Crops, read_attention_rows
-from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
+from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
 
 
 @register_method
 @dataclass(frozen=True)
-class FasterVLM(BeforeDecoder):
+class FasterVLM(ReadsTower):
     """Keep the patches that the tower's class token attends to most, arXiv 2412.01818.
 
     The score is the mean over heads. Every crop (image, tile, frame) gets the same number of
@@ -48,13 +47,8 @@ class FasterVLM(BeforeDecoder):
         needs=("encoder",),
         departs="one budget for the prompt, shared evenly by its crops; padding is not kept",
     )
-    reads_prompt = False
 
     drops_newlines = True
-
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        """The block that makes the visual tokens."""
-        return (feature_block,)
 
     def choose(self, view: View) -> Choice:
         """The best of every crop."""

@@ -70,8 +70,8 @@ class FinalWipe(Method):
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Method) or isinstance(self.inner, FinalWipe):
             raise InputError(
-                "FinalWipe goes on top of another method, for example FinalWipe(tc.MoB(budget=64)); "
-                f"got {self.inner!r}."
+                "FinalWipe goes on top of another method, as in FinalWipe(tc.MoB(budget=64)); got "
+                f"{self.inner!r}."
             )
         check_wipe(self.block)
         for name in SAME_AS_INNER:

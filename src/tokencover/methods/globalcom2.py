@@ -19,17 +19,18 @@ from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods._shared.tower_crops import (
     Crops,
     Picture,
+    ReadsTower,
     compute_class_logits,
     group_pictures,
     share_out,
 )
-from tokencover.methods.base import BeforeDecoder, Card, Choice, Encoded, View
+from tokencover.methods.base import Card, Choice, Encoded, View
 from tokencover.methods.registry import register_method
 
 
 @register_method
 @dataclass(frozen=True)
-class GlobalCom2(BeforeDecoder):
+class GlobalCom2(ReadsTower):
     """Let the base view say how much of each tile to keep, and help to say what.
 
     arXiv 2501.05179; for pictures with tiles only. Scores are products of the class token's query
@@ -65,7 +66,6 @@ class GlobalCom2(BeforeDecoder):
         needs=("encoder", "tiles"),
         departs=("K is exact; kept tokens stay in their cells; each picture has its own base view"),
     )
-    reads_prompt = False
 
     temperature: float = 10.0
 

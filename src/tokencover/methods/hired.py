@@ -18,11 +18,12 @@ from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods._shared.tower_crops import (
     Crops,
     Picture,
+    ReadsTower,
     group_pictures,
     read_attention_rows,
     share_out,
 )
-from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
 
 Partition = Literal["spatial", "bands"]
@@ -30,7 +31,7 @@ Partition = Literal["spatial", "bands"]
 
 @register_method
 @dataclass(frozen=True)
-class HiRED(BeforeDecoder):
+class HiRED(ReadsTower):
     """Divide the budget between base view and tiles, then rank each by the class token's attention.
 
     arXiv 2408.10945. The base view gets the share `alpha`. Its ``1 - alpha`` best tokens by the
@@ -69,7 +70,6 @@ class HiRED(BeforeDecoder):
             '(`partition="bands"` is the code\'s)'
         ),
     )
-    reads_prompt = False
 
     alpha: float = 0.5
     partition: Partition = "spatial"

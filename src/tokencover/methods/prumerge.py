@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, Made, write_tokens
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods._shared.tower_crops import Crops, compute_attention_rows
-from tokencover.methods.base import BeforeDecoder, Card, Choice, Encoded, View
+from tokencover.methods._shared.tower_crops import Crops, ReadsTower, compute_attention_rows
+from tokencover.methods.base import Card, Choice, Encoded, View
 from tokencover.methods.registry import register_method
 
 WHISKER = 1.5
@@ -26,7 +26,7 @@ WHISKER = 1.5
 
 @register_method
 @dataclass(frozen=True)
-class PruMerge(BeforeDecoder):
+class PruMerge(ReadsTower):
     """Keep the patches that the class token attends to most, enriched, and one pooled token.
 
     arXiv 2403.15388. Scores a are the attention of the class token in the last tower block, taken
@@ -71,7 +71,6 @@ class PruMerge(BeforeDecoder):
             "tiles are pruned too; no token twice"
         ),
     )
-    reads_prompt = False
 
     adaptive: bool = False
     neighbours: int = 32
@@ -203,7 +202,6 @@ class PruMergePlus(PruMerge):
         needs=("encoder",),
         departs="as PruMerge",
     )
-    reads_prompt = False
 
     def _choose_adaptively(self, scores: Tensor) -> Tensor:
         count = count_outliers(scores)

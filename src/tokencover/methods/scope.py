@@ -19,7 +19,6 @@ Written from the published formula alone. Where that leaves a choice:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,14 +28,14 @@ from torch import Tensor
 from tokencover.covering import check_finite, plain, undisturbed
 from tokencover.errors import InputError
 from tokencover.methods._shared.greedy_sets import choose_cover, compare_in_steps
-from tokencover.methods._shared.tower_crops import Crops, read_attention_rows
-from tokencover.methods.base import BeforeDecoder, Card, Choice, View
+from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
+from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
 
 
 @register_method
 @dataclass(frozen=True)
-class SCOPE(BeforeDecoder):
+class SCOPE(ReadsTower):
     """Keep salient visual tokens that cover the others.
 
     Parameters
@@ -59,7 +58,6 @@ class SCOPE(BeforeDecoder):
         needs=("encoder",),
         departs="similarity of projected tokens; one pool",
     )
-    reads_prompt = False
 
     alpha: float = 1.0
 
@@ -71,10 +69,6 @@ class SCOPE(BeforeDecoder):
                 f"alpha must be a number of at least 0, got {self.alpha!r}: 1 multiplies coverage "
                 "by saliency, 0 leaves saliency out."
             )
-
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        """The block that makes the visual tokens."""
-        return (feature_block,)
 
     def choose(self, view: View) -> Choice:
         """The greedy cover of every sample."""

@@ -17,8 +17,8 @@ from torch import Tensor
 from tokencover.budget import nearest
 from tokencover.methods._shared.crop_tokens import CropTokens, Made, write_tokens
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods._shared.tower_crops import Crops, read_attention_rows
-from tokencover.methods.base import BeforeDecoder, Card, Choice, Encoded, View
+from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
+from tokencover.methods.base import Card, Choice, Encoded, View
 from tokencover.methods.registry import register_method
 
 CONTEXTUAL_SHARE = Fraction(5, 32)
@@ -27,7 +27,7 @@ CONTEXTUAL_SHARE = Fraction(5, 32)
 
 @register_method
 @dataclass(frozen=True)
-class VisionZip(BeforeDecoder):
+class VisionZip(ReadsTower):
     """Keep the dominant tokens of each crop, and merge the others into a few contextual ones.
 
     arXiv 2412.04467. Of a crop's share, 5 in 32 tokens are contextual; the dominant ones are the
@@ -63,14 +63,9 @@ class VisionZip(BeforeDecoder):
             " nor merged"
         ),
     )
-    reads_prompt = False
 
     drops_newlines = True
     merges = True
-
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        """The block that makes the visual tokens."""
-        return (feature_block,)
 
     def choose(self, view: View) -> Choice:
         """Dominant and contextual tokens of every crop."""

@@ -16,7 +16,17 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, Encoded, View
+from tokencover.methods.base import BeforeDecoder, Choice, Encoded, View
+
+
+class ReadsTower(BeforeDecoder):
+    """A method that ranks tokens before the decoder by what the vision tower computed."""
+
+    reads_prompt = False
+
+    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+        """The block that makes the visual tokens."""
+        return (feature_block,)
 
 
 def read_attention_rows(encoded: Encoded, block: int) -> Tensor:
