@@ -1,0 +1,187 @@
+"""A package that is not ours brings a method, a split rule and a model family.
+
+It is installed as far as Python is concerned: a module and the ``dist-info`` folder that an
+installer would leave, both on the path of a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODULE = '''
+"""What somebody else's package holds."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from tokencover.budget import Decision, Split, SplitRule, Tokens
+from tokencover.methods import ActsOnce, Card, Choice, View
+from tokencover.runtime import FAMILIES
+
+
+@dataclass(frozen=True)
+class Theirs(ActsOnce):
+    """Keep every s-th token, K in all."""
+
+    name: ClassVar[str] = "theirs"
+    card: ClassVar[Card] = Card("Their method", 2031, "none", "after 1 decoder block", "steps")
+    reads_prompt = False
+    after: int = 1
+
+    def choose(self, view: View) -> Choice:
+        counts = zip(view.mask.sum(-1).tolist(), self.left(view), strict=True)
+        return Choice([torch.arange(left) * total // left for total, left in counts])
+
+
+@dataclass(frozen=True)
+class ThirdsSplit(SplitRule):
+    """One third for the prompt."""
+
+    name: ClassVar[str] = "thirds"
+
+    def decide(self, budget: int, tokens: Tokens) -> Decision:
+        return Decision(Split(budget // 3, budget - budget // 3, 1))
+
+
+FAMILY = replace(FAMILIES["LLaVA-1.5"], name="Their LLaVA", model_types=("their_llava",))
+'''
+
+ENTRY_POINTS = """
+[tokencover.methods]
+theirs = their_package:Theirs
+
+[tokencover.splits]
+thirds = their_package:ThirdsSplit
+
+[tokencover.families]
+their_llava = their_package:FAMILY
+"""
+
+COMMAND = "import sys; from tokencover.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    install(folder, "their-package", "their_package", MODULE, ENTRY_POINTS)
+    return folder
+
+
+def install(folder: Path, package: str, module: str, code: str, points: str) -> None:
+    (folder / f"{module}.py").write_text(code.lstrip())
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(points.lstrip())
+
+
+def python(site: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    before = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(site), *([before] if before else [])])
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
+    )
+
+
+def run(site: Path, code: str, *arguments: str) -> str:
+    done = python(site, code, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_list_what_it_brings(site: Path) -> None:
+    assert "theirs" in run(site, COMMAND, "methods")
+    models = run(site, COMMAND, "models")
+    assert "Their LLaVA" in models
+    assert "their_llava" in models
+
+
+def test_the_catalog_tells_all_of_it(site: Path) -> None:
+    code = """
+from tokencover.catalog import read_families, read_methods
+theirs = next(each for each in read_methods() if each.name == "theirs")
+mob = next(each for each in read_methods() if each.name == "mob")
+assert (theirs.title, theirs.module) == ("Their method", "their_package")
+assert "Their LLaVA" in theirs.families and "Their LLaVA" in mob.families
+print([each.name for each in read_families()][-1])
+"""
+    assert run(site, code).strip() == "Their LLaVA"
+
+
+def test_everything_works_by_name(site: Path) -> None:
+    code = """
+import torch
+import tokencover as tc
+
+method = tc.get_method("theirs", budget=8)
+assert type(method).__module__ == "their_package"
+assert tc.from_json(tc.to_json(method)) == method
+ours = tc.from_json('{"method": "mob", "budget": 9, "split": {"rule": "thirds"}}')
+assert tc.from_json(tc.to_json(ours)) == ours
+assert tc.get_method("mob", budget=9, split="thirds").split == "thirds"
+
+from PIL import Image
+from tokencover.prompting import make_inputs
+model, processor = tc.load_pebble()
+model.config.model_type = "their_llava"
+inputs = make_inputs(processor, [([Image.new("RGB", (192, 192))], "what is this ?")])
+for method in (method, ours, tc.get_method("mob", budget=9, split="thirds")):
+    with torch.no_grad(), tc.prune(model, method, processor=processor) as pruned:
+        model(**inputs)
+    print(len(pruned.trace[0].kept), end=" ")
+print(len(pruned.trace[0].prompt_centers))
+"""
+    assert run(site, code).split() == ["8", "9", "9", "3"]
+
+
+def test_commands_run_its_method_on_pebble(site: Path, tmp_path: Path) -> None:
+    asked = run(
+        site, COMMAND, "ask", "--method", "theirs", "--budget", "8", "--out", str(tmp_path / "ask")
+    )
+    assert "8 of 576" in asked
+    out = tmp_path / "results"
+    run(
+        site, COMMAND, "evaluate", "--methods", "theirs", "--budgets", "8", "--limit", "1",
+        "--tasks", "pebble/color", "--timing-batches", "0", "--out", str(out),
+    )  # fmt: skip
+    assert any("theirs" in path.read_text() for path in out.rglob("*.json*"))
+
+
+def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    points = "[tokencover.methods]\nbroken = broken_package:Broken\n"
+    install(tmp_path, "broken-package", "broken_package", "raise RuntimeError('no luck')\n", points)
+    done = python(tmp_path, COMMAND, "methods")
+    assert done.returncode == 1
+    assert "the method 'broken' of package 'broken-package' cannot be loaded" in done.stderr
+    assert "no luck" in done.stderr
+    fine = python(tmp_path, "import tokencover as tc; print(tc.get_method('fastv', budget=3).name)")
+    assert fine.stdout.strip() == "fastv"
+
+
+@pytest.mark.parametrize("name", ["Theirs", "ThirdsSplit", "FAMILY"])
+def test_what_is_not_installed_can_be_registered(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loose_module.py").write_text(MODULE.lstrip())
+    code = f"""
+import loose_module
+import tokencover as tc
+from tokencover.budget import SPLITS
+from tokencover.catalog import read_families, read_methods
+
+assert tc.register(loose_module.{name}) is loose_module.{name}
+print("theirs" in tc.METHODS, "theirs" in [each.name for each in read_methods()])
+print("thirds" in SPLITS, "Their LLaVA" in [each.name for each in read_families()])
+"""
+    listed = run(tmp_path, code).split()
+    expected = {"Theirs": "TTFF", "ThirdsSplit": "FFTF", "FAMILY": "FFFT"}[name]
+    assert listed == [str(letter == "T") for letter in expected]
