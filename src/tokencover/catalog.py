@@ -104,11 +104,11 @@ def read_class_names() -> list[str]:
 def describe_methods() -> list[MethodEntry]:
     """What `read_methods` gives, from the classes themselves."""
     from tokencover.methods import METHODS
-    from tokencover.runtime import claims
+    from tokencover.runtime import find_claims
 
     found = []
     for kind in METHODS:
-        card, runs_on = kind.card, claims(kind)
+        card, runs_on = kind.card, find_claims(kind)
         found.append(
             MethodEntry(
                 name=kind.name,

@@ -98,16 +98,17 @@ class Plugins(Generic[Thing]):
         """Import what other packages announce; the first failure is told with its package."""
         if self._announced_are_loaded:
             return
+        self._announced_are_loaded = True  # before, because what is loaded may ask what there is
         for point in entry_points(group=self._group):
             try:
                 self.register(point.load())
             except Exception as error:
+                self._announced_are_loaded = False
                 owner = point.dist.name if point.dist else point.value
                 raise InputError(
                     f"the {self._kind} {point.name!r} of package {owner!r} cannot be loaded "
                     f"({type(error).__name__}: {error}): repair or uninstall that package."
                 ) from error
-        self._announced_are_loaded = True
 
 
 def suggest(wanted: str, known: Iterable[str]) -> str:

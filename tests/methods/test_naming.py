@@ -10,6 +10,7 @@ from tokencover.methods import (
     FinalWipe,
     Method,
     MoB,
+    PyramidDrop,
     make_method,
     name_method,
     parse_method,
@@ -48,6 +49,22 @@ def test_a_method_on_top_of_another_is_named_by_both() -> None:
         "inner": {"method": "mob"},
     }
     assert name_method(FinalWipe(MoB(64))).startswith("final_wipe:inner=mob")
+    deeper = FinalWipe(FastV(64, after=3), 0.5)
+    assert name_method(deeper) == 'final_wipe:inner={"method":"fastv","after":3}:block=0.5'
+    assert parse_methods(f"mob,{name_method(deeper)}") == [
+        {"method": "mob"},
+        {"method": "final_wipe", "inner": {"method": "fastv", "after": 3}, "block": 0.5},
+    ]
+
+
+def test_settings_of_several_numbers_are_lists() -> None:
+    method = PyramidDrop(64, (2, 8))
+    assert name_method(method) == "pyramiddrop:stages=[2,8]"
+    assert made(name_method(method), 64) == method
+    assert parse_methods("sparsevlm:stages=[2,8],mob") == [
+        {"method": "sparsevlm", "stages": [2, 8]},
+        {"method": "mob"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_count, check_finite, cosine, keep_precision, snap, to_float32
+from tokencover.covering import (
+    check_count,
+    check_finite,
+    cosine,
+    keep_precision,
+    rank_ascending,
+    snap,
+    to_float32,
+)
 from tokencover.errors import InputError
 from tokencover.methods._shared.last_block_method import ReadsLastBlock
 from tokencover.methods._shared.ranking import choose_best
@@ -159,7 +167,7 @@ def take_least_similar(similarity: Tensor, pivots: Tensor, shares: Sequence[int]
     free[pivots.to(free.device)] = False
     taken = []
     for row, share in zip(similarity, shares, strict=True):
-        order = row.masked_fill(~free, torch.inf).argsort(stable=True)
+        order = rank_ascending(row.masked_fill(~free, torch.inf))
         chosen = order[: min(share, int(free.sum()))]
         free[chosen] = False
         taken.append(chosen)

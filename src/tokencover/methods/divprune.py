@@ -19,7 +19,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_finite, cosine, farthest_points, plain, snap, undisturbed
+from tokencover.covering import (
+    check_finite,
+    cosine,
+    farthest_points,
+    find_smallest,
+    keep_precision,
+    snap,
+    to_float32,
+)
 from tokencover.methods.base import BeforeDecoder, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -74,8 +82,8 @@ def find_most_isolated(tokens: Tensor) -> Tensor:
     Tensor
         ``(1,)`` int64, the lowest index among equals.
     """
-    with undisturbed(tokens.device):
-        values = plain(tokens)
+    with keep_precision(tokens.device):
+        values = to_float32(tokens)
         check_finite("visual", values)
         points = snap(values)
         nearest = []
@@ -84,4 +92,4 @@ def find_most_isolated(tokens: Tensor) -> Tensor:
             itself = torch.arange(len(rows), device=rows.device)
             rows[itself, start + itself] = -torch.inf
             nearest.append(rows.amax(-1))
-        return torch.cat(nearest).argmin().unsqueeze(0).to(tokens.device)
+        return find_smallest(torch.cat(nearest)).unsqueeze(0).to(tokens.device)

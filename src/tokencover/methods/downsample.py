@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tokencover.methods._shared.picture_cells import Cell, cut_into_cells
+from tokencover.methods._shared.picture_cells import PictureCell, cut_into_cells
 from tokencover.methods.base import ActsOnce, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -53,7 +53,7 @@ class Downsample(ActsOnce):
         return Choice(kept, states=states)
 
 
-def _average_cells(states: Tensor, cells: Sequence[Cell]) -> Tensor:
+def _average_cells(states: Tensor, cells: Sequence[PictureCell]) -> Tensor:
     """The mean of each cell's states, ``(k, d)``, from ``(n, d)``; at least in float32."""
     members = pad_sequence(
         [torch.tensor(cell.members) for cell in cells], batch_first=True, padding_value=-1

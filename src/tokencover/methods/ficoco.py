@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering import undisturbed
+from tokencover.covering import find_largest, keep_precision, rank_descending
 from tokencover.errors import InputError
-from tokencover.methods._shared.bipartite_matching import Matching, find_largest, take_rows
+from tokencover.methods._shared.bipartite_matching import Matching, take_rows
 from tokencover.methods._shared.tower_method import (
     TowerMethod,
     check_numbers,
@@ -112,11 +112,11 @@ class FiCoCoV(TowerMethod):
         remove = self.count_to_remove(view)
         if remove == 0:
             return leave_unchanged(view)
-        with undisturbed(view.states.device):
+        with keep_precision(view.states.device):
             attention = view.attention().float()
             redundancy = self._rate_redundancy(view, attention)
             check_numbers(redundancy, view)
-            order = redundancy.argsort(dim=1, descending=True, stable=True) + view.classes
+            order = rank_descending(redundancy) + view.classes
             dropped = order[:, :remove]
             kept = order[:, remove:].sort(dim=1).values
             among = take_rows(attention, dropped).gather(
@@ -143,7 +143,7 @@ def _group_tokens(classes: int, kept: Tensor, dropped: Tensor, among: Tensor) ->
     """Count each dropped token to the kept one before it that it attends to most, or the first."""
     alone = torch.arange(classes, device=kept.device).expand(len(kept), -1)
     later = kept.unsqueeze(1) > dropped.unsqueeze(2)
-    into = find_largest(among.masked_fill(later, -1))[1] + classes
+    into = find_largest(among.masked_fill(later, -1)) + classes
     return Matching(torch.cat([alone, kept], dim=1), dropped, into).groups
 
 

@@ -7,6 +7,7 @@ visual tokens and the user's words; no attention is needed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import torch
@@ -62,7 +63,7 @@ class MoB(ActsOnce):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = rule_of(self.split)
+        rule = self.rule
         if isinstance(rule, FixedSplit):
             self._check_fixed(rule.split)
         rule.check(self.after)
@@ -72,6 +73,11 @@ class MoB(ActsOnce):
             raise InputError(
                 "budget_mode='flops' is a budget for the whole prompt: it needs per='prompt'."
             )
+
+    @cached_property
+    def rule(self) -> SplitRule:
+        """What `split` means; a rule that learns is this method's own."""
+        return rule_of(self.split)
 
     def _check_fixed(self, split: Split) -> None:
         if split.budget != self.budget:
@@ -91,7 +97,7 @@ class MoB(ActsOnce):
         masks = torch.stack([mask for _, mask in groups])
         samples = torch.tensor([sample for sample, _ in groups], device=view.mask.device)
         tokens = [self._gather_tokens(view, sample, mask) for sample, mask in groups]
-        rule = rule_of(self.split)
+        rule = self.rule
         decisions = [
             rule.decide(self._find_budget(view, sample, len(each.visual)), each)
             for (sample, _), each in zip(groups, tokens, strict=True)

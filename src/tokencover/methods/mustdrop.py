@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import tokens_left, tokens_to_keep
-from tokencover.covering import keep_precision
+from tokencover.covering import keep_precision, rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
     check_stages,
@@ -212,7 +212,7 @@ class MustDrop(BudgetedMethod):
         kept = []
         for sample, by_attention in enumerate(orders):
             ceiling = self.schedule(start.left[sample], start.present[sample], view.depth)
-            key_first = key[sample, by_attention].int().argsort(descending=True, stable=True)
+            key_first = rank_descending(key[sample, by_attention])
             order = by_attention[key_first]
             passing = order[allowed[sample, order]]
             kept.append(passing[: ceiling[view.block]] if len(passing) else order[:1])

@@ -22,7 +22,7 @@ _WORDS = {"True": True, "False": False, "None": None}
 
 def parse_methods(text: str) -> list[Spec]:
     """Read several methods, separated by commas: ``mob,fastv:after=3,{"method": "dart"}``."""
-    return [parse_method(part) for part in _split_outside_brackets(text) if part.strip()]
+    return [parse_method(part) for part in _split_outside_brackets(text, ",") if part.strip()]
 
 
 def parse_method(text: str) -> Spec:
@@ -30,7 +30,7 @@ def parse_method(text: str) -> Spec:
     text = text.strip()
     if text.startswith("{"):
         return _read_json(text)
-    name, *parts = (part.strip() for part in text.split(":"))
+    name, *parts = (part.strip() for part in _split_outside_brackets(text, ":"))
     spec: dict[str, Any] = {"method": name}
     for part in parts:
         key, equals, value = part.partition("=")
@@ -57,9 +57,19 @@ def name_method(method: Method, *, hidden: Sequence[str] = ("budget",)) -> str:
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
         value = getattr(method, field.name)
         if field.init and field.name not in hidden and value != _get_default(field):
-            text = name_method(value, hidden=hidden) if isinstance(value, Method) else str(value)
-            parts.append(f"{field.name}={text}")
+            parts.append(f"{field.name}={_write_value(value, hidden)}")
     return ":".join(parts)
+
+
+def _write_value(value: Any, hidden: Sequence[str]) -> str:
+    """What `_read_value` reads; settings that are objects of their own are only shown."""
+    if isinstance(value, Method):
+        name = name_method(value, hidden=hidden)
+        spec = parse_method(name)
+        return name if len(spec) == 1 else json.dumps(spec, separators=(",", ":"))
+    if isinstance(value, tuple):
+        return json.dumps(value, separators=(",", ":"))
+    return str(value)
 
 
 def _get_default(field: dataclasses.Field[Any]) -> Any:
@@ -85,15 +95,15 @@ def _read_value(key: str, text: str) -> Any:
         return {"method": text} if key == "inner" else _WORDS.get(text, text)
 
 
-def _split_outside_brackets(text: str) -> list[str]:
-    """Cut at the commas that stand in no JSON object, list or string."""
+def _split_outside_brackets(text: str, separator: str) -> list[str]:
+    """Cut at the separators that stand in no JSON object, list or string."""
     parts, depth, quoted = [""], 0, False
     for before, letter in zip(" " + text, text, strict=False):
         if letter == '"' and before != "\\":
             quoted = not quoted
         elif not quoted:
             depth += (letter in "{[") - (letter in "}]")
-        if letter == "," and depth == 0 and not quoted:
+        if letter == separator and depth == 0 and not quoted:
             parts.append("")
         else:
             parts[-1] += letter

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from tokencover.covering import rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, Made, write_tokens
 from tokencover.methods._shared.ranking import choose_best
@@ -172,7 +173,7 @@ class PruMerge(ReadsTower):
         alike = unit[kept] @ unit.T
         alike = alike.scatter(1, kept.unsqueeze(-1), -torch.inf)
         count = min(self.neighbours, len(scores) - 1)
-        near = alike.argsort(dim=-1, descending=True, stable=True)[:, :count]
+        near = rank_descending(alike)[:, :count]
         return torch.zeros_like(alike).scatter(1, near, scores[near])
 
 

@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_finite, plain, undisturbed
+from tokencover.covering import check_finite, keep_precision, to_float32
 from tokencover.errors import InputError
 from tokencover.methods._shared.greedy_sets import choose_cover, compare_in_steps
 from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
@@ -73,11 +73,11 @@ class SCOPE(ReadsTower):
     def choose(self, view: View) -> Choice:
         """The greedy cover of every sample."""
         kept = []
-        with undisturbed(view.states.device):
-            salient = plain(read_saliency(view))
+        with keep_precision(view.states.device):
+            salient = to_float32(read_saliency(view))
             for sample, count in enumerate(self.left(view)):
                 mask = view.mask[sample]
-                tokens = plain(view.states[sample, mask])
+                tokens = to_float32(view.states[sample, mask])
                 weights = salient[sample, mask.to(salient.device)]
                 check_finite("visual", tokens)
                 check_finite("saliency", weights)

@@ -18,8 +18,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import nearest
-from tokencover.covering import undisturbed
+from tokencover.budget import round_half_up
+from tokencover.covering import keep_precision, rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
     check_stages,
@@ -208,7 +208,7 @@ def find_raters(view: View) -> Tensor:
         ``(b, q)`` int64, places in the whole sequence; -1 where a sample has fewer raters.
     """
     check_text(view)
-    with undisturbed(view.states.device):
+    with keep_precision(view.states.device):
         products = view.states.float() @ view.text.float().transpose(-1, -2)
         words = view.text_mask.to(products.device)
         weights = products.masked_fill(~words.unsqueeze(1), -torch.inf).softmax(-1)
@@ -218,7 +218,7 @@ def find_raters(view: View) -> Tensor:
         chosen = (mean > average) & words
         chosen = torch.where(chosen.any(-1, keepdim=True), chosen, words)
     chosen = chosen.to(view.text_positions.device)
-    order = chosen.int().argsort(dim=-1, descending=True, stable=True)
+    order = rank_descending(chosen)
     places = view.text_positions.masked_fill(~chosen, -1).gather(-1, order)
     return places[:, : int(chosen.sum(-1).max())]
 
@@ -226,7 +226,9 @@ def find_raters(view: View) -> Tensor:
 def _count_after_stages(left: int, total: int, stages: int) -> list[int]:
     """Tokens after each stage if `left` are left after the last."""
     share = Fraction(left, total)
-    between = [nearest(_interpolate(share, stage) * total) for stage in range(min(stages - 1, 2))]
+    between = [
+        round_half_up(_interpolate(share, stage) * total) for stage in range(min(stages - 1, 2))
+    ]
     return between + [left] * (stages - len(between))
 
 

@@ -27,7 +27,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_finite, cosine, keep_precision, snap, to_float32
+from tokencover.covering import (
+    check_finite,
+    cosine,
+    find_largest,
+    keep_precision,
+    rank_descending,
+    snap,
+    to_float32,
+)
 from tokencover.errors import InputError
 from tokencover.methods._shared.last_block_method import ReadsLastBlock
 from tokencover.methods._shared.ranking import choose_best
@@ -177,6 +185,7 @@ def pair_most_similar(tokens: Tensor, order: Tensor, count: int) -> Merges:
         return Merges(worse[:0], better[:0])
     with keep_precision(tokens.device):
         values = to_float32(tokens)
-        similarity, partner = cosine(snap(values[worse]), snap(values[better])).max(-1)
-        closest = similarity.argsort(descending=True, stable=True)[:count].to(order.device)
+        similarity = cosine(snap(values[worse]), snap(values[better]))
+        partner = find_largest(similarity)
+        closest = rank_descending(similarity.amax(-1))[:count].to(order.device)
     return Merges(worse[closest], better[partner.to(order.device)[closest]])

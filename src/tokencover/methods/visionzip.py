@@ -14,7 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import nearest
+from tokencover.budget import round_half_up
+from tokencover.covering import find_largest
 from tokencover.methods._shared.crop_tokens import CropTokens, Made, write_tokens
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
@@ -74,7 +75,7 @@ class VisionZip(ReadsTower):
         counts, capacities = crops.share_evenly(budgets), crops.capacities
         whole = [count == fits for count, fits in zip(counts, capacities, strict=True)]
         contextual = [
-            0 if all_ else nearest(CONTEXTUAL_SHARE * count)
+            0 if all_ else round_half_up(CONTEXTUAL_SHARE * count)
             for count, all_ in zip(counts, whole, strict=True)
         ]
         has_class = encoded.classes > 0
@@ -139,7 +140,7 @@ def merge_into(encoded: Encoded, members: Tensor, targets: Tensor) -> Tensor:
     keys = torch.nn.functional.normalize(keys, dim=-1)
     alike = (keys @ keys.transpose(1, 2)).masked_fill(~targets.unsqueeze(1), -torch.inf)
     # (c, members, targets): sums as products, so that they are the same on every run.
-    joins = torch.nn.functional.one_hot(alike.argmax(-1), alike.shape[-1]).float()
+    joins = torch.nn.functional.one_hot(find_largest(alike), alike.shape[-1]).float()
     joins = joins * members.unsqueeze(-1)
     features = encoded.features[:, encoded.classes :].float()
     counts = joins.sum(1).clamp(min=1).unsqueeze(-1)

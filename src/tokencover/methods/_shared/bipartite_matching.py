@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering import keep_precision
+from tokencover.covering import find_largest, keep_precision, rank_ascending, rank_descending
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +87,17 @@ def match_pairs(metric: Tensor, remove: int, protected: int = 0) -> Matching:
         similarity = unit[:, ::2] @ unit[:, 1::2].transpose(1, 2)
     similarity[:, : (protected + 1) // 2] = -torch.inf
     similarity[:, :, : protected // 2] = -torch.inf
-    value, partner = find_largest(similarity)
-    sources = value.argsort(dim=1, descending=True, stable=True)[:, :remove]
+    partner = find_largest(similarity)
+    sources = rank_descending(similarity.amax(-1))[:, :remove]
     merged = 2 * sources
 
     places = torch.arange(count, device=metric.device)
     turn = torch.where(places < protected, 0, 1 + places % 2).expand(crops, -1)
     turn = turn.scatter(1, merged, 3)
-    order = turn.argsort(dim=1, stable=True)
+    order = rank_ascending(turn)
     new_place = torch.empty_like(order).scatter(1, order, places.expand(crops, -1))
     into = new_place.gather(1, 2 * partner.gather(1, sources) + 1)
     return Matching(order[:, : count - remove], merged, into)
-
-
-def find_largest(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest value of each last dimension and the lowest index where it stands."""
-    largest = values.amax(-1, keepdim=True)
-    index = torch.arange(values.shape[-1], device=values.device)
-    lowest = index.where(values == largest, values.shape[-1]).amin(-1)
-    return largest.squeeze(-1), lowest.clamp(max=values.shape[-1] - 1)
 
 
 def take_rows(values: Tensor, index: Tensor) -> Tensor:

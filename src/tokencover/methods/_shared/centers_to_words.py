@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from tokencover.covering import cosine, keep_precision, snap, to_float32
+from tokencover.covering import cosine, find_largest, keep_precision, snap, to_float32
 from tokencover.methods.base import Choice, View
 
 
@@ -32,7 +32,6 @@ def _find_nearest_words(view: View, sample: int, centers: Tensor) -> Tensor:
     words = view.prompt[sample, spoken.to(view.prompt.device)]
     with keep_precision(tokens.device):
         alignment = cosine(snap(to_float32(tokens)), snap(to_float32(words)))
-        # Sorted rather than argmax, which leaves open which of equal values it finds.
-        nearest = alignment.sort(dim=-1, descending=True, stable=True).indices[:, 0]
+        nearest = find_largest(alignment)
     positions = view.prompt_positions[sample, spoken]
     return positions[nearest.to(positions.device)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from tokencover.budget import nearest
+from tokencover.budget import round_half_up
 from tokencover.errors import InputError
 from tokencover.methods.base import View
 
@@ -30,7 +30,7 @@ def scale_stages(published: Sequence[int], published_depth: int, depth: int) -> 
     """
     found: list[int] = []
     for block in published:
-        here = nearest(Fraction(block * depth, published_depth))
+        here = round_half_up(Fraction(block * depth, published_depth))
         found.append(max(here, found[-1] + 1 if found else 1))
     within = tuple(block for block in found if block < depth)
     if not within:

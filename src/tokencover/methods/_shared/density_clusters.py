@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencover.covering import keep_precision
+from tokencover.covering import find_smallest, keep_precision, rank_descending
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
         denser = (spread < spread.unsqueeze(-1)) | (tied & (place < place.unsqueeze(-1)))
         delta = distance.masked_fill(~denser, math.inf).amin(-1).clamp(max=distance.max())
         # The logarithm of rho delta has the same order, and does not vanish for distant points.
-        order = (delta.log() - spread).argsort(descending=True, stable=True)
+        order = rank_descending(delta.log() - spread)
         centres = order[:count]
-        owner = distance[:, centres].argmin(-1)
+        owner = find_smallest(distance[:, centres])
         owner[centres] = torch.arange(count, device=points.device)
     return centres, owner
 

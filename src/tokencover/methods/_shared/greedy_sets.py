@@ -20,7 +20,7 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering import Points, cosine, snap
+from tokencover.covering import Points, cosine, find_largest, rank_descending, snap
 
 STEPS = 2.0**32
 """Grid steps of similarity 1. A million tokens then gain at most 2**52 steps."""
@@ -77,7 +77,7 @@ def choose_cover(similarity: Tensor, saliency: Tensor, count: int, alpha: float 
     while len(chosen) < count:
         # A chosen token covers nothing better than it did, so its gain is exactly 0.
         score = gain * weight
-        best = int(score.argmax())
+        best = int(find_largest(score))
         if score[best] <= 0:
             break
         chosen.append(best)
@@ -114,7 +114,7 @@ def fill_up(chosen: Tensor, score: Tensor, count: int) -> Tensor:
     count : int
         How many there should be, all if there are fewer.
     """
-    order = score.argsort(descending=True, stable=True)
+    order = rank_descending(score)
     others = order[~torch.isin(order, chosen)]
     return torch.cat([chosen, others[: count - len(chosen)]])
 
@@ -145,7 +145,7 @@ def choose_volume(points: Points, quality: Tensor, count: int) -> Tensor:
     order: list[int] = []
     for step in range(count):
         comparable = (gain / _VOLUME_STEP).round()
-        pick = int(comparable.argmax())
+        pick = int(find_largest(comparable))
         if comparable[pick] <= 0:
             break
         row = cosine(points[pick : pick + 1], points)[0] * quality[pick] * quality

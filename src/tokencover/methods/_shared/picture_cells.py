@@ -18,7 +18,7 @@ _Rectangle = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PictureCell:
     """Neighbouring tokens of one sample.
 
     Attributes
@@ -33,7 +33,7 @@ class Cell:
     center: int
 
 
-def cut_into_cells(view: View, counts: Sequence[int]) -> list[list[Cell]]:
+def cut_into_cells(view: View, counts: Sequence[int]) -> list[list[PictureCell]]:
     """Cut all pictures of each sample into this many cells, of nearly equal size and square.
 
     A view, tile or frame is a picture of its own. Each gets a share of the cells that goes with its
@@ -56,7 +56,7 @@ def cut_into_cells(view: View, counts: Sequence[int]) -> list[list[Cell]]:
     ]
 
 
-def _cut_sample(places: list[list[int]], count: int) -> list[Cell]:
+def _cut_sample(places: list[list[int]], count: int) -> list[PictureCell]:
     pictures: dict[tuple[int, int], list[_Placed]] = {}
     nowhere = []
     for token, (medium, frame, row, column) in enumerate(places):
@@ -84,7 +84,7 @@ def _share_out(sizes: Sequence[int], count: int) -> list[int]:
     return [end - begin for begin, end in pairwise(edges)]
 
 
-def _cut_picture(picture: list[_Placed], count: int) -> list[Cell]:
+def _cut_picture(picture: list[_Placed], count: int) -> list[PictureCell]:
     table = {(row, column): token for row, column, token in picture}
     top, left = min(row for row, _ in table), min(column for _, column in table)
     rows = max(row for row, _ in table) - top + 1
@@ -99,15 +99,15 @@ def _cut_picture(picture: list[_Placed], count: int) -> list[Cell]:
             for column in range(begin, end)
         ]
         middle = table[top + (first + last - 1) // 2, left + (begin + end - 1) // 2]
-        cells.append(Cell(members, middle))
+        cells.append(PictureCell(members, middle))
     return cells
 
 
-def _cut_runs(tokens: Sequence[int], count: int) -> list[Cell]:
+def _cut_runs(tokens: Sequence[int], count: int) -> list[PictureCell]:
     """Cut a row of tokens into runs of nearly equal length."""
     edges = [number * len(tokens) // count for number in range(count + 1)] if count else []
     return [
-        Cell(list(tokens[begin:end]), tokens[(begin + end - 1) // 2])
+        PictureCell(list(tokens[begin:end]), tokens[(begin + end - 1) // 2])
         for begin, end in pairwise(edges)
     ]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from tokencover.covering import rank_descending
 from tokencover.errors import InputError
 
 
@@ -41,8 +42,7 @@ def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Ten
     for sample, (available, count) in enumerate(zip(mask.sum(-1).tolist(), counts, strict=True)):
         if not 0 <= count <= available:
             raise InputError(f"sample {sample} has {available} tokens to choose from, not {count}.")
-    # Adding zero makes -0.0 the same as 0.0 for sorts that compare bits.
-    by_score = (scores.float() + 0.0).argsort(dim=-1, descending=True, stable=True)
+    by_score = rank_descending(scores.float())
     exists = mask.gather(-1, by_score)
-    order = by_score.gather(-1, exists.int().argsort(dim=-1, descending=True, stable=True))
+    order = by_score.gather(-1, rank_descending(exists))
     return [row[:count] for row, count in zip(order, counts, strict=True)]

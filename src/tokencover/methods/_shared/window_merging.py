@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering import undisturbed
+from tokencover.covering import keep_precision
 from tokencover.methods._shared.ranking import choose_best
 
 
@@ -46,7 +46,7 @@ def compare_in_windows(tokens: Tensor, members: Tensor) -> Tensor:
     Tensor
         ``(c, w)`` float32.
     """
-    with undisturbed(tokens.device):
+    with keep_precision(tokens.device):
         directions = torch.nn.functional.normalize(tokens.detach().float(), dim=-1)[:, members]
         # The square of a sum is the sum of all products, those with itself included.
         pairs = directions.sum(2).square().sum(-1) - directions.square().sum((2, 3))

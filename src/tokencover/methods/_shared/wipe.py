@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tokencover.budget import nearest
+from tokencover.budget import round_half_up
 from tokencover.errors import InputError
 from tokencover.methods.base import Choice, View
 
@@ -45,7 +45,7 @@ def find_wipe_block(block: int | float, depth: int, stages: Sequence[int]) -> in
     InputError
         If it is not after all of these, or not in the decoder.
     """
-    number = block if isinstance(block, int) else nearest(Fraction(block) * depth)
+    number = block if isinstance(block, int) else round_half_up(Fraction(block) * depth)
     first = max((0, *stages)) + 1
     if first >= depth:
         raise InputError(
