@@ -10,7 +10,7 @@ from PIL import Image
 from tokencover.errors import InputError
 from tokencover.pebble import load_pebble
 from tokencover.pebble.model import ClipProcessor
-from tokencover.prompting import kinds_taken, make_inputs
+from tokencover.prompting import list_kinds, make_inputs
 
 PICTURE = Image.new("RGB", (96, 96), "navy")
 CLIP = (PICTURE,) * 8
@@ -30,9 +30,9 @@ class Recorder:
 
 
 def test_what_processors_take() -> None:
-    assert kinds_taken(load_pebble()[1]) == {"image"}
-    assert kinds_taken(ClipProcessor()) == {"video"}
-    assert kinds_taken(Recorder()) == {"image", "video"}
+    assert list_kinds(load_pebble()[1]) == {"image"}
+    assert list_kinds(ClipProcessor()) == {"video"}
+    assert list_kinds(Recorder()) == {"image", "video"}
 
 
 def test_pictures_are_given_by_prompt_and_clips_in_a_row() -> None:
@@ -56,8 +56,8 @@ def test_what_is_not_shown_is_not_mentioned() -> None:
 @pytest.mark.parametrize(
     ("processor", "medium", "message"),
     [
-        (ClipProcessor(), PICTURE, "takes no pictures.*--model pebble say"),
-        (load_pebble()[1], CLIP, "takes no clips.*--model pebble-clips say"),
+        (ClipProcessor(), PICTURE, "takes no pictures.*for example --model pebble,"),
+        (load_pebble()[1], CLIP, "takes no clips.*for example --model pebble-clips,"),
     ],
 )
 def test_what_a_model_does_not_take_is_refused(processor: Any, medium: Any, message: str) -> None:

@@ -1,211 +1,103 @@
-"""The command line: ``tokencover COMMAND --help``."""
+"""The command line: lists the commands, and says in one line what went wrong."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Final
 
-import torch
-from PIL import Image
+import typer
+from typer.main import get_command
 
-from tokencover.commands import ablate, bench, calibrate, evaluate, report
-from tokencover.commands.options import add_model_options, budget
-from tokencover.errors import InputError, TokenCoverError
-from tokencover.loading import load
-from tokencover.methods import METHODS, Method, get_method
-from tokencover.pebble import train as pebble_training
-from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
-from tokencover.prompting import Medium, kind_of, kinds_taken, make_inputs
-from tokencover.runtime import FAMILIES, Trace, find_claims, prune
-from tokencover.viewing import (
-    GAP,
-    WIDEST,
-    count_words,
-    flow,
-    medium_as_seen,
-    panels,
-    words_of_centers,
+from tokencover.commands import (
+    ablate,
+    ask,
+    bench,
+    calibrate,
+    evaluate,
+    methods,
+    models,
+    pebble,
+    report,
 )
+from tokencover.errors import TokenCoverError
 
-SHOWN = ("exist", "read", "color", "where", "common_color", "place")
-SHOWN_OF_CLIPS = ("read", "when", "animal_then", "common_color", "half", "place")
-WORDS_SHOWN = 6
-AnyAsked = TypeVar("AnyAsked", bound=PebbleExample)
-
-
-@dataclass(frozen=True)
-class Query:
-    """A question about a picture or a clip, and the right answer if it is known."""
-
-    picture: Medium
-    question: str
-    answer: str | None = None
+LOOK: Final = "Look"
+MEASURE: Final = "Measure"
+SHIPPED: Final = "Bundled models"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    """Run a command; returns the exit code: 2 if it was called wrongly, 1 if it failed."""
     try:
-        options.run(options)
+        return run(arguments)
     except (TokenCoverError, OSError) as error:
         print(f"tokencover: {error}", file=sys.stderr)
         return 1
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and let its errors through; returns the exit code."""
+    app = make_app(drawn=sys.stdout.isatty() and sys.stderr.isatty())
+    given = None if arguments is None else list(arguments)
+    try:
+        get_command(app).main(args=given, prog_name="tokencover")
+    except SystemExit as end:  # how typer ends every command, also a successful one
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tokencover", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def make_app(*, drawn: bool) -> typer.Typer:
+    """List the commands.
 
-    ask = commands.add_parser("ask", help="ask about a picture or clip, with and without pruning")
-    add_model_options(ask)
-    ask.add_argument(
-        "--image", type=Path, help="a picture (default: a scene or clip of pebble's test split)"
+    Parameters
+    ----------
+    drawn : bool
+        Whether help has colours and frames, for a terminal; else it is plain text.
+    """
+    app = typer.Typer(
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich" if drawn else None,
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
-    ask.add_argument("--question", action="append", help="may be given several times")
-    ask.add_argument("--budget", default="64", help="visual tokens to keep: 64, or a share: 0.111")
-    ask.add_argument("--method", default="mob", help="see `tokencover methods` (default: mob)")
-    ask.add_argument("--after", type=int, help="decoder blocks before pruning, if the method asks")
-    ask.add_argument(
-        "--scene", type=int, default=0, help="which scene or clip of pebble's test split"
-    )
-    ask.add_argument("--out", type=Path, default=Path("demo"), help="folder for the pictures")
-    ask.set_defaults(run=_ask)
-
-    methods = commands.add_parser("methods", help="list the pruning methods")
-    methods.set_defaults(run=_methods)
-
-    models = commands.add_parser("models", help="list the model families that can be pruned")
-    models.set_defaults(run=_models)
-
-    for command in (evaluate, report, ablate, calibrate, bench):
-        command.add_parser(commands)
-
-    pebble = commands.add_parser("pebble", help="the bundled model")
-    train = pebble.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "train", parents=[pebble_training.make_parser()], add_help=False, help="train it again"
-    )
-    train.set_defaults(run=pebble_training.run)
-    return parser
+    app.callback()(describe_program)
+    app.command("ask", rich_help_panel=LOOK)(ask.ask)
+    app.command("methods", rich_help_panel=LOOK)(methods.list_methods)
+    app.command("models", rich_help_panel=LOOK)(models.list_models)
+    app.command("evaluate", rich_help_panel=MEASURE)(evaluate.compare_methods)
+    app.command("report", rich_help_panel=MEASURE)(report.write_report)
+    app.command("ablate", rich_help_panel=MEASURE)(ablate.try_settings)
+    app.command("calibrate", rich_help_panel=MEASURE)(calibrate.measure_coupling)
+    app.command("bench", rich_help_panel=MEASURE)(bench.run_bench)
+    trainer = typer.Typer(help="Train the bundled models again.", no_args_is_help=True)
+    trainer.command("train")(pebble.train_pebble)
+    app.add_typer(trainer, name="pebble", rich_help_panel=SHIPPED)
+    return app
 
 
-def _methods(options: argparse.Namespace) -> None:
-    rows = [("name", "year", "objective", "place", "needs", "families")]
-    for method in METHODS:
-        card, found = method.card, find_claims(method)
-        names = [each.family.name + ("" if each.as_published else "*") for each in found]
-        if len(found) == len(FAMILIES):
-            names = ["all" if all(each.as_published for each in found) else "all*"]
-        year = "" if card.year is None else str(card.year)
-        needs = ", ".join(card.needs)
-        rows.append((method.name, year, card.objective, card.place, needs, ", ".join(names)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
-    print("\n* Qwen-VL and GLM-4V have positions of several axes: there give positions='original'")
-    print("needs: encoder - the tower's tokens become visual tokens one to one, its attention is")
-    print("       read; tower - tokens are merged inside it; tiles - a base view and tiles of it")
+def print_version(asked: bool) -> None:
+    """Print the version and end, if that was asked for."""
+    if asked:
+        from tokencover import __version__
+
+        print(__version__)
+        raise typer.Exit
 
 
-def _models(options: argparse.Namespace) -> None:
-    for family in FAMILIES:
-        print(f"{family.name:<18} {', '.join(family.model_types)}")
-
-
-def _ask(options: argparse.Namespace) -> None:
-    model, processor = load(options.model, device=options.device, dtype=options.dtype)
-    settings = {} if options.after is None else {"after": options.after}
-    method = get_method(options.method, budget=budget(options.budget), **settings)
-    options.out.mkdir(parents=True, exist_ok=True)
-    print(f"{'question':<52} {'right':<10} {'all tokens':<12} {'pruned':<12} kept")
-    queries = _queries(options, processor)
-    picture = options.out / (
-        "picture.png" if kind_of(queries[0].picture) == "image" else "clip.png"
-    )
-    for number, query in enumerate(queries, start=1):
-        plain, _, _ = _answer(model, processor, query, None)
-        pruned, trace, words = _answer(model, processor, query, method)
-        if trace is None:
-            raise InputError("the processor put no picture into the prompt: is it the model's own?")
-        tokens = f"{len(trace.kept)} of {trace.visual_tokens}"
-        print(f"{query.question:<52} {query.answer or '':<10} {plain:<12} {pruned:<12} {tokens}")
-        if words:
-            chosen = [f"{word} {count}" for word, count in count_words(words)[:WORDS_SHOWN]]
-            print(f"  tokens chosen for the question, by word: {', '.join(chosen)}")
-        _in_one(query.picture).save(picture)
-        drawn = _drawn(medium_as_seen(query.picture, processor), query.question, trace, words)
-        if drawn is not None:
-            drawn.save(options.out / f"kept-{number}.png")
-    print(f"\npictures: {picture}, {options.out / 'kept-1.png'} ...")
-
-
-def _in_one(medium: Medium) -> Image.Image:
-    """A picture, or the frames of a clip side by side."""
-    return medium if isinstance(medium, Image.Image) else flow(medium, WIDEST, GAP)
-
-
-def _drawn(
-    picture: Medium, question: str, trace: Trace, words: Sequence[str]
-) -> Image.Image | None:
-    """What was kept; None, and a note, if nobody knows which part of the picture a token shows."""
-    crops = len({medium for medium, _ in trace.grids})
-    if crops > 1:
-        print(f"  not drawn: the model was shown {crops} crops of the picture, and says not which")
-        return None
-    return panels([picture], trace, words, title=question)
-
-
-def _queries(options: argparse.Namespace, processor: Any) -> list[Query]:
-    if options.image is not None:
-        if not options.question:
-            raise InputError("say what to ask about your picture: --question 'what is this ?'")
-        with Image.open(options.image) as picture:
-            shown = picture.convert("RGB")
-        return [Query(shown, question) for question in options.question]
-    if options.scene < 0:
-        raise InputError(f"--scene counts from 0, got {options.scene}.")
-    scene = _scene(options.scene) if "image" in kinds_taken(processor) else _clip(options.scene)
-    if options.question:
-        return [Query(scene[0].picture, question) for question in options.question]
-    return scene
-
-
-def _scene(number: int) -> list[Query]:
-    found = _of_the_last(list(make_examples("test", number + 1, SHOWN)))
-    return [Query(each.picture, each.question, each.answer) for each in found]
-
-
-def _clip(number: int) -> list[Query]:
-    found = _of_the_last(list(make_clip_examples("test", number + 1, SHOWN_OF_CLIPS)))
-    return [Query(each.frames, each.question, each.answer) for each in found]
-
-
-def _of_the_last(found: list[AnyAsked]) -> list[AnyAsked]:
-    """Those about the last scene; not every scene allows all kinds of questions."""
-    return [each for each in found if each.scene_id == found[-1].scene_id]
-
-
-def _answer(
-    model: Any, processor: Any, query: Query, method: Method | None
-) -> tuple[str, Trace | None, list[str]]:
-    """The answer; if a method prunes, what happened, and the words behind its prompt centres."""
-    inputs = make_inputs(processor, [([query.picture], query.question)]).to(model.device)
-    length = inputs["input_ids"].shape[1]
-    with torch.no_grad():
-        if method is None:
-            tokens = model.generate(**inputs, max_new_tokens=32, do_sample=False)
-            trace = None
-        else:
-            with prune(model, method, processor=processor) as run:
-                tokens = model.generate(**inputs, max_new_tokens=32, do_sample=False)
-            trace = run.trace[0] if run.trace else None
-    words = words_of_centers(trace, inputs["input_ids"], processor) if trace is not None else []
-    return processor.decode(tokens[0, length:], skip_special_tokens=True).strip(), trace, words
+def describe_program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            is_eager=True,
+            callback=print_version,
+        ),
+    ] = False,
+) -> None:
+    """Make vision-language models faster: keep only the visual tokens that matter."""
 
 
 if __name__ == "__main__":

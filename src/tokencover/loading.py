@@ -25,7 +25,7 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
     device : str, optional
         Where to run, "auto" for all GPUs; by default this process's GPU, or else the CPU.
     dtype : str, optional
-        Of the weights, "bfloat16" say; by default that of the files.
+        Of the weights, for example "bfloat16"; by default that of the files.
     """
     options: dict[str, Any] = {}
     if dtype not in (None, "auto"):
@@ -36,7 +36,7 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
         options["dtype"] = dtype
     if device == "auto":
         options["device_map"] = "auto"
-    model, processor = _from_pretrained(name, options)
+    model, processor = _load_pair(name, options)
     if device is None and torch.cuda.is_available():
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     if device not in (None, "auto"):
@@ -50,7 +50,7 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
     return model.eval(), processor
 
 
-def _from_pretrained(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
+def _load_pair(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     if name in BUNDLED and not options:
         return load_pebble() if name == "pebble" else load_pebble_clips()
     from transformers import AutoModelForImageTextToText
@@ -58,7 +58,7 @@ def _from_pretrained(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     source = BUNDLED.get(name, name)
     try:
         model = AutoModelForImageTextToText.from_pretrained(source, **options)
-        return model, _processor(source, model.config.model_type)
+        return model, _load_processor(source, model.config.model_type)
     except (OSError, ValueError) as error:
         bundled = ", ".join(map(repr, BUNDLED))
         raise InputError(
@@ -66,8 +66,8 @@ def _from_pretrained(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
         ) from error
 
 
-def _processor(source: str | Path, model_type: str) -> Any:
-    """The model's own; a model for clips that we trained has a tokenizer and nothing else."""
+def _load_processor(source: str | Path, model_type: str) -> Any:
+    """Load the model's own; a model for clips that we trained has a tokenizer and nothing else."""
     from transformers import AutoProcessor, PreTrainedTokenizerFast
 
     from tokencover.pebble.model import ClipProcessor

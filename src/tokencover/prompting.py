@@ -24,13 +24,13 @@ WORDS: Final[dict[Kind, tuple[str, str]]] = {
 """Our word for each kind, and a model that takes it."""
 
 
-def kind_of(medium: Medium) -> Kind:
-    """What a medium is."""
+def get_kind(medium: Medium) -> Kind:
+    """Tell what a medium is."""
     return "image" if isinstance(medium, Image.Image) else "video"
 
 
-def kinds_taken(processor: Any) -> frozenset[Kind]:
-    """What a processor takes; it has a part for each kind, or else an argument."""
+def list_kinds(processor: Any) -> frozenset[Kind]:
+    """List what a processor takes; it has a part for each kind, or else an argument."""
     parts: dict[Kind, str] = {"image": "image_processor", "video": "video_processor"}
     if any(hasattr(processor, part) for part in parts.values()):
         return frozenset(kind for kind, part in parts.items() if hasattr(processor, part))
@@ -38,7 +38,7 @@ def kinds_taken(processor: Any) -> frozenset[Kind]:
     return frozenset(kind for kind in parts if f"{kind}s" in arguments)
 
 
-def check_taken(processor: Any, kinds: Iterable[Kind], asked: str) -> None:
+def check_kinds(processor: Any, kinds: Iterable[Kind], asked: str) -> None:
     """Refuse to show a model what its processor does not take.
 
     Parameters
@@ -48,18 +48,18 @@ def check_taken(processor: Any, kinds: Iterable[Kind], asked: str) -> None:
     kinds : iterable of str
         What it would be shown.
     asked : str
-        What cannot be asked of whom, for the error.
+        What cannot be asked of which model, for the error.
     """
-    for kind in sorted(set(kinds) - kinds_taken(processor)):
+    for kind in sorted(set(kinds) - list_kinds(processor)):
         media, model = WORDS[kind]
         raise InputError(
-            f"{asked}: the model takes no {media}. Ask one that does, --model {model} say, or ask "
-            "about something else."
+            f"{asked}: the model takes no {media}. Ask one that does, for example --model {model}, "
+            "or ask about something else."
         )
 
 
 def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> Any:
-    """A batch of chats with one user turn each, padded to one length.
+    """Make a batch of chats with one user turn each, padded to one length.
 
     Parameters
     ----------
@@ -73,9 +73,9 @@ def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> Any:
     BatchFeature
         What the model takes, on the CPU.
     """
-    check_taken(
+    check_kinds(
         processor,
-        {kind_of(medium) for media, _ in prompts for medium in media},
+        {get_kind(medium) for media, _ in prompts for medium in media},
         "this cannot be asked",
     )
     pictures = [[each for each in media if isinstance(each, Image.Image)] for media, _ in prompts]
@@ -88,13 +88,13 @@ def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> Any:
     if clips:
         shown["videos"] = clips
         if hasattr(processor, "video_processor"):
-            # Some would leave frames out; whoever gave them has chosen already.
+            # Some would leave frames out; those that are given were chosen already.
             shown["do_sample_frames"] = False
-    texts = [_chat(processor, *prompt) for prompt in prompts]
+    texts = [_write_chat(processor, *prompt) for prompt in prompts]
     return processor(text=texts, padding=True, return_tensors="pt", **shown)
 
 
-def _chat(processor: Any, media: Sequence[Medium], question: str) -> Any:
-    content = [{"type": kind_of(medium)} for medium in media]
+def _write_chat(processor: Any, media: Sequence[Medium], question: str) -> Any:
+    content = [{"type": get_kind(medium)} for medium in media]
     turn = {"role": "user", "content": [*content, {"type": "text", "text": question}]}
     return processor.apply_chat_template([turn], add_generation_prompt=True)

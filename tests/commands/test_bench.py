@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from tokencover.commands.bench import add_parser
+from tests.commands.calling import call
 from tokencover.errors import InputError
 from tokencover.pebble import PICTURE_CHECKPOINT as SHIPPED
 
 
 def run(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers(required=True))
-    options = parser.parse_args(["bench", *arguments])
-    options.run(options)
+    call("bench", *arguments)
 
 
 def test_the_paper_is_printed_and_written(

@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from PIL import Image
 
+import tokencover as tc
+from tokencover.budget import BudgetMode
 from tokencover.cli import main
+from tokencover.commands.evaluate import BudgetModeName
 from tokencover.methods import METHODS
 from tokencover.pebble.data import make_clip_examples
 from tokencover.viewing import MARGIN
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], ["ask", "--help"], ["pebble", "train", "-h"]]
+)
+def test_help_is_plain_in_a_pipe(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Usage: tokencover")
+    assert printed.isascii()
+    assert "\x1b" not in printed
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{tc.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Usage: tokencover [OPTIONS] COMMAND"),
+        (["asky"], "No such command 'asky'"),
+        (["ask", "--colour", "red"], "No such option: --colour"),
+        (["ask", "--scene", "first"], "'--scene': 'first' is no whole number, give for example 16"),
+        (["ablate"], "Missing option '--what'"),
+        (["ablate", "--what", "all"], "'all' is none of k-prompt, fold, layer"),
+        (["ablate", "--what", "fold", "--prompt-share", "half"], "'half' is no number"),
+        (["evaluate", "--budget-mode", "some"], "'some' is none of exact, layer_mean, flops"),
+        (["report"], "Missing argument 'RESULTS'"),
+        (["pebble", "train"], "Missing option '--out'"),
+    ],
+)
+def test_a_wrong_call_ends_with_two(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert message in printed.out + printed.err
+
+
+def test_budget_modes_are_those_there_are() -> None:
+    assert get_args(BudgetModeName) == get_args(BudgetMode)
+
+
+def test_python_runs_it_as_a_module() -> None:
+    command = [sys.executable, "-m", "tokencover", "--version"]
+    end = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert end.stdout == f"{tc.__version__}\n"
 
 
 def test_models_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +92,23 @@ def test_ask_takes_any_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert "64 of 576" in capsys.readouterr().out
     assert (tmp_path / "kept-1.png").is_file()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--method", "fastv:after=3"],
+        ["--method", "fastv", "--after", "3"],
+        ["--method", '{"method": "fastv", "after": 3}'],
+        ["--method", "final_wipe:inner=mob"],
+    ],
+)
+def test_ask_takes_settings(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["ask", "--question", "which place is this ?", "--out", str(tmp_path)]
+    assert main([*asked, *arguments]) == 0
+    assert "of 576" in capsys.readouterr().out
 
 
 def test_ask_answers_with_and_without_pruning(
@@ -87,6 +159,9 @@ def test_ask_shows_a_clip_to_the_model_for_clips(
         (["ask", "--budget", "many"], "--budget takes a count"),
         (["ask", "--budget", "0"], "at least 1 token, got 0"),
         (["ask", "--after", "99"], "after=99"),
+        (["ask", "--method", "mob:later=2"], "mob has no setting later"),
+        (["ask", "--method", "mob,fastv"], "--method takes one method"),
+        (["ask", "--method", ""], "--method takes one method"),
         (["ask", "--image", "nowhere.png", "--question", "what ?"], "nowhere.png"),
         (["ask", "--scene", "-1"], "got -1"),
     ],

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.running import SMALL, command, contents
-from tokencover.commands import evaluate as evaluate_command
-from tokencover.commands.evaluate import _shard
+from tokencover import evaluation
+from tokencover.commands.evaluate import read_shard
 from tokencover.errors import TokenCoverError
 from tokencover.evaluation import load_model
 
@@ -115,7 +115,7 @@ def test_other_weights_do_not_go_on(whole: Path, monkeypatch: pytest.MonkeyPatch
         loaded.model.model.language_model.norm.weight.data[3] += 1
         return loaded
 
-    monkeypatch.setattr(evaluate_command, "load_model", retrained)
+    monkeypatch.setattr(evaluation, "load_model", retrained)
     with pytest.raises(TokenCoverError, match=r"model\.weights was"):
         command(*ARGUMENTS, "--out", str(whole))
 
@@ -151,7 +151,7 @@ def test_stopping_says_how_to_go_on(
     def stopped(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluate_command, "evaluate", stopped)
+    monkeypatch.setattr(evaluation, "evaluate", stopped)
     with pytest.raises(SystemExit) as caught:
         command(*ARGUMENTS, "--out", str(whole))
     assert caught.value.code == 130
@@ -159,6 +159,6 @@ def test_stopping_says_how_to_go_on(
 
 
 def test_launchers_tell_the_part_by_the_environment() -> None:
-    assert _shard(None, {}) == (0, 1)
-    assert _shard(None, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
-    assert _shard("1/2", {"RANK": "3", "WORLD_SIZE": "8"}) == (1, 2)
+    assert read_shard(None, {}) == (0, 1)
+    assert read_shard(None, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
+    assert read_shard("1/2", {"RANK": "3", "WORLD_SIZE": "8"}) == (1, 2)

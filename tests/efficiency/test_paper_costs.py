@@ -15,7 +15,7 @@ from tokencover.efficiency.paper_costs import (
     PaperCost,
     compute_paper_costs,
     export_paper_costs,
-    format_paper_costs,
+    tabulate_paper_costs,
 )
 from tokencover.runtime import block_cost
 
@@ -103,7 +103,7 @@ def test_visible_pairs_are_counted_one_by_one() -> None:
 
 def test_the_table_shows_ours_beside_theirs() -> None:
     costs = compute_paper_costs()
-    lines = format_paper_costs(costs).splitlines()
+    lines = str(tabulate_paper_costs(costs)).splitlines()
     assert lines[2].split()[:6] == ["LLaVA-1.5-7B", "64", "0.98", "1.0", "1.0", "1.19"]
     data = json.loads(json.dumps(export_paper_costs(costs)))
     assert data[1]["printed"] == {"forward": 1.0, "coupling": 2.3e-5, "choosing": 1.7e-4}

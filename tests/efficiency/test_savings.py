@@ -16,7 +16,7 @@ from tokencover.efficiency import instruments
 from tokencover.efficiency import savings as savings_module
 from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
 from tokencover.efficiency.savings import Savings, measure_savings
-from tokencover.efficiency.savings_table import export_savings, format_savings
+from tokencover.efficiency.savings_table import export_savings, tabulate_savings
 from tokencover.efficiency.workload import (
     PictureQuestion,
     Workload,
@@ -129,7 +129,7 @@ def test_json_tells_everything(found: Savings) -> None:
 
 
 def test_the_table_has_a_line_for_each(found: Savings) -> None:
-    lines = format_savings(found).splitlines()
+    lines = str(tabulate_savings(found)).splitlines()
     assert lines[0].startswith("pebble: 576+576 visual and ")
     assert [line.split()[0] for line in lines[3:6]] == ["unpruned", "mob", "pyramiddrop"]
     assert lines[4].split()[1:4] == ["64", "64", "149.3"]
@@ -150,7 +150,7 @@ def test_one_token_has_no_decode_rate(pair: Workload, monkeypatch: pytest.Monkey
     result = measure_savings(pair, [MoB(64)], tokens_out=1, repeats=1)
     assert result.rows[0].measured.decode_rate is None
     assert result.rows[0].gains.decode is None
-    assert format_savings(result).splitlines()[4].split()[13:15] == ["-", "-"]
+    assert str(tabulate_savings(result)).splitlines()[4].split()[13:15] == ["-", "-"]
 
 
 @pytest.mark.usefixtures("quick")

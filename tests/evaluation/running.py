@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokencover.commands.evaluate import add_parser
+from tests.commands.calling import call
 from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.plan import EvaluationPlan
 from tokencover.evaluation.progress import Progress
@@ -22,10 +21,7 @@ SMALL = ("--tasks", "pebble/color,pebble/place", "--limit", "2", "--threads", "1
 
 def command(*arguments: str) -> None:
     """``tokencover evaluate`` with these arguments."""
-    parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers(required=True))
-    options = parser.parse_args(["evaluate", *arguments])
-    options.run(options)
+    call("evaluate", *arguments)
 
 
 def do(

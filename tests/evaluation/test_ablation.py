@@ -1,13 +1,13 @@
-import argparse
 import math
 from pathlib import Path
 
 import pytest
 
+from tests.commands.calling import call
 from tests.evaluation.drawings import all_of, assert_inside, parsed, pictures
 from tests.evaluation.made_results import open_folder, task, write
+from tokencover import evaluation
 from tokencover.budget import Split
-from tokencover.commands import ablate as ablate_command
 from tokencover.errors import InputError
 from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.ablation import (
@@ -206,10 +206,7 @@ def test_what_cannot_run_is_said_and_left_out(tmp_path: Path) -> None:
 
 
 def command(*arguments: object) -> None:
-    parser = argparse.ArgumentParser()
-    ablate_command.add_parser(parser.add_subparsers(required=True))
-    options = parser.parse_args(["ablate", *map(str, arguments)])
-    options.run(options)
+    call("ablate", *arguments)
 
 
 SMALL = ("--tasks", "pebble/color", "--limit", 1, "--budgets", "8", "--max-new-tokens", 2)
@@ -217,7 +214,7 @@ SMALL = ("--tasks", "pebble/color", "--limit", 1, "--budgets", "8", "--max-new-t
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch, pebble: VisionLanguageModel) -> None:
-    monkeypatch.setattr(ablate_command, "load_model", lambda *_, **__: pebble)
+    monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
 
 
 @pytest.mark.usefixtures("loaded")

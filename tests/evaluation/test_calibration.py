@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 from pathlib import Path
@@ -13,11 +12,12 @@ import torch
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
+from tests.commands.calling import call
 from tests.evaluation.running import picture_task
 from tests.methods.views import hand_made
+from tokencover import evaluation
 from tokencover.budget.profile import Profile
-from tokencover.commands import calibrate as calibrate_command
-from tokencover.commands.calibrate import bars, shown
+from tokencover.commands.calibrate import describe_profile, draw_bars
 from tokencover.evaluation import VisionLanguageModel, calibration, find_tasks
 from tokencover.evaluation.calibration import MeasureCoupling, calibrate
 from tokencover.evaluation.progress import Progress
@@ -130,10 +130,7 @@ def test_impossible_settings_are_refused(pebble: VisionLanguageModel, tmp_path: 
 
 
 def command(*arguments: str) -> None:
-    parser = argparse.ArgumentParser()
-    calibrate_command.add_parser(parser.add_subparsers(required=True))
-    options = parser.parse_args(["calibrate", *arguments])
-    options.run(options)
+    call("calibrate", *arguments)
 
 
 def test_the_command(
@@ -142,7 +139,7 @@ def test_the_command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(calibrate_command, "load_model", lambda *_, **__: pebble)
+    monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
     data = picture_task(tmp_path / "mine.jsonl", examples=3)
     out = tmp_path / "found" / "profile.json"
     command("--data", str(data), "--limit", "2", "--out", str(out))
@@ -162,7 +159,7 @@ def test_a_stopped_command_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(calibrate_command, "load_model", lambda *_, **__: pebble)
+    monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
     killed_at(monkeypatch, 0)
     with pytest.raises(SystemExit) as stopped:
         command("--data", "pebble/color", "--limit", "1", "--out", str(tmp_path / "p.json"))
@@ -172,14 +169,16 @@ def test_a_stopped_command_says_how_to_go_on(
 
 
 def test_bars_show_every_bin_that_is_not_empty() -> None:
-    assert bars((0, 1, 50, 100)) == " ▁▄█"
-    assert bars((0, 0)) == "  "
+    assert draw_bars((0, 1, 50, 100)) == " ▁▄█"
+    assert draw_bars((0, 0)) == "  "
 
 
 def test_the_text_says_plainly_whether_there_are_two_groups() -> None:
-    two = shown(Profile.of("m", 1, {"a": two_heaps(200), "long name": one_heap(50, mean=1.3)}))
+    two = describe_profile(
+        Profile.of("m", 1, {"a": two_heaps(200), "long name": one_heap(50, mean=1.3)})
+    )
     assert "Two groups: " in two
     assert "tau = 1.3" in two
-    one = shown(Profile.of("m", 1, {"a": one_heap(200)}))
+    one = describe_profile(Profile.of("m", 1, {"a": one_heap(200)}))
     assert "NOT SEPARATED: the density falls by" in one
-    assert shown(Profile.of("m", 1, {"a": [1.2] * 60})).endswith("without a prior.")
+    assert describe_profile(Profile.of("m", 1, {"a": [1.2] * 60})).endswith("without a prior.")

@@ -1,4 +1,3 @@
-import argparse
 import json
 import random
 import re
@@ -7,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands.calling import call
 from tests.evaluation.drawings import all_of, assert_inside, pictures, words
 from tests.evaluation.made_results import GROUPS, open_folder, run_of, task, write
 from tokencover.budget.profile import Profile
-from tokencover.commands.report import add_parser
 from tokencover.errors import InputError
 from tokencover.evaluation.plan import Combination, Scoring
 from tokencover.evaluation.report.kept_pictures import choose_method
@@ -47,10 +46,7 @@ def filled(results: Results) -> Path:
 
 
 def command(*arguments: object) -> None:
-    parser = argparse.ArgumentParser()
-    add_parser(parser.add_subparsers(required=True))
-    options = parser.parse_args(["report", *map(str, arguments)])
-    options.run(options)
+    call("report", *arguments)
 
 
 def test_the_comparison_is_what_one_computes_by_hand(folder: Path) -> None:

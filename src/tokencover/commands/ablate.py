@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
-import torch
-
-from tokencover.commands.options import add_model_options, budgets, parts
+from tokencover.commands.evaluate import do_unfinished
+from tokencover.commands.options import (
+    METHODS,
+    OUTPUT,
+    AnswerLength,
+    BatchSize,
+    Budgets,
+    Device,
+    Dtype,
+    KeepGoing,
+    Limit,
+    ModelName,
+    SplitName,
+    TaskNames,
+    Threads,
+    choose_from,
+    read_budgets,
+    read_number,
+    split_at_commas,
+    take,
+)
 from tokencover.commands.report import write_text
 from tokencover.errors import InputError
-from tokencover.evaluation import (
-    FOLD_SHARES,
-    PROMPT_SHARES,
-    AblationSetting,
-    AskingSettings,
-    Combination,
-    EvaluationPlan,
-    Progress,
-    Results,
-    VisionLanguageModel,
-    choose_benchmark,
-    choose_layers,
-    collect,
-    describe_run,
-    evaluate,
-    find_tasks,
-    find_unfinished,
-    load_model,
-    vary_folds,
-    vary_layers,
-    vary_prompt_budgets,
-)
-from tokencover.evaluation.report import (
-    Ablation,
-    draw_curves,
-    make_ablation_markdown,
-    make_ablation_page,
-)
-from tokencover.runtime import family_of
+from tokencover.tables import print_markdown
 
-WHAT: Final = {
+if TYPE_CHECKING:
+    from tokencover.evaluation import AblationSetting
+    from tokencover.evaluation.report import Ablation
+
+What = Literal["k-prompt", "fold", "layer"]
+TITLES: Final[dict[What, tuple[str, str]]] = {
     "k-prompt": ("The prompt's share of the budget", "Kp"),
     "fold": ("The covering fold", "k / Kp"),
     "layer": ("The pruning layer", "decoder blocks before pruning"),
@@ -54,114 +47,136 @@ RESULTS: Final = "results"
 Number = TypeVar("Number", int, float)
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to those of ``tokencover``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "ablate", help="try settings of MoB", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument(
+WhatChoice = Annotated[
+    What,
+    take(
         "--what",
-        choices=tuple(WHAT),
-        required=True,
-        help="k-prompt: Kp for each K; fold: k for each Kp; layer: where pruning happens",
-    )
-    add_model_options(parser)
-    parser.add_argument(
-        "--tasks", help="pebble, pebble-clips/when, files: see docs (default: the model's own)"
-    )
-    parser.add_argument("--split", default="validation", help="of pebble (default: validation)")
-    parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
-    parser.add_argument("--budgets", default="64,128,192", help="K (default: 64,128,192)")
-    parser.add_argument(
-        "--values", help="Kp / K, k / Kp or blocks to try: 0,0.25,0.5 (default: the paper's)"
-    )
-    parser.add_argument(
-        "--prompt-share", type=float, default=0.5, help="Kp / K, for --what fold (default: 0.5)"
-    )
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--max-new-tokens", type=int, default=16, help="length of an answer")
-    parser.add_argument("--keep-going", action="store_true", help="count examples that fail")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: torch decides)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("ablation"), help="folder for results and charts"
-    )
-    parser.set_defaults(run=run)
+        "|".join(TITLES),
+        "k-prompt: Kp for each K; fold: k for each Kp; layer: where pruning happens.",
+        read=choose_from(*TITLES),
+    ),
+]
+ValuesText = Annotated[
+    str | None,
+    take(
+        "--values",
+        "LIST",
+        "Kp / K, k / Kp or blocks to try: 0,0.25,0.5 (default: the paper's).",
+        METHODS,
+    ),
+]
+PromptShare = Annotated[
+    float,
+    take("--prompt-share", "SHARE", "Kp / K, for --what fold.", METHODS, read=read_number),
+]
+AblationFolder = Annotated[
+    Path,
+    take("--out", "FOLDER", "Folder for results and charts.", OUTPUT),
+]
 
 
-def run(options: argparse.Namespace) -> None:
-    """Evaluate what has not been yet, print the tables and write everything down."""
-    names = parts(choose_benchmark(options.model) if options.tasks is None else options.tasks)
-    tasks = tuple(find_tasks(names, split=options.split, limit=options.limit))
-    if not tasks:
-        raise InputError("there is nothing to ask: give --tasks pebble, say.")
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    model = load_model(options.model, device=options.device, dtype=options.dtype)
-    model.check(tasks)
-    settings = _settings(options, len(family_of(model.model).blocks(model.model)))
-    made = (Combination(None), *(each.combination for each in settings))
-    plan = EvaluationPlan(tuple(dict.fromkeys(made)), tasks, timed=False)
-    rows = collect(plan, _evaluated(options, model, plan))
-    title, axis = WHAT[options.what]
+def try_settings(
+    what: WhatChoice,
+    model: ModelName = "pebble",
+    dtype: Dtype = None,
+    device: Device = None,
+    budgets: Budgets = "64,128,192",
+    values: ValuesText = None,
+    prompt_share: PromptShare = 0.5,
+    tasks: TaskNames = None,
+    split: SplitName = "validation",
+    limit: Limit = None,
+    max_new_tokens: AnswerLength = 16,
+    batch_size: BatchSize = 16,
+    keep_going: KeepGoing = False,
+    threads: Threads = None,
+    out: AblationFolder = Path("ablation"),
+) -> None:
+    """Try settings of MoB, and see what they do to accuracy."""
+    import torch
+
+    from tokencover.evaluation import (
+        AskingSettings,
+        Combination,
+        EvaluationPlan,
+        choose_benchmark,
+        collect,
+        find_tasks,
+        load_model,
+    )
+    from tokencover.evaluation.report import Ablation
+    from tokencover.runtime import family_of
+
+    names = split_at_commas(choose_benchmark(model) if tasks is None else tasks)
+    found = tuple(find_tasks(names, split=split, limit=limit))
+    if not found:
+        raise InputError("there is nothing to ask: give for example --tasks pebble.")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    loaded = load_model(model, device=device, dtype=dtype)
+    loaded.check(found)
+    depth = len(family_of(loaded.model).blocks(loaded.model))
+    settings = _choose_settings(what, read_budgets(budgets), values, prompt_share, depth)
+    wanted = (Combination(None), *(each.combination for each in settings))
+    plan = EvaluationPlan(tuple(dict.fromkeys(wanted)), found, timed=False)
+    asking = AskingSettings(batch_size, max_new_tokens, keep_going)
+    results = do_unfinished(loaded, plan.work, out / RESULTS, asking, split=split, limit=limit)
+    title, axis = TITLES[what]
     ablation = Ablation(
         title,
         axis,
-        model.name,
+        loaded.name,
         tuple(settings),
-        {row.combination: row for row in rows},
-        {task.name: task.group for task in tasks},
+        {row.combination: row for row in collect(plan, results)},
+        {task.name: task.group for task in found},
     )
-    _write(options.out / options.what, ablation)
+    _write(out / what, ablation)
 
 
-def _settings(options: argparse.Namespace, depth: int) -> list[AblationSetting]:
-    wanted = budgets(options.budgets)
-    if not wanted:
-        raise InputError("there is no budget: give --budgets 64,128,192 say.")
-    if options.what == "layer":
-        return vary_layers(wanted, _values(options, int) or choose_layers(depth))
-    if options.what == "fold":
-        return vary_folds(wanted, _values(options, float) or FOLD_SHARES, options.prompt_share)
-    return vary_prompt_budgets(wanted, _values(options, float) or PROMPT_SHARES)
-
-
-def _evaluated(
-    options: argparse.Namespace, model: VisionLanguageModel, plan: EvaluationPlan
-) -> Results:
-    described = describe_run(
-        model,
-        split=options.split,
-        limit=options.limit,
-        batch_size=options.batch_size,
-        max_new_tokens=options.max_new_tokens,
+def _choose_settings(
+    what: What,
+    budgets: Sequence[int | float],
+    values: str | None,
+    prompt_share: float,
+    depth: int,
+) -> list[AblationSetting]:
+    from tokencover.evaluation import (
+        FOLD_SHARES,
+        PROMPT_SHARES,
+        choose_layers,
+        vary_folds,
+        vary_layers,
+        vary_prompt_budgets,
     )
-    asking = AskingSettings(options.batch_size, options.max_new_tokens, options.keep_going)
-    results = Results.open(options.out / RESULTS, described)
-    work = find_unfinished(plan.work, results)
-    progress = Progress(sys.stderr, len(work))
-    if len(work) < len(plan.work):
-        progress.note(f"{len(plan.work) - len(work)} of {len(plan.work)} are done already")
-    try:
-        evaluate(model, work, results, asking, progress, timing_batches=0)
-    finally:
-        progress.close()
-    return results
+
+    if not budgets:
+        raise InputError("there is no budget: give for example --budgets 64,128,192.")
+    if what == "layer":
+        return vary_layers(budgets, _read_values(values, int) or choose_layers(depth))
+    shares = _read_values(values, float)
+    if what == "fold":
+        return vary_folds(budgets, shares or FOLD_SHARES, prompt_share)
+    return vary_prompt_budgets(budgets, shares or PROMPT_SHARES)
 
 
 def _write(folder: Path, ablation: Ablation) -> None:
+    from tokencover.evaluation.report import (
+        draw_curves,
+        make_ablation_markdown,
+        make_ablation_page,
+    )
+
     text = make_ablation_markdown(ablation)
     write_text(folder / "ablation.md", text)
     write_text(folder / "ablation.html", make_ablation_page(ablation))
     for name, chart in draw_curves(ablation).items():
         write_text(folder / name, chart + "\n")
-    print(text)
+    print_markdown(text)
     print(f"wrote {folder / 'ablation.html'}, and its tables and charts beside it")
 
 
-def _values(options: argparse.Namespace, kind: Callable[[str], Number]) -> list[Number]:
+def _read_values(text: str | None, kind: Callable[[str], Number]) -> list[Number]:
     try:
-        return [kind(part) for part in parts(options.values or "")]
+        return [kind(part) for part in split_at_commas(text or "")]
     except ValueError:
-        raise InputError(
-            f"--values takes numbers with commas between, got {options.values!r}."
-        ) from None
+        raise InputError(f"--values takes numbers with commas between, got {text!r}.") from None

@@ -2,81 +2,121 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tokencover.commands.options import add_model_options, budgets
+from tokencover.commands.options import (
+    OUTPUT,
+    QUESTIONS,
+    RUNNING,
+    BatchSize,
+    Budgets,
+    Device,
+    Dtype,
+    MethodNames,
+    ModelName,
+    Picture,
+    make_methods,
+    read_budgets,
+    read_whole_number,
+    take,
+)
 from tokencover.errors import InputError
-from tokencover.methods import make_method, parse_methods
+from tokencover.tables import TextTable, print_table
+
+if TYPE_CHECKING:
+    from tokencover.efficiency import Workload
+    from tokencover.methods import Method
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to those of the command line."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "bench", help="measure what pruning saves: time, memory, operations"
-    )
-    parser.add_argument(
-        "--paper", action="store_true", help="print the paper's table of costs beside ours instead"
-    )
-    add_model_options(parser)
-    parser.add_argument(
-        "--methods",
-        default="mob,fastv",
-        help="names, with settings if need be: mob,fastv:after=3 (default: mob,fastv)",
-    )
-    parser.add_argument(
-        "--budgets", default="64,192", help="counts or shares, 64 or 0.111 (default: 64,192)"
-    )
-    parser.add_argument("--image", type=Path, help="a picture (default: pebble's scenes or clips)")
-    parser.add_argument("--question", help="what to ask about it")
-    parser.add_argument("--tokens-out", type=int, default=16, help="length of an answer")
-    parser.add_argument("--repeats", type=int, default=5, help="turns that count (default: 5)")
-    parser.add_argument("--batch-size", type=int, default=1, help="samples in one pass")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
-    parser.set_defaults(run=run)
+PaperInstead = Annotated[
+    bool,
+    take("--paper", "", "Print the paper's table of costs beside ours instead."),
+]
+OneQuestion = Annotated[
+    str | None,
+    take("--question", "TEXT", "What to ask about it.", QUESTIONS),
+]
+TokensOut = Annotated[
+    int,
+    take("--tokens-out", "N", "Length of an answer.", QUESTIONS, read=read_whole_number),
+]
+Repeats = Annotated[
+    int,
+    take("--repeats", "N", "Turns that count.", RUNNING, read=read_whole_number),
+]
+JsonFile = Annotated[
+    Path | None,
+    take("--json", "FILE", "Write the numbers there too.", OUTPUT),
+]
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measure or compute, and print."""
-    text, data = _paper() if options.paper else _measure(options)
-    print(text)
-    if options.json is not None:
-        options.json.write_text(json.dumps(data, indent=2) + "\n")
+def run_bench(
+    paper: PaperInstead = False,
+    model: ModelName = "pebble",
+    dtype: Dtype = None,
+    device: Device = None,
+    methods: MethodNames = "mob,fastv",
+    budgets: Budgets = "64,192",
+    image: Picture = None,
+    question: OneQuestion = None,
+    tokens_out: TokensOut = 16,
+    repeats: Repeats = 5,
+    batch_size: BatchSize = 1,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure what pruning saves: time, memory, operations."""
+    if paper:
+        table, data = _compute_paper_costs()
+    else:
+        if batch_size < 1:
+            raise InputError(f"--batch-size must be at least 1, got {batch_size}.")
+        wanted = make_methods(methods, read_budgets(budgets))
+        workload = _make_workload(model, dtype, device, image, question, batch_size)
+        table, data = _measure(workload, wanted, tokens_out, repeats)
+    print_table(table)
+    if json_file is not None:
+        json_file.write_text(json.dumps(data, indent=2) + "\n")
 
 
-def _paper() -> tuple[str, Any]:
-    from tokencover.efficiency import compute_paper_costs, export_paper_costs, format_paper_costs
+def _compute_paper_costs() -> tuple[TextTable, Any]:
+    from tokencover.efficiency import compute_paper_costs, export_paper_costs, tabulate_paper_costs
 
     costs = compute_paper_costs()
-    return format_paper_costs(costs), export_paper_costs(costs)
+    return tabulate_paper_costs(costs), export_paper_costs(costs)
 
 
-def _measure(options: argparse.Namespace) -> tuple[str, Any]:
-    from tokencover.efficiency import (
-        export_savings,
-        format_savings,
-        make_workload,
-        measure_savings,
-        pick_bundled_questions,
-        read_own_picture,
-    )
+def _make_workload(
+    name: str,
+    dtype: str | None,
+    device: str | None,
+    image: Path | None,
+    question: str | None,
+    count: int,
+) -> Workload:
+    from tokencover.efficiency import make_workload, pick_bundled_questions, read_own_picture
     from tokencover.loading import load
 
-    if options.batch_size < 1:
-        raise InputError(f"--batch-size must be at least 1, got {options.batch_size}.")
-    methods = [
-        make_method({**spec, "budget": budget})
-        for spec in parse_methods(options.methods)
-        for budget in budgets(options.budgets)
-    ]
-    count, question = options.batch_size, options.question
-    own = None if options.image is None else read_own_picture(options.image, question, count)
-    model, processor = load(options.model, device=options.device, dtype=options.dtype)
+    own = None if image is None else read_own_picture(image, question, count)
+    model, processor = load(name, device=device, dtype=dtype)
     questions = own or pick_bundled_questions(processor, count, question)
-    workload = make_workload(options.model, model, processor, questions)
-    found = measure_savings(
-        workload, methods, tokens_out=options.tokens_out, repeats=options.repeats
-    )
-    return format_savings(found), export_savings(found)
+    return make_workload(name, model, processor, questions)
+
+
+def _measure(
+    workload: Workload, methods: Sequence[Method], tokens_out: int, repeats: int
+) -> tuple[TextTable, Any]:
+    from tokencover.commands.progress_bar import open_progress
+    from tokencover.efficiency import export_savings, measure_savings, tabulate_savings
+
+    progress = open_progress(repeats)
+    progress.begin("turns of all models")
+    try:
+        found = measure_savings(
+            workload, methods, tokens_out=tokens_out, repeats=repeats, tell_turn=progress.finish
+        )
+    finally:
+        progress.close()
+    return tabulate_savings(found), export_savings(found)

@@ -2,106 +2,121 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Final
 
-from tokencover.budget import Profile
-from tokencover.commands.options import add_model_options
-from tokencover.errors import InputError
-from tokencover.evaluation import (
-    Progress,
-    calibrate,
-    choose_benchmark,
-    find_tasks,
-    load_model,
+import typer
+
+from tokencover.commands.options import (
+    INTERRUPTED,
+    OUTPUT,
+    QUESTIONS,
+    BatchSize,
+    Device,
+    Dtype,
+    Limit,
+    ModelName,
+    SplitName,
+    read_whole_number,
+    take,
 )
+from tokencover.errors import InputError
+from tokencover.tables import TextTable
 
-INTERRUPTED = 130
-"""Exit code of a command that was stopped by Ctrl-C, as shells have it."""
-HEIGHTS = " ▁▂▃▄▅▆▇█"
+if TYPE_CHECKING:
+    from tokencover.budget import Profile
+
+HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 
 
-def add_parser(commands: Any) -> None:
-    """Add the command to those of ``tokencover``."""
-    parser = commands.add_parser(
-        "calibrate",
-        help="find the threshold between strong and weak coupling",
-        description=__doc__,
-        allow_abbrev=False,
-    )
-    add_model_options(parser)
-    parser.add_argument(
+MoreData = Annotated[list[str] | None, typer.Argument(metavar="[DATA]...", hidden=True)]
+DataNames = Annotated[
+    list[str] | None,
+    take(
         "--data",
-        nargs="+",
-        help="pebble, pebble-clips/when, files: see docs (default: the model's own)",
-    )
-    parser.add_argument("--split", default="validation", help="of pebble: validation or test")
-    parser.add_argument("--limit", type=int, help="scenes, clips, lines of a file (default: all)")
-    parser.add_argument("--after", type=int, default=1, help="decoder blocks before (default: 1)")
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--out", type=Path, default=Path("profile.json"), help="the profile")
-    parser.set_defaults(run=run)
+        "NAME...",
+        "pebble, pebble-clips/when, files, with blanks between: see docs/evaluation.md "
+        "(default: the model's own).",
+        QUESTIONS,
+    ),
+]
+MeasuredAfter = Annotated[
+    int,
+    take("--after", "N", "Decoder blocks before.", read=read_whole_number),
+]
+ProfileFile = Annotated[Path, take("--out", "FILE", "The profile.", OUTPUT)]
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measure, tell what was found, and save the profile."""
-    names = options.data or [choose_benchmark(options.model)]
-    tasks = find_tasks(names, split=options.split, limit=options.limit)
-    if options.out.is_dir():
-        raise InputError(f"--out {options.out} is a folder: give a file, profile.json say.")
-    model = load_model(options.model, device=options.device, dtype=options.dtype)
-    model.check(tasks)
-    record = options.out.with_suffix(".batches.jsonl")
-    progress = Progress(sys.stderr, len(tasks))
+def measure_coupling(
+    more: MoreData = None,
+    model: ModelName = "pebble",
+    dtype: Dtype = None,
+    device: Device = None,
+    data: DataNames = None,
+    split: SplitName = "validation",
+    limit: Limit = None,
+    after: MeasuredAfter = 1,
+    batch_size: BatchSize = 8,
+    out: ProfileFile = Path("profile.json"),
+) -> None:
+    """Find the threshold between strong and weak coupling."""
+    from tokencover.commands.progress_bar import open_progress
+    from tokencover.evaluation import calibrate, choose_benchmark, find_tasks, load_model
+
+    names = [*(data or []), *(more or [])] or [choose_benchmark(model)]
+    tasks = find_tasks(names, split=split, limit=limit)
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder: give a file, for example profile.json.")
+    loaded = load_model(model, device=device, dtype=dtype)
+    loaded.check(tasks)
+    record = out.with_suffix(".batches.jsonl")
+    progress = open_progress(len(tasks))
     try:
         profile, without = calibrate(
-            model,
-            tasks,
-            record,
-            progress,
-            split=options.split,
-            after=options.after,
-            batch_size=options.batch_size,
+            loaded, tasks, record, progress, split=split, after=after, batch_size=batch_size
         )
     except KeyboardInterrupt:
         progress.note(f"stopped; what is done is kept in {record}, the same command goes on")
-        sys.exit(INTERRUPTED)
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         progress.close()
-    profile.save(options.out)
-    print(shown(profile))
+    profile.save(out)
+    print(describe_profile(profile))
     if without:
         print(f"{without} samples have no words or no picture; they were left out")
-    print(f"saved to {options.out}: tc.MoB(budget, split=tc.CouplingSplit({str(options.out)!r}))")
+    print(f"saved to {out}: tc.MoB(budget, split=tc.CouplingSplit({str(out)!r}))")
 
 
-def shown(profile: Profile) -> str:
+def describe_profile(profile: Profile) -> str:
     """The distribution as text: a row of bars for each task, and whether there are two groups."""
-    names = [task.name for task in profile.tasks]
-    width = max(map(len, [*names, "all"]))
     low, high = profile.edges[0], profile.edges[-1]
     scale = f"{low:.3f}".ljust(len(profile.histogram) - 5) + f"{high:.3f}"
-    lines = [f"{'':<{width}}  {'count':>6} {'mean':>6} {'dev.':>6}  {scale}"]
-    for task in profile.tasks:
-        numbers = f"{task.count:>6} {task.mean:>6.3f} {task.deviation:>6.3f}"
-        lines.append(f"{task.name:<{width}}  {numbers}  {bars(task.histogram)}")
-    lines.append(f"{'all':<{width}}  {profile.count:>6} {'':>13}  {bars(profile.histogram)}")
+    rows = [
+        (
+            task.name,
+            str(task.count),
+            f"{task.mean:.3f}",
+            f"{task.deviation:.3f}",
+            draw_bars(task.histogram),
+        )
+        for task in profile.tasks
+    ]
+    rows.append(("all", str(profile.count), "", "", draw_bars(profile.histogram)))
+    lines = str(TextTable(("", "count", "mean", "dev.", scale), rows)).splitlines()
     if profile.tau is not None:
         place = int((profile.tau - low) / (high - low) * len(profile.histogram))
-        lines.append(f"{'':<{width}}  {'':>20}  {' ' * place}^ tau = {profile.tau:.4f}")
-    return "\n".join([*lines, verdict(profile)])
+        lines.append(" " * (lines[0].index(scale) + place) + f"^ tau = {profile.tau:.4f}")
+    return "\n".join([*lines, judge_groups(profile)])
 
 
-def bars(histogram: tuple[int, ...]) -> str:
+def draw_bars(histogram: tuple[int, ...]) -> str:
     """One character a bin; every bin that is not empty shows."""
     most = max(histogram)
     steps = len(HEIGHTS) - 1
     return "".join(HEIGHTS[-(-count * steps // most) if most else 0] for count in histogram)
 
 
-def verdict(profile: Profile) -> str:
+def judge_groups(profile: Profile) -> str:
     """Whether there are two groups, in a sentence."""
     if not profile.separated:
         return (

@@ -1,35 +1,231 @@
-"""What several commands of the command line share."""
+"""Options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from tokencover.budget import Budget
+import typer
+
 from tokencover.errors import InputError
 
+if TYPE_CHECKING:
+    from tokencover.methods import Method
 
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which model, and how it is loaded."""
-    parser.add_argument(
-        "--model", default="pebble", help="pebble, pebble-clips, a folder or hub name"
-    )
-    parser.add_argument("--dtype", help="of the weights, bfloat16 say (default: the checkpoint's)")
-    parser.add_argument("--device", help="cuda:1, cpu, or auto for all GPUs (default: one GPU)")
+INTERRUPTED: Final = 130
+"""Exit code of a command that was stopped by Ctrl-C, as shells have it."""
+
+MODEL: Final = "Model"
+QUESTIONS: Final = "Questions"
+METHODS: Final = "Methods"
+RUNNING: Final = "Running"
+OUTPUT: Final = "Output"
 
 
-def parts(text: str) -> list[str]:
-    """What stands between commas."""
+def read_whole_number(text: str | int) -> int:
+    """Read 16; a wrong value is told with the way out, which typer's own message does not."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no whole number, give for example 16.") from None
+
+
+def read_number(text: str | float) -> float:
+    """Read 0.5; a wrong value is told with the way out, as in `read_whole_number`."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no number, give for example 0.5.") from None
+
+
+def take(
+    name: str,
+    value: str,
+    about: str,
+    panel: str | None = None,
+    read: Callable[[str], Any] | None = None,
+) -> Any:
+    """Describe an option.
+
+    Parameters
+    ----------
+    name : str
+        With its dashes.
+    value : str
+        What its value is called in help; "" for one that takes none.
+    about : str
+        Its help.
+    panel : str, optional
+        The group in which it is listed.
+    read : callable, optional
+        Makes its value of text, or refuses it.
+    """
+    return typer.Option(name, metavar=value, help=about, rich_help_panel=panel, parser=read)
+
+
+def choose_from(*choices: str) -> Callable[[str], str]:
+    """Make a reader that takes one of some words."""
+
+    def read_choice(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(f"{text!r} is none of {', '.join(choices)}.")
+        return text
+
+    return read_choice
+
+
+ModelName = Annotated[
+    str,
+    take("--model", "NAME", "pebble, pebble-clips, a folder or a hub name.", MODEL),
+]
+Dtype = Annotated[
+    str | None,
+    take(
+        "--dtype",
+        "NAME",
+        "Of the weights, for example bfloat16 (default: the checkpoint's).",
+        MODEL,
+    ),
+]
+Device = Annotated[
+    str | None,
+    take(
+        "--device",
+        "NAME",
+        "cuda:1, cpu, or auto for all GPUs (default: one GPU, or else the CPU).",
+        MODEL,
+    ),
+]
+TaskNames = Annotated[
+    str | None,
+    take(
+        "--tasks",
+        "NAMES",
+        "pebble, pebble-clips/when, files: see docs/evaluation.md (default: the model's own).",
+        QUESTIONS,
+    ),
+]
+SplitName = Annotated[
+    str,
+    take("--split", "NAME", "Of pebble: test or validation.", QUESTIONS),
+]
+Limit = Annotated[
+    int | None,
+    take(
+        "--limit",
+        "N",
+        "Scenes, clips, lines of a file (default: all).",
+        QUESTIONS,
+        read=read_whole_number,
+    ),
+]
+AnswerLength = Annotated[
+    int,
+    take("--max-new-tokens", "N", "Length of an answer.", QUESTIONS, read=read_whole_number),
+]
+BatchSize = Annotated[
+    int,
+    take("--batch-size", "N", "Samples in one pass.", RUNNING, read=read_whole_number),
+]
+KeepGoing = Annotated[
+    bool,
+    take("--keep-going", "", "Count examples that fail.", RUNNING),
+]
+Threads = Annotated[
+    int | None,
+    take(
+        "--threads", "N", "CPU threads (default: torch decides).", RUNNING, read=read_whole_number
+    ),
+]
+MethodNames = Annotated[
+    str,
+    take(
+        "--methods",
+        "NAMES",
+        "Names, with settings if need be: mob,fastv:after=3 (see `tokencover methods`).",
+        METHODS,
+    ),
+]
+Budgets = Annotated[
+    str,
+    take(
+        "--budgets",
+        "LIST",
+        "Visual tokens to keep, or shares of them: 192,128,64 or 0.111.",
+        METHODS,
+    ),
+]
+Reference = Annotated[
+    str,
+    take(
+        "--reference",
+        "NAME",
+        "The method that others are compared with: mob, or mob:after=2.",
+        METHODS,
+    ),
+]
+Picture = Annotated[
+    Path | None,
+    take(
+        "--image", "FILE", "A picture (default: a scene or clip of pebble's test split).", QUESTIONS
+    ),
+]
+
+
+def split_at_commas(text: str) -> list[str]:
+    """Cut at commas, and leave out what is empty."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def budget(text: str, option: str = "--budget") -> Budget:
-    """A count, or a share if it has a point."""
+def read_budget(text: str, option: str = "--budget") -> int | float:
+    """Read a count, or a share if it has a point."""
     try:
         return float(text) if "." in text else int(text)
     except ValueError:
         raise InputError(f"{option} takes a count (64) or a share (0.111), got {text!r}.") from None
 
 
-def budgets(text: str) -> list[Budget]:
-    """Budgets from "64,0.111"."""
-    return [budget(part, "--budgets") for part in parts(text)]
+def read_budgets(text: str) -> list[int | float]:
+    """Read "64,0.111"."""
+    return [read_budget(part, "--budgets") for part in split_at_commas(text)]
+
+
+def make_methods(text: str, budgets: Sequence[int | float], **settings: object) -> list[Method]:
+    """Make every method that is named, ``mob,fastv:after=3``, at every budget.
+
+    Parameters
+    ----------
+    text : str
+        Names with settings, or JSON objects, with commas between.
+    budgets : sequence of int or float
+        Counts or shares; a method that names a budget of its own has that instead.
+    **settings
+        For all of them, where they do not say it themselves.
+    """
+    from tokencover.methods import make_method, parse_methods
+
+    return [
+        make_method(_complete(spec, {"budget": budget, **settings}))
+        for spec in parse_methods(text)
+        for budget in budgets
+    ]
+
+
+def name_reference(text: str) -> str:
+    """Name a method with settings as results do; a bare name stands for all its settings."""
+    from tokencover.methods import name_method
+
+    if ":" not in text:
+        return text
+    named = make_methods(text, [1])
+    if len(named) != 1:
+        raise InputError(f"--reference takes one method, for example mob:after=2, got {text!r}.")
+    return name_method(named[0])
+
+
+def _complete(spec: Mapping[str, Any], settings: Mapping[str, object]) -> Mapping[str, Any]:
+    """Add settings; those of a method that goes on top of another are for that other one."""
+    if isinstance(spec.get("inner"), Mapping):
+        return {**spec, "inner": _complete(spec["inner"], settings)}
+    return {**settings, **spec}

@@ -2,90 +2,114 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from tokencover.budget import Profile
-from tokencover.commands.options import parts
+import typer
+
+from tokencover.commands.options import (
+    OUTPUT,
+    Reference,
+    name_reference,
+    read_whole_number,
+    split_at_commas,
+    take,
+)
 from tokencover.errors import InputError
-from tokencover.evaluation import (
-    StoredResults,
-    describe_run,
-    find_tasks,
-    load_model,
-    read_folder,
-)
-from tokencover.evaluation.report import (
-    choose_method,
-    draw_kept_pictures,
-    make_markdown,
-    make_page,
-)
 from tokencover.files import write_atomically
 
+if TYPE_CHECKING:
+    from tokencover.evaluation import StoredResults
 
-def add_parser(commands: Any) -> None:
-    """Add the command to those of ``tokencover``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "report", help="turn results into a page", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument("results", type=Path, help="the --out of `tokencover evaluate`")
-    parser.add_argument(
-        "--out", type=Path, default=Path("report.html"), help="the page (default: report.html)"
-    )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown tables too")
-    parser.add_argument(
-        "--profile",
-        type=Path,
-        metavar="FILE",
-        help="show the coupling `tokencover calibrate` found",
-    )
-    parser.add_argument("--reference", default="mob", help="who is compared with (default: mob)")
-    parser.add_argument(
+PICTURES = "Pictures"
+
+
+ResultsPath = Annotated[
+    Path, typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`.")
+]
+PageFile = Annotated[Path, take("--out", "FILE", "The page.", OUTPUT)]
+MarkdownFile = Annotated[
+    Path | None,
+    take("--markdown", "FILE", "Write Markdown tables too.", OUTPUT),
+]
+ShownProfile = Annotated[
+    Path | None,
+    take("--profile", "FILE", "Show the coupling that `tokencover calibrate` found."),
+]
+PictureCount = Annotated[
+    int,
+    take(
         "--pictures",
-        type=int,
-        default=0,
-        metavar="N",
-        help="let the model look at N examples again, and draw what was kept (default: 0)",
-    )
-    parser.add_argument(
-        "--tasks", help="where those examples are, as for `evaluate` (default: pebble's)"
-    )
-    parser.add_argument("--device", help="to look at them again: cuda:1, cpu, or auto")
-    parser.set_defaults(run=run)
+        "N",
+        "Let the model look at N examples again, and draw what was kept.",
+        PICTURES,
+        read=read_whole_number,
+    ),
+]
+PictureTasks = Annotated[
+    str | None,
+    take(
+        "--tasks",
+        "NAMES",
+        "Where those examples are, as for `evaluate` (default: pebble's).",
+        PICTURES,
+    ),
+]
+PictureDevice = Annotated[
+    str | None,
+    take("--device", "NAME", "To look at them again: cuda:1, cpu, or auto.", PICTURES),
+]
 
 
-def run(options: argparse.Namespace) -> None:
-    """Read everything first, so that nothing is written if something is wrong."""
-    stored = read_folder(options.results)
-    profile = None if options.profile is None else Profile.load(options.profile)
-    pictures = _pictures(options, stored) if options.pictures else []
-    text = make_page(stored, reference=options.reference, profile=profile, pictures=pictures)
-    write_text(options.out, text)
-    print(f"wrote {options.out}")
-    if options.markdown is not None:
-        write_text(options.markdown, make_markdown(stored, options.reference))
-        print(f"wrote {options.markdown}")
+def write_report(
+    results: ResultsPath,
+    out: PageFile = Path("report.html"),
+    markdown: MarkdownFile = None,
+    reference: Reference = "mob",
+    profile: ShownProfile = None,
+    pictures: PictureCount = 0,
+    tasks: PictureTasks = None,
+    device: PictureDevice = None,
+) -> None:
+    """Turn results into a page that needs nothing else."""
+    from tokencover.budget import Profile
+    from tokencover.evaluation import read_folder
+    from tokencover.evaluation.report import make_markdown, make_page
+
+    # Everything is read first, so that nothing is written if something is wrong.
+    stored = read_folder(results)
+    compared = name_reference(reference)
+    coupling = None if profile is None else Profile.load(profile)
+    if pictures < 0:
+        raise InputError(f"--pictures must be 0 or more, got {pictures}.")
+    names = split_at_commas(tasks) if tasks else list(stored.groups)
+    drawn = _draw_kept(stored, compared, names, pictures, device) if pictures else []
+    write_text(out, make_page(stored, reference=compared, profile=coupling, pictures=drawn))
+    print(f"wrote {out}")
+    if markdown is not None:
+        write_text(markdown, make_markdown(stored, compared))
+        print(f"wrote {markdown}")
 
 
-def _pictures(options: argparse.Namespace, stored: StoredResults) -> list[str]:
-    if options.pictures < 0:
-        raise InputError(f"--pictures must be 0 or more, got {options.pictures}.")
-    names = parts(options.tasks) if options.tasks else list(stored.groups)
-    method = choose_method(stored, options.reference)
-    settings = stored.run["settings"]
+def _draw_kept(
+    stored: StoredResults, reference: str, names: Sequence[str], count: int, device: str | None
+) -> list[str]:
+    """Let the model look at examples again; it must be the one that was evaluated."""
+    from tokencover.evaluation import describe_run, find_tasks, load_model
+    from tokencover.evaluation.report import choose_method, draw_kept_pictures
+
+    method = choose_method(stored, reference)
+    settings, measured = stored.run["settings"], stored.run["model"]
     tasks = find_tasks(names, split=settings["split"], limit=settings["limit"])
-    measured = stored.run["model"]
-    model = load_model(stored.model, device=options.device, dtype=measured["dtype"])
+    model = load_model(stored.model, device=device, dtype=measured["dtype"])
     model.check(tasks)
-    weights = describe_run(model)["model"]["weights"]
-    if weights != measured["weights"]:
+    if describe_run(model)["model"]["weights"] != measured["weights"]:
         raise InputError(
             f"the model {stored.model!r} has other weights now than when it was evaluated: leave "
             "--pictures away, or evaluate again."
         )
-    return draw_kept_pictures(model, method, tasks, options.pictures)
+    return draw_kept_pictures(model, method, tasks, count)
 
 
 def write_text(path: Path, text: str) -> None:

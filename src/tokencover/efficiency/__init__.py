@@ -3,10 +3,10 @@
 from tokencover.efficiency.paper_costs import (
     compute_paper_costs,
     export_paper_costs,
-    format_paper_costs,
+    tabulate_paper_costs,
 )
 from tokencover.efficiency.savings import Savings, measure_savings
-from tokencover.efficiency.savings_table import export_savings, format_savings
+from tokencover.efficiency.savings_table import export_savings, tabulate_savings
 from tokencover.efficiency.workload import (
     PictureQuestion,
     Workload,
@@ -22,10 +22,10 @@ __all__ = [
     "compute_paper_costs",
     "export_paper_costs",
     "export_savings",
-    "format_paper_costs",
-    "format_savings",
     "make_workload",
     "measure_savings",
     "pick_bundled_questions",
     "read_own_picture",
+    "tabulate_paper_costs",
+    "tabulate_savings",
 ]

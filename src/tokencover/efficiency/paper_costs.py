@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from tokencover.efficiency.flops import VICUNA_7B, DecoderDimensions, limit_to_visible_pairs
-from tokencover.tables import aligned
+from tokencover.tables import TextTable
 
 TERA: Final = 1e12
 RULE_OF_THUMB: Final = 2 * 7_000_000_000
@@ -169,7 +169,7 @@ def _compute_column(model: PaperModel, budget: int, after: int) -> PaperCost:
     )
 
 
-def format_paper_costs(costs: Sequence[PaperCost]) -> str:
+def tabulate_paper_costs(costs: Sequence[PaperCost]) -> TextTable:
     """The table for people; T is 1e12."""
     header = (
         "model", "K", "forward T", "printed", "thumb T", "true T",
@@ -196,7 +196,7 @@ def format_paper_costs(costs: Sequence[PaperCost]) -> str:
         "true: N + L tokens in the block before pruning; what a pruned prefill really costs",
         "d_H, MoB: multiply-adds, N * L * d and N * (L + K) * d; their share counts both as two",
     )
-    return "\n".join([aligned(header, rows), "", *notes])
+    return TextTable(header, rows, notes=notes)
 
 
 def export_paper_costs(costs: Sequence[PaperCost]) -> list[dict[str, Any]]:

@@ -152,7 +152,12 @@ class Savings:
 
 
 def measure_savings(
-    workload: Workload, methods: Sequence[Method], *, tokens_out: int = 16, repeats: int = 5
+    workload: Workload,
+    methods: Sequence[Method],
+    *,
+    tokens_out: int = 16,
+    repeats: int = 5,
+    tell_turn: Callable[[], None] | None = None,
 ) -> Savings:
     """Measure each method against the unpruned model.
 
@@ -169,6 +174,8 @@ def measure_savings(
         New tokens in each answer.
     repeats : int
         How many turns count.
+    tell_turn : callable, optional
+        Called after every turn that counts, for example to show how far the run is.
     """
     for name, value in (("--tokens-out", tokens_out), ("--repeats", repeats)):
         if value < 1:
@@ -180,7 +187,7 @@ def measure_savings(
     for model, ideal_run in zip(models, ideal_runs, strict=True):
         model.time_answer(min(tokens_out, 2))  # warms up
         ideal_run()
-    times, ideals = _take_turns(models, ideal_runs, tokens_out, repeats)
+    times, ideals = _take_turns(models, ideal_runs, tokens_out, repeats, tell_turn)
     measured = [
         _compute_medians(*of_one, tokens_out=tokens_out)
         for of_one in zip(times, ideals, peaks, facts, strict=True)
@@ -226,6 +233,7 @@ def _take_turns(
     ideal_runs: Sequence[Callable[[], float]],
     tokens_out: int,
     repeats: int,
+    tell_turn: Callable[[], None] | None,
 ) -> tuple[list[list[AnswerTimes]], list[list[float]]]:
     """The times of every model and of every ideal, turn by turn."""
     times: list[list[AnswerTimes]] = [[] for _ in models]
@@ -235,6 +243,8 @@ def _take_turns(
         for place in order if turn % 2 == 0 else reversed(order):  # none is always first
             times[place].append(models[place].time_answer(tokens_out))
             ideals[place].append(ideal_runs[place]())
+        if tell_turn is not None:
+            tell_turn()
     return times, ideals
 
 

@@ -12,7 +12,7 @@ from tokencover.efficiency.savings import (
     Savings,
     TurnRatio,
 )
-from tokencover.tables import aligned
+from tokencover.tables import TextTable
 
 SAVINGS_COLUMNS = (
     "method", "K", "kept", "mean", "choose ms", "prefill ms", "faster", "above ideal",
@@ -21,7 +21,7 @@ SAVINGS_COLUMNS = (
 )  # fmt: skip
 
 
-def format_savings(found: Savings) -> str:
+def tabulate_savings(found: Savings) -> TextTable:
     """The table, and what its columns mean."""
     rows = [_format_row("unpruned", "all", found.unpruned, None)]
     for each in found.rows:
@@ -34,9 +34,7 @@ def format_savings(found: Savings) -> str:
         "mean: visual tokens that a block works on; peak: what a prefill adds to memory",
         f"GFLOPs: decoder blocks, head and choosing{_note_vision(found.unpruned)}",
     )
-    return "\n".join(
-        [_format_setting(found.setting), "", aligned(SAVINGS_COLUMNS, rows), "", *notes]
-    )
+    return TextTable(SAVINGS_COLUMNS, rows, above=_format_setting(found.setting), notes=notes)
 
 
 def export_savings(found: Savings) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
-from tokencover.prompting import Medium, kinds_taken, make_inputs
+from tokencover.prompting import Medium, list_kinds, make_inputs
 from tokencover.runtime import Family, UserWords, family_of
 
 AnyAsked = TypeVar("AnyAsked", bound=PebbleExample)
@@ -116,7 +116,7 @@ def pick_bundled_questions(
     processor: Any, count: int, question: str | None = None
 ) -> list[PictureQuestion]:
     """Scenes, or clips for a model that takes no pictures."""
-    pick = pick_scene_questions if "image" in kinds_taken(processor) else pick_clip_questions
+    pick = pick_scene_questions if "image" in list_kinds(processor) else pick_clip_questions
     return pick(count, question)
 
 

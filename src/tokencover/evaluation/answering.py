@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from tokencover.evaluation.tasks import Example, Task
-from tokencover.prompting import check_taken, make_inputs
+from tokencover.prompting import check_kinds, make_inputs
 
 LEADING: Final = 16
 """Values of each weight that tell two models of one name apart."""
@@ -38,7 +38,7 @@ class VisionLanguageModel:
         """Refuse tasks that show what the model does not take."""
         for task in tasks:
             asked = f"{task.name} cannot be asked of {self.name!r}"
-            check_taken(self.processor, task.shows, asked)
+            check_kinds(self.processor, task.shows, asked)
 
     def make_inputs(self, examples: Sequence[Example]) -> Any:
         """A batch of chats with one user turn each, ready for `answer`."""

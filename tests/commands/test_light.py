@@ -1,0 +1,45 @@
+"""Commands that only tell something answer at once: nothing heavy is imported for them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "numpy", "PIL")
+MOST_SECONDS = 0.5
+"""Of CPU time, user and system together."""
+RUN = (
+    "import sys; from tokencover.cli import main; code = main(sys.argv[1:]); "
+    f"sys.exit(code or ' '.join(name for name in {HEAVY} if name in sys.modules) or 0)"
+)
+COMMANDS = (
+    "ask", "methods", "models", "evaluate", "report", "ablate", "calibrate", "bench",
+    "pebble", "pebble train",
+)  # fmt: skip
+LIGHT = ["--help", "--version", "methods", "models", *(f"{name} --help" for name in COMMANDS)]
+
+
+@pytest.mark.parametrize("arguments", LIGHT)
+def test_nothing_heavy_is_imported(arguments: str) -> None:
+    end = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments.split()], capture_output=True, text=True, check=False
+    )
+    assert end.returncode == 0, end.stderr
+    assert end.stdout.strip()
+
+
+@pytest.mark.parametrize("arguments", LIGHT)
+def test_it_takes_less_than_half_a_second(arguments: str) -> None:
+    command = [sys.executable, "-m", "tokencover", *arguments.split()]
+    assert min(measure(command) for _ in range(3)) < MOST_SECONDS
+
+
+def measure(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, capture_output=True, check=True, env={**os.environ, "COLUMNS": "80"})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
