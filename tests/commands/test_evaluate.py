@@ -47,6 +47,32 @@ def test_a_table_is_printed(whole: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "8 of 8 are done already" in printed.err
 
 
+@pytest.mark.parametrize(
+    "reference",
+    ["fastv:after=2", '{"method": "fastv", "after": 2, "budget_mode": "flops"}', "fastv"],
+)
+def test_a_reference_is_named_like_any_method(
+    whole: Path, capsys: pytest.CaptureFixture[str], reference: str
+) -> None:
+    """Two blocks is the default, so that this is the method without settings."""
+    command(*ARGUMENTS, "--out", str(whole), "--timing-batches", "1", "--reference", reference)
+    assert "| minus fastv [95 %] |" in capsys.readouterr().out
+
+
+def test_methods_are_named_with_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(
+        "--methods", 'fastv:after=1,{"method": "mob", "after": 2}', "--budgets", "64",
+        "--tasks", "pebble/color", "--limit", "1", "--timing-batches", "0",
+        "--reference", "mob:after=2", "--out", str(tmp_path),
+    )  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "| minus mob:after=2 [95 %] |" in printed
+    assert "| fastv:after=1 | 64 |" in printed
+    assert "| mob:after=2 | 64 |" in printed
+
+
 def test_the_run_is_described(whole: Path) -> None:
     found = json.loads((whole / "run.json").read_text())
     assert found["model"]["name"] == "pebble"
@@ -133,6 +159,8 @@ def test_other_weights_do_not_go_on(whole: Path, monkeypatch: pytest.MonkeyPatch
         (["--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--timing-batches", "-1"], "got -1"),
         (["--batch-size", "0"], "got 0"),
+        (["--reference", "mob:later=2"], "mob has no setting later"),
+        (["--reference", "mob:after=1,fastv"], "--reference takes one method"),
         (["--shard", "2"], "--shard takes"),
         (["--shard", "2/2"], "no process 2 of 2"),
         (["--model", "no/such/model"], "'no/such/model' cannot be loaded"),

@@ -221,7 +221,7 @@ def name_reference(text: str) -> str:
     named = make_methods(text, [1])
     if len(named) != 1:
         raise InputError(f"--reference takes one method, for example mob:after=2, got {text!r}.")
-    return name_method(named[0])
+    return name_method(named[0], hidden=("budget", "budget_mode"))
 
 
 def _complete(spec: Mapping[str, Any], settings: Mapping[str, object]) -> Mapping[str, Any]:
