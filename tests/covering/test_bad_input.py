@@ -9,7 +9,7 @@ import torch
 
 import tokencover as tc
 from tokencover.covering.accelerator import cover_together
-from tokencover.covering.samples import SampleCounts, Samples
+from tokencover.covering.checks import SampleCounts, Samples
 
 V, P = torch.randn(6, 4), torch.randn(3, 4)
 NAN, INFINITE = V.clone(), P.clone()

@@ -14,7 +14,7 @@ from tests.covering import oracle
 from tests.covering.strategies import problems
 from tokencover.covering import mob_batch, mob_literal, snap
 from tokencover.covering.accelerator import cover_together
-from tokencover.covering.samples import SampleCounts, Samples
+from tokencover.covering.checks import SampleCounts, Samples
 
 Problem = tuple[Tensor, Tensor, int, int, int]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tokencover.covering.ties import (
+from tokencover.covering.exact import (
     count_before,
     find_largest,
     find_smallest,

@@ -9,7 +9,7 @@ Algorithm 1 (MoB)      `mob.mob_literal` as the paper writes it; `mob.mob` as it
 Algorithm 2 (eta)      `coupling.coupling`, the Hausdorff distance
 covering radii         `radii.prompt_order`, `radii.farthest_order`: for every budget in one run
 distances              `exact.cosine`: one well-defined number on every machine
-ties                   `ties.py`: the one rule that settles them
+ties                   `exact.rank_descending` and the like: the one rule that settles them
 =====================  ==========================================================================
 
 Bounds, covering numbers and approximations of eta are in `tokencover.theory`, splits of a budget in
@@ -25,20 +25,23 @@ from tokencover.covering.checks import (
     check_pair,
 )
 from tokencover.covering.coupling import coupling, directed_hausdorff, hausdorff
-from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.farthest import farthest_points
-from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
-from tokencover.covering.nearest import nearest_points
-from tokencover.covering.precision import keep_precision, to_float32
-from tokencover.covering.radii import farthest_order, prompt_order
-from tokencover.covering.ties import (
+from tokencover.covering.exact import (
+    Points,
+    cosine,
     count_before,
     find_largest,
     find_smallest,
+    keep_precision,
     mark_largest,
     rank_ascending,
     rank_descending,
+    snap,
+    to_float32,
 )
+from tokencover.covering.farthest import farthest_points
+from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
+from tokencover.covering.nearest import nearest_points
+from tokencover.covering.radii import farthest_order, prompt_order
 
 __all__ = [
     "Count",

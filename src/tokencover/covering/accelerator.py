@@ -10,11 +10,10 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import check_finite
+from tokencover.covering.checks import Samples, check_finite
 from tokencover.covering.exact import Points, cosine, snap
 from tokencover.covering.farthest import choose_farthest_together
 from tokencover.covering.nearest import rank_candidates
-from tokencover.covering.samples import Samples
 
 
 def cover_together(samples: Samples) -> list[tuple[Tensor, Tensor]]:

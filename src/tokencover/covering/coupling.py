@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_finite, check_mask, check_pair
-from tokencover.covering.exact import Points, cosine, snap
+from tokencover.covering.exact import Points, cosine, keep_precision, snap, to_float32
 from tokencover.covering.lazy import Cloud
-from tokencover.covering.precision import keep_precision, to_float32
 from tokencover.errors import InputError
 
 _COMPARED_AT_ONCE = 2048

@@ -1,15 +1,23 @@
-"""Cosines without rounding error, so that a tie is a tie on every machine.
+"""Cosines without rounding error, and the rule for ties on them.
 
 Floating-point sums depend on their order, and the order depends on the batch size, the number of
 threads and the device: two identical tokens may get two different cosines, and a rule for ties
-(`ties.py`) then means nothing. So every token is first snapped to a grid on the sphere: its unit
-vector, times 2**24, rounded to integers (what float32 can resolve). Products of such integers, and
-all their partial sums, stay below 2**53; float64 adds them *exactly*, in whatever order. The cosine
-of two snapped tokens is therefore one well-defined number, and identical tokens have cosine 1.
+then means nothing. So every token is first snapped to a grid on the sphere: its unit vector, times
+2**24, rounded to integers (what float32 can resolve). Products of such integers, and all their
+partial sums, stay below 2**53; float64 adds them *exactly*, in whatever order. The cosine of two
+snapped tokens is therefore one well-defined number, and identical tokens have cosine 1.
+
+**The tie rule** of the whole library: of equal values, the one with the lowest index comes first.
+Every choice that tokencover makes ends in a comparison, and on blank pages, padding and copied
+frames many values are equal. Which of them is taken must not depend on a device, a batch or a
+library's sort, so every choice goes through one of the functions in the last part of this file.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -94,3 +102,96 @@ def mean_direction(points: Points, mask: Tensor | None = None) -> Points:
     """The direction of the mean token, ``(..., 1, d)``; the sum of the integers is exact."""
     grid = points.grid if mask is None else points.grid * mask.unsqueeze(-1)
     return snap(grid.sum(-2, keepdim=True))
+
+
+# Where and how this is computed, whatever the caller's settings are.
+
+
+def find_float64_device(device: torch.device) -> torch.device:
+    """The device itself, or the CPU if the device has no float64 (Apple's MPS)."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def to_float32(tokens: Tensor) -> Tensor:
+    """The values in float32, without history, on a device that has float64."""
+    return tokens.detach().to(find_float64_device(tokens.device), torch.float32)
+
+
+@contextmanager
+def keep_precision(device: torch.device) -> Iterator[None]:
+    """Keep autocast from computing in half precision, and record no gradients."""
+    with torch.no_grad(), torch.autocast(find_float64_device(device).type, enabled=False):
+        yield
+
+
+# The tie rule: of equal values, the one with the lowest index comes first.
+
+
+def rank_descending(values: Tensor) -> Tensor:
+    """Indices of the last dimension, largest value first.
+
+    Parameters
+    ----------
+    values : Tensor
+        ``(..., n)``, numbers or bool; infinite ones are allowed.
+
+    Returns
+    -------
+    Tensor
+        ``(..., n)`` int64.
+    """
+    return _make_comparable(values).argsort(dim=-1, descending=True, stable=True)
+
+
+def rank_ascending(values: Tensor) -> Tensor:
+    """Indices of the last dimension, smallest value first; shapes as for `rank_descending`."""
+    return _make_comparable(values).argsort(dim=-1, stable=True)
+
+
+def find_largest(values: Tensor) -> Tensor:
+    """Index of the largest value of the last dimension, ``(...)`` int64."""
+    return values.argmax(dim=-1)  # torch documents that it gives the first of several
+
+
+def find_smallest(values: Tensor) -> Tensor:
+    """Index of the smallest value of the last dimension, ``(...)`` int64."""
+    return values.argmin(dim=-1)
+
+
+def mark_largest(values: Tensor, count: Tensor) -> Tensor:
+    """Mark the first `count` of `rank_descending` without ranking; -inf is never marked.
+
+    Parameters
+    ----------
+    values : Tensor
+        ``(..., n)``.
+    count : Tensor
+        ``(...)`` int64, at least 1; may be more than n.
+
+    Returns
+    -------
+    Tensor
+        ``(..., n)`` bool.
+    """
+    count = count.unsqueeze(-1)
+    ordered = values.sort(dim=-1, descending=True).values
+    last_place = count.clamp(max=values.shape[-1]) - 1
+    last = ordered.gather(-1, last_place.expand(*values.shape[:-1], 1))
+    above = values > last
+    equal = values == last
+    left = count - above.sum(-1, keepdim=True)
+    marked = above | (equal & (equal.cumsum(-1) <= left))
+    return marked & (values > -math.inf)
+
+
+def count_before(values: Tensor, index: int) -> Tensor:
+    """How many values of the last dimension `rank_descending` puts before the one at `index`."""
+    own = values[..., index : index + 1]
+    return (values > own).sum(-1) + (values[..., :index] == own).sum(-1)
+
+
+def _make_comparable(values: Tensor) -> Tensor:
+    if values.dtype == torch.bool:
+        return values.to(torch.uint8)
+    # Adding zero makes -0.0 the same as 0.0 for sorts that compare bits.
+    return values + 0.0 if values.is_floating_point() else values

@@ -18,12 +18,13 @@ from tokencover.covering.exact import (
     Points,
     cosine,
     distance_to_nearest,
+    find_largest,
+    keep_precision,
     mean_direction,
     snap,
+    to_float32,
 )
 from tokencover.covering.lazy import Cloud, search_farthest
-from tokencover.covering.precision import keep_precision, to_float32
-from tokencover.covering.ties import find_largest
 from tokencover.errors import InputError
 
 
@@ -80,9 +81,16 @@ def choose_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
         ``(count,)`` int64, in order of choice.
     """
     found = search_farthest(cloud, start, count)
+    return found if len(found) == count else choose_the_rest(cloud, start, found, count)
+
+
+def choose_the_rest(cloud: Cloud, start: Tensor, found: Tensor, count: int) -> Tensor:
+    """Go on where `search_farthest` could not tell tokens apart, after those it has found.
+
+    All tokens are compared with all centres, exactly. Parameters and result are those of
+    `choose_farthest`; `found`, int64, are the first of its result.
+    """
     left = count - len(found)
-    if left == 0:
-        return found
     points, centers = cloud.snap(), torch.cat([start, found])
     distance = distance_to_nearest(points, points[centers])
     distance[centers] = -1.0

@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.accelerator import cover_together
-from tokencover.covering.checks import Count, check_mask, check_pair
-from tokencover.covering.farthest import choose_farthest
-from tokencover.covering.lazy import Cloud
+from tokencover.covering.checks import Count, Sample, check_mask, check_pair, check_samples
+from tokencover.covering.exact import find_largest, keep_precision, rank_descending
+from tokencover.covering.farthest import choose_the_rest
+from tokencover.covering.lazy import Cloud, search_farthest
 from tokencover.covering.nearest import choose_nearest
-from tokencover.covering.precision import keep_precision
-from tokencover.covering.samples import Sample, check_samples
-from tokencover.covering.ties import find_largest, rank_descending
 from tokencover.errors import InputError
 
 
@@ -105,7 +103,7 @@ def mob(
     """Choose the visual tokens to keep: Multi-objective Balanced Covering.
 
     Deterministic to the index: the result depends neither on the batch, the number of threads, the
-    device nor the dtype that holds the values. Ties are settled by the rule of `covering/ties.py`;
+    device nor the dtype that holds the values. Ties are settled by the rule of `covering/exact.py`;
     nothing is chosen twice, identical tokens included.
 
     Parameters
@@ -189,5 +187,7 @@ def _cover_lazily(sample: Sample) -> tuple[Tensor, Tensor]:
     visual, prompt = Cloud.of("visual", sample.visual), Cloud.of("prompt", sample.prompt)
     prompt_centers = choose_nearest(visual, prompt, counts.prompt_budget, counts.fold)
     rest = counts.budget - len(prompt_centers)
-    visual_centers = choose_farthest(visual, prompt_centers, rest)
+    visual_centers = search_farthest(visual, prompt_centers, rest)
+    if len(visual_centers) < rest:  # tokens too much alike for estimates
+        visual_centers = choose_the_rest(visual, prompt_centers, visual_centers, rest)
     return sample.places[prompt_centers], sample.places[visual_centers]

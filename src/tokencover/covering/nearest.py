@@ -8,10 +8,14 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_pair
-from tokencover.covering.exact import cosine
+from tokencover.covering.exact import (
+    cosine,
+    keep_precision,
+    mark_largest,
+    rank_descending,
+    to_float32,
+)
 from tokencover.covering.lazy import Cloud, Workspace
-from tokencover.covering.precision import keep_precision, to_float32
-from tokencover.covering.ties import mark_largest, rank_descending
 
 _MADE_EXACT_AT_ONCE = 64
 """Tokens made exact at a time: few enough to stay in a processor's cache."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tests.covering.strategies import token_sets
 from tokencover.covering.exact import cosine, snap
-from tokencover.covering.lazy.bounds import Bounds, Centers
-from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 
 
 def start(tokens: Tensor, places: list[int]) -> tuple[Cloud, Centers, Bounds]:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
-from tokencover.covering.lazy.bounds import Bounds, Centers
-from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 from tokencover.covering.lazy.proof import Candidate, find_first_mistake
 
 

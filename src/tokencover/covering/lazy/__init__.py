@@ -6,12 +6,11 @@
 `Workspace`          memory that is used again, for those who work with a `Cloud`
 ===================  ==============================================================
 
-How it works: `search.py`, from the centres and bounds of `bounds.py` and guesses among a few tokens
-(`shortlist.py`) to their proof (`proof.py`).
+How it works: `search.py`, from the bounds of `estimate.py` and guesses among a few tokens to their
+proof (`proof.py`).
 """
 
-from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.estimate import Cloud, Workspace
 from tokencover.covering.lazy.search import search_farthest
-from tokencover.covering.lazy.workspace import Workspace
 
 __all__ = ["Cloud", "Workspace", "search_farthest"]

@@ -4,11 +4,20 @@ Exact arithmetic (`exact.py`) reads each token in float64. Most tokens never mat
 estimate already shows that they are too far, or not far enough. `Cloud` gives such estimates and
 `Cloud.error`, a bound that holds for *any* order of summation. So a search that keeps every pair
 within twice the error of a threshold, and decides among those exactly, finds the exact answer.
+
+The cosine to the nearest centre can only grow when centres are added: the cosine to the nearest of
+the starting centres bounds it for ever. So every token is compared with those, once, by estimates
+(`Bounds`), and with the centres added since (`Centers`) only where that is asked for.
+
+Fresh pages cost more than the arithmetic on a few dozen tokens: the system clears every one of
+them. So each thread keeps a few buffers between calls (`Workspace`), as matrix libraries do; large
+ones, for which clearing pages is a small part of the work, are given back at once.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +25,6 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, snap, snap_in_place
-from tokencover.covering.lazy.workspace import Workspace
 
 _UNIT_ROUNDOFF = 2.0**-24
 _CHUNK = 1024
@@ -24,6 +32,34 @@ _CHUNK = 1024
 _NORM_CHUNK = 256
 _SAFE_NORM = 1e15
 """Between 1 / this and this, squares and products neither overflow nor vanish in float32."""
+_LARGEST_KEPT = 2**24
+"""Bytes; a larger buffer lives no longer than its workspace's user needs it."""
+
+_threads = threading.local()
+
+
+class Workspace:
+    """Buffers that grow to the largest size asked for."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    @classmethod
+    def of_this_thread(cls, name: str) -> Workspace:
+        """The thread's workspace for one purpose; no two users of it may be at work at a time."""
+        spaces: dict[str, Workspace] = vars(_threads)
+        return spaces.setdefault(name, cls())
+
+    def empty(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialised tensor on the CPU; the next one of that name and type overwrites it."""
+        size = math.prod(shape)
+        buffer = self._buffers.get((name, dtype))
+        if buffer is None or len(buffer) < size:
+            with torch.inference_mode(False):  # or it could not be written to outside that mode
+                buffer = torch.empty(size, dtype=dtype, device="cpu")
+            if buffer.nbytes <= _LARGEST_KEPT:
+                self._buffers[name, dtype] = buffer
+        return buffer[:size].view(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +189,107 @@ def _float32_is_float32() -> bool:
     """Whether float32 products on the CPU are computed in float32, not in bfloat16 or TF32."""
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     return getattr(matmul, "fp32_precision", "none") in {"none", "ieee"}
+
+
+class Centers:
+    """Centres of one sample, in order of choice. Only one of a thread's may be in use at a time.
+
+    Parameters
+    ----------
+    cloud : Cloud
+        All tokens of the sample.
+    tokens : Tensor
+        The first centres, as indices, int64.
+    room : int
+        How many there may be in the end.
+    """
+
+    def __init__(self, cloud: Cloud, tokens: Tensor, room: int) -> None:
+        self._cloud = cloud
+        self._count = 0
+        self._tokens = torch.empty(room, dtype=torch.int64)
+        space = Workspace.of_this_thread("centers")
+        self._directions = space.empty("directions", (room, cloud.width), torch.float32)
+        self.add(tokens)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def tokens(self) -> Tensor:
+        """Which tokens they are, ``(centres,)`` int64."""
+        return self._tokens[: self._count]
+
+    @property
+    def directions(self) -> Tensor:
+        """Their unit vectors, ``(centres, d)`` float32."""
+        return self._directions[: self._count]
+
+    def add(self, tokens: Tensor) -> None:
+        """Append some tokens."""
+        where = slice(self._count, self._count + len(tokens))
+        self._tokens[where] = tokens
+        self._cloud.find_directions(tokens, out=self._directions[where])
+        self._count = where.stop
+
+    def cut(self, count: int) -> None:
+        """Forget all but the first `count`."""
+        self._count = count
+
+
+class Bounds:
+    """Lower bounds on the cosine of each token to its nearest centre, inf for a centre.
+
+    Parameters
+    ----------
+    cloud : Cloud
+        The ``n`` tokens of one sample.
+    centers : Centers
+        At least one; those that are there now are the starting centres.
+    """
+
+    def __init__(self, cloud: Cloud, centers: Centers) -> None:
+        self._cloud, self._centers = cloud, centers
+        self._space, space = (Workspace.of_this_thread(name) for name in ("top", "start"))
+        self._to_start = cloud.estimate_cosines(centers.directions, space=space)
+        self._nearest_start = self._to_start.amax(-1)
+        self._bound = self._nearest_start - cloud.error
+        self._bound[centers.tokens] = math.inf
+
+    def find_smallest(self, size: int) -> Tensor:
+        """The tokens with the smallest bounds, ascending; fewer than `size` if fewer are left."""
+        size = min(size, len(self._bound) - len(self._centers))
+        return self._bound.topk(size, largest=False).indices.sort().values
+
+    def estimate_cosines(self, tokens: Tensor) -> Tensor:
+        """Estimated cosines of some tokens to all centres, ``(tokens, centres)`` float32."""
+        to_start = self._to_start.index_select(0, tokens)
+        return torch.cat([to_start, self._estimate_to_added(tokens)], dim=1)
+
+    def estimate_nearest(self, tokens: Tensor) -> Tensor:
+        """Estimated cosine of some tokens to the nearest centre, ``(tokens,)`` float32."""
+        nearest = self._nearest_start.index_select(0, tokens)
+        if len(self._centers) == self._to_start.shape[1]:
+            return nearest
+        return torch.maximum(nearest, self._estimate_to_added(tokens).amax(-1))
+
+    def renew(self, tokens: Tensor, nearest: Tensor) -> None:
+        """Set the bounds of some tokens by such an estimate."""
+        self._bound[tokens] = (nearest - self._cloud.error).float()
+
+    def find_smallest_without(self, tokens: Tensor) -> float:
+        """The smallest bound of all other tokens."""
+        others = self._bound.index_fill(0, tokens, math.inf)
+        return float(others.amin())
+
+    def copy(self) -> Tensor:
+        """For `restore`."""
+        return self._bound.clone()
+
+    def restore(self, copy: Tensor) -> None:
+        """Undo what was done since, but for the centres of today."""
+        self._bound = copy.index_fill(0, self._centers.tokens, math.inf)
+
+    def _estimate_to_added(self, tokens: Tensor) -> Tensor:
+        added = self._centers.directions[self._to_start.shape[1] :]
+        return self._cloud.estimate_cosines(added, tokens, self._space)

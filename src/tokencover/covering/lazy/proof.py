@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.exact import Points, distances
-from tokencover.covering.lazy.bounds import Bounds, Centers
-from tokencover.covering.lazy.estimate import Cloud
-from tokencover.covering.lazy.shortlist import Step
-from tokencover.covering.lazy.workspace import Workspace
+from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud, Workspace
 
 
 class Candidate(NamedTuple):
@@ -22,32 +19,12 @@ class Candidate(NamedTuple):
     token: int
 
 
-def list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
-    """All that came into question where a guess (`shortlist.py`) was in doubt.
-
-    Parameters
-    ----------
-    steps : list of Step
-        The guess.
-    tokens : list of int
-        What its places mean.
-    before : int
-        How many centres there were.
-    """
-    return [
-        Candidate(place, tokens[rival])
-        for place, step in enumerate(steps, before)
-        if len(step) > 1
-        for rival in step
-    ]
-
-
 def find_first_mistake(
     cloud: Cloud, centers: Centers, bounds: Bounds, doubts: list[Candidate]
 ) -> Candidate | None:
     """What should have been chosen where first something else was; None if all is right.
 
-    Right is the token farthest from all centres before it, by the rule of `ties.py`.
+    Right is the token farthest from all centres before it, by the tie rule of `exact.py`.
 
     Parameters
     ----------

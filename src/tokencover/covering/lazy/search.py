@@ -4,9 +4,11 @@ Algorithm 1 compares every token with every new centre, N * d work a centre. But
 nearest centre can only grow when centres are added: an old one is a lower bound, and most tokens
 need never be looked at again (the accelerated greedy of Minoux, 1978). From cheap to exact:
 
-1. float32 estimates to the starting centres, once for all tokens, bound every token (`bounds.py`);
+1. float32 estimates to the starting centres, once for all tokens, bound every token
+   (`estimate.py`);
 2. those with the smallest bounds are compared with the newer centres and with each other, and
-   centres are chosen among them as long as no token outside can be farther (`shortlist.py`);
+   centres are chosen among them as long as no token outside can be farther
+   (`choose_from_shortlist`);
 3. where estimates were too close to tell, exact distances decide at the end (`proof.py`); what was
    chosen before the first mistake is kept, and the search goes on from there;
 4. tokens too much alike for estimates are chosen among by exact distances; where even that does not
@@ -17,29 +19,33 @@ What is found is what comparing all with all would choose, index for index.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from tokencover.covering.exact import cosine, mean_direction
-from tokencover.covering.lazy.bounds import Bounds, Centers
-from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.exact import cosine, find_smallest, mean_direction
+from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 from tokencover.covering.lazy.proof import (
     Candidate,
     find_first_mistake,
-    list_candidates,
     measure_nearest_and_mutual,
 )
-from tokencover.covering.lazy.shortlist import Step, choose_from_shortlist
-from tokencover.covering.ties import find_smallest
 
 _FEWEST, _FEW, _MANY = 64, 160, 640
 """How many tokens are compared at a time: about as many as are wanted, doubled while that settles
 nothing; half of the last for exact distances."""
 _CROWD, _MISTAKES = 32, 4
 """More rivals for one place, or more wrong guesses, and estimates are too coarse to be of use."""
+
+Step = list[int]
+"""One choice: the place of the token that seems the farthest, then those of its rivals, which may
+be as far or farther since estimates err."""
+_Entry = tuple[float, int, int]
+"""A token's cosine to the nearest of some centres, its place, and how many of the added centres
+these are. Sorts by rising cosine, then by place: the tie rule."""
 
 
 def search_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
@@ -152,3 +158,93 @@ def _find_farthest_from_mean(cloud: Cloud) -> int:
     estimate = cloud.estimate_cosines(direction).squeeze(-1)
     rivals = (estimate <= estimate.amin() + cloud.doubt).nonzero().squeeze(-1)
     return int(rivals[find_smallest(cosine(cloud.snap(rivals), mean).squeeze(-1))])
+
+
+def choose_from_shortlist(
+    nearest: Tensor, each_other: Tensor, *, most: int, limit: float, doubt: float
+) -> list[Step]:
+    """Choose tokens in turn, each with the smallest cosine to its nearest centre.
+
+    In plain Python: a number in a list is much quicker to get at than one in a tensor.
+
+    Parameters
+    ----------
+    nearest : Tensor
+        ``(m,)`` cosine of each token to the nearest centre there is.
+    each_other : Tensor
+        ``(m, m)`` cosines of the tokens to each other.
+    most : int
+        End after this many.
+    limit : float
+        End when the smallest cosine has come to this.
+    doubt : float
+        Tokens whose cosines differ by no more are rivals.
+    """
+    queue = _Queue(nearest.tolist())
+    steps: list[Step] = []
+    while len(steps) < most and queue.find_smallest() < limit:
+        line = queue.find_smallest() + doubt
+        first = queue.pop()
+        rivals = []
+        while queue.find_smallest() <= line:
+            rivals.append(queue.pop())
+        queue.put_back(rivals)
+        steps.append([place for _, place, _ in (first, *rivals)])
+        queue.add_center(each_other[first[1]].tolist())
+    return steps
+
+
+class _Queue:
+    """Tokens by their cosine to the nearest centre.
+
+    Most need not be looked at in most steps, because that cosine only grows.
+    """
+
+    def __init__(self, nearest: list[float]) -> None:
+        self._heap: list[_Entry] = [(value, place, 0) for place, value in enumerate(nearest)]
+        self._added: list[list[float]] = []
+        heapq.heapify(self._heap)
+
+    def find_smallest(self) -> float:
+        """The smallest cosine; infinite if there is no token."""
+        heap, now = self._heap, len(self._added)
+        while heap:
+            value, place, compared = heap[0]
+            if compared == now:
+                return value
+            since = [cosines[place] for cosines in self._added[compared:]]
+            heapq.heapreplace(heap, (max(value, *since), place, now))
+        return math.inf
+
+    def pop(self) -> _Entry:
+        """Take out the token that has it; to be called right after `find_smallest`."""
+        return heapq.heappop(self._heap)
+
+    def put_back(self, entries: list[_Entry]) -> None:
+        """Return what was taken out."""
+        for entry in entries:
+            heapq.heappush(self._heap, entry)
+
+    def add_center(self, cosines: list[float]) -> None:
+        """A new centre, by its cosines to all tokens."""
+        self._added.append(cosines)
+
+
+def list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
+    """All that came into question where a guess was in doubt.
+
+    Parameters
+    ----------
+    steps : list of Step
+        The guess.
+    tokens : list of int
+        What its places mean.
+    before : int
+        How many centres there were.
+    """
+    return [
+        Candidate(place, tokens[rival])
+        for place, step in enumerate(steps, before)
+        if len(step) > 1
+        for rival in step
+    ]
