@@ -1,10 +1,11 @@
 """How many tokens to keep, and how they are split between prompt and picture.
 
 =======================  ========================================================================
-how many                 `amount.py`: a count or a share, and what it counts (`budget_mode`)
+how many                 `amount.py`: a count or a share, and what it counts (`budget_mode`);
+                         what a decoder block costs
 a split, a rule for it   `split.py`: `Split`, `SplitRule`
-the paper's tables       `published_splits.paper_split`
 all rules                `split_rules.py`; by name `SPLITS`, words and JSON in `split_names.py`
+the paper's tables       `split_rules.paper_split`
 balance of the radii     `radius_balance.balance_prompt_budget`
 the threshold tau        `threshold.py`; measured `profile.Profile`, in use `online.OnlineThreshold`
 =======================  ========================================================================
@@ -14,6 +15,7 @@ from tokencover.budget.amount import (
     BlockCost,
     Budget,
     BudgetMode,
+    block_cost,
     check_mode,
     round_half_up,
     tokens_left,
@@ -21,16 +23,17 @@ from tokencover.budget.amount import (
 )
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
-from tokencover.budget.published_splits import NO_PRIOR, paper_split
 from tokencover.budget.radius_balance import balance_prompt_budget, balance_prompt_budgets
 from tokencover.budget.split import Coupling, Decision, Modality, Split, SplitRule, Tokens
 from tokencover.budget.split_names import SPLITS, rule_document, rule_from_document, rule_of
 from tokencover.budget.split_rules import (
+    NO_PRIOR,
     BalancedSplit,
     CouplingSplit,
     FixedSplit,
     OnlineSplit,
     PaperSplit,
+    paper_split,
 )
 
 __all__ = [
@@ -54,6 +57,7 @@ __all__ = [
     "Tokens",
     "balance_prompt_budget",
     "balance_prompt_budgets",
+    "block_cost",
     "check_mode",
     "paper_split",
     "round_half_up",

@@ -3,7 +3,8 @@
 A budget is a count, or a share of the tokens there are (`tokens_to_keep`). A method that acts
 inside the decoder works on all tokens in its first blocks, so "K tokens" can mean three things: K
 are left in the end, blocks work on K on average, or the prefill costs what it would cost with K
-tokens in every block (`tokens_left`). Comparisons between methods are fair only within one.
+tokens in every block (`tokens_left`). Comparisons between methods are fair only within one. What a
+block costs is read off its weights (`block_cost`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+from torch import nn
 
 from tokencover.errors import InputError
 
@@ -43,6 +46,43 @@ class BlockCost:
     def of(self, tokens: int) -> int:
         """Operations on a sequence of this length."""
         return self.linear * tokens + self.quadratic * tokens * tokens
+
+
+def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
+    """Operations of one decoder block; the mean, where blocks differ.
+
+    Parameters
+    ----------
+    blocks : sequence of nn.Module
+        Each with a ``self_attn`` whose projections are linear layers.
+    config : Any
+        The decoder's; says how many experts work on a token, if there are experts.
+    """
+    queries = [getattr(getattr(block, "self_attn", None), "q_proj", None) for block in blocks]
+    widths = [each.out_features for each in queries if isinstance(each, nn.Linear)]
+    if len(widths) < len(blocks):
+        kind = type(blocks[len(widths)]).__name__
+        raise InputError(f"the cost of a {kind} is not known: its attention has no q_proj.")
+    weights = sum(_count_weights(block, config) for block in blocks)
+    # Two products, queries with keys and weights with values, each as wide as all query heads.
+    return BlockCost(
+        linear=2 * weights // len(blocks), quadratic=2 * 2 * sum(widths) // len(blocks)
+    )
+
+
+def _count_weights(block: nn.Module, config: Any) -> int:
+    """How many weights a token is multiplied with in the block's matrices."""
+    total = 0
+    for part in block.modules():
+        if isinstance(part, nn.Linear):
+            total += part.in_features * part.out_features
+        elif type(part).__name__.endswith("Experts"):
+            matrices = [each for each in part.parameters(recurse=False) if each.dim() == 3]
+            of_one = sum(each.shape[1] * each.shape[2] for each in matrices)
+            total += config.num_experts_per_tok * of_one
+        elif type(part).__name__.endswith("Router"):
+            total += sum(each.numel() for each in part.parameters(recurse=False))
+    return total
 
 
 def tokens_to_keep(budget: Budget, total: int) -> int:

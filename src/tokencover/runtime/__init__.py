@@ -1,6 +1,6 @@
 """Makes a transformers model run a method."""
 
-from tokencover.runtime.decoder import block_cost
+from tokencover.budget import block_cost
 from tokencover.runtime.families import (
     FAMILIES,
     Family,

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from tokencover.budget import block_cost
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
-from tokencover.runtime.decoder import BlockInputs, Renumbering, block_cost
+from tokencover.runtime.decoder import BlockInputs, Renumbering
 from tokencover.runtime.families import Family
 from tokencover.runtime.forward_pass import PIXELS, ForwardPass, Kept, VisualPass, find_real_tokens
 from tokencover.runtime.hooks import Hooks, is_aside
