@@ -78,6 +78,11 @@ class Tokens:
         """eta, the Hausdorff distance of visual tokens and prompt; None without a prompt."""
         return float(coupling(self.visual, self.prompt)) if len(self.prompt) else None
 
+    @property
+    def knows_coupling(self) -> bool:
+        """Whether `coupling` costs nothing: it has been read before, or there is no prompt."""
+        return len(self.prompt) == 0 or "coupling" in vars(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

@@ -1,7 +1,8 @@
-"""The rules that come with tokencover: one small class each (see `SplitRule`), and the paper's tables.
+"""The rules that come with tokencover, one small class each (see `SplitRule`); the paper's tables.
 
-The tables give Kp and k for a budget K (`paper_split`). For pictures the paper prints three reduction rates, 88.9, 77.8 and 66.7 % (64, 128 and 192 tokens
-of 576). Kp is a share of K, k a share of Kp:
+The tables give Kp and k for a budget K (`paper_split`). For pictures the paper prints three
+reduction rates, 88.9, 77.8 and 66.7 % (64, 128 and 192 tokens of 576). Kp is a share of K, k a
+share of Kp:
 
 ===================  ======  ======  ======  ========
 reduction rate       8/9     7/9     2/3     k

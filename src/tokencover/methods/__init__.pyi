@@ -7,7 +7,9 @@ from tokencover.methods.base import BeforeDecoder as BeforeDecoder
 from tokencover.methods.base import BudgetedMethod as BudgetedMethod
 from tokencover.methods.base import Card as Card
 from tokencover.methods.base import Choice as Choice
+from tokencover.methods.base import Details as Details
 from tokencover.methods.base import Encoded as Encoded
+from tokencover.methods.base import Later as Later
 from tokencover.methods.base import Method as Method
 from tokencover.methods.base import Positions as Positions
 from tokencover.methods.base import TowerChoice as TowerChoice

@@ -8,8 +8,9 @@ method sees.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, ItemsView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -25,7 +26,9 @@ __all__ = [
     "BudgetedMethod",
     "Card",
     "Choice",
+    "Details",
     "Encoded",
+    "Later",
     "Method",
     "Objective",
     "Positions",
@@ -56,7 +59,8 @@ class Choice:
         kept index in ascending order, the visual token that it holds now, -1 if it is none of them.
         The trace then tells where those lie in the picture.
     details : sequence of Mapping
-        What is worth telling about each sample; it becomes part of the trace.
+        What is worth telling about each sample; it becomes part of the trace. What costs something
+        and may never be read can be a `Later`, in a `Details`.
     """
 
     kept: Sequence[Tensor]
@@ -70,6 +74,65 @@ class Choice:
         for sample, index in enumerate(self.kept):
             kept[sample, index.to(mask.device)] = True
         return kept
+
+
+class Later:
+    """A value that is computed when it is first asked for, by calling this.
+
+    A trace may live long: give it copies of the few tensors that it needs, without their history.
+    It lets go of them when it has the value. A pickle, or a deep copy, is of the value.
+
+    Parameters
+    ----------
+    compute : callable
+        Gives the value of the arguments.
+    *arguments
+        What it needs.
+    """
+
+    __slots__ = ("_compute", "_value")
+
+    def __init__(self, compute: Callable[..., Any], *arguments: Any) -> None:
+        self._compute: Callable[[], Any] | None = partial(compute, *arguments)
+        self._value: Any = None
+
+    def __call__(self) -> Any:
+        """Give the value."""
+        compute = self._compute
+        if compute is not None:
+            self._value = compute()
+            self._compute = None
+        return self._value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return read_value, (self(),)
+
+
+class Details(dict[str, Any]):
+    """What is told about one sample, by name; a `Later` among it reads as its value.
+
+    A copy by ``dict(details)`` or ``{**details}`` reads nothing: it has the same `Later`.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        return read_value(super().__getitem__(name))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of that name, or the default."""
+        return read_value(super().get(name, default))
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """Names and values."""
+        return ItemsView(self)
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        """Values, computed all of them."""
+        return ValuesView(self)
+
+
+def read_value(value: Any) -> Any:
+    """The value itself, or what a `Later` computes."""
+    return value() if isinstance(value, Later) else value
 
 
 @dataclass(frozen=True, slots=True)

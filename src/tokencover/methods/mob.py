@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from tokencover.budget import Decision, FixedSplit, Split, SplitRule, Tokens, rule_of, tokens_left
-from tokencover.covering import Cover, mob_batch
+from tokencover.covering import (
+    Cover,
+    cosine,
+    find_largest,
+    keep_precision,
+    mob_batch,
+    snap,
+    to_float32,
+)
 from tokencover.errors import InputError
-from tokencover.methods._shared.centers_to_words import add_center_words
-from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.base import ActsOnce, Card, Choice, Details, Later, View
 from tokencover.methods.registry import register_method
 
 
@@ -113,17 +121,14 @@ class MoB(ActsOnce):
             prompt_mask=view.prompt_mask[samples],
         )
         parts = [
-            Part(*part)
-            for part in zip(
-                samples.tolist(), covers, decisions, [each.coupling for each in tokens], strict=True
-            )
+            Part(*part) for part in zip(samples.tolist(), covers, decisions, tokens, strict=True)
         ]
-        return add_center_words(_join_parts(len(view.mask), parts, rule.name), view)
+        return _join_parts(view, parts, rule.name)
 
-    def _gather_tokens(self, view: View, sample: int, mask: torch.Tensor) -> Tokens:
+    def _gather_tokens(self, view: View, sample: int, mask: Tensor) -> Tokens:
         return Tokens(
-            view.states[sample, mask],
-            view.prompt[sample, view.prompt_mask[sample]],
+            view.states[sample, mask].detach(),
+            view.prompt[sample, view.prompt_mask[sample]].detach(),
             "video" if bool(view.video[sample, mask].all()) else "image",
         )
 
@@ -145,10 +150,10 @@ class Part:
     sample: int
     cover: Cover
     decision: Decision
-    coupling: float | None
+    tokens: Tokens
 
 
-def _group_tokens(view: View, per: str) -> list[tuple[int, torch.Tensor]]:
+def _group_tokens(view: View, per: str) -> list[tuple[int, Tensor]]:
     """What one budget is spent on: (sample, mask of its visual tokens)."""
     if per == "prompt":
         return list(enumerate(view.mask))
@@ -159,25 +164,60 @@ def _group_tokens(view: View, per: str) -> list[tuple[int, torch.Tensor]]:
     ]
 
 
-def _join_parts(count: int, parts: list[Part], rule: str) -> Choice:
+def _join_parts(view: View, parts: list[Part], rule: str) -> Choice:
     """Put the parts of one sample together again."""
     kept, details = [], []
-    for sample in range(count):
+    for sample in range(len(view.mask)):
         mine = [part for part in parts if part.sample == sample]
         prompt_centers = torch.cat([part.cover.prompt_centers for part in mine])
         visual_centers = torch.cat([part.cover.visual_centers for part in mine])
         kept.append(torch.cat([prompt_centers, visual_centers]))
-        known = [part.coupling for part in mine if part.coupling is not None]
         groups = [part.decision.group for part in mine]
         details.append(
-            {
-                "prompt_centers": prompt_centers,
-                "visual_centers": visual_centers,
-                "coupling": max(known) if known else None,
-                "rule": rule,
-                "split": [part.decision.split for part in mine],
-                "groups": groups,
-                "group": groups[0] if len(set(groups)) == 1 else None,
-            }
+            Details(
+                prompt_centers=prompt_centers,
+                visual_centers=visual_centers,
+                coupling=tell_coupling([part.tokens for part in mine]),
+                rule=rule,
+                split=[part.decision.split for part in mine],
+                groups=groups,
+                group=groups[0] if len(set(groups)) == 1 else None,
+                centers_words=tell_center_words(view, sample, prompt_centers),
+            )
         )
     return Choice(kept, details=details)
+
+
+def tell_coupling(tokens: list[Tokens]) -> Any:
+    """The largest eta of some tokens; if no rule asked for it, it is measured when it is read."""
+    later = Later(_find_largest_coupling, tokens)
+    return later() if all(each.knows_coupling for each in tokens) else later
+
+
+def _find_largest_coupling(tokens: list[Tokens]) -> float | None:
+    known = [each.coupling for each in tokens if each.coupling is not None]
+    return max(known) if known else None
+
+
+def tell_center_words(view: View, sample: int, centers: Tensor) -> Later:
+    """For each prompt centre the word that speaks for it; looked for when it is read.
+
+    A word is told by its place in the whole sequence, int64. It is the one with the largest cosine
+    to the centre, which is what the centre was ranked by. Ties go to the first word.
+    """
+    spoken = view.prompt_mask[sample]
+    return Later(
+        _find_nearest_words,
+        view.states[sample, centers.to(view.states.device)].detach(),
+        view.prompt[sample, spoken.to(view.prompt.device)].detach(),
+        view.prompt_positions[sample, spoken],
+    )
+
+
+def _find_nearest_words(tokens: Tensor, words: Tensor, positions: Tensor) -> Tensor:
+    if len(tokens) == 0:
+        return positions[:0]
+    with keep_precision(tokens.device):
+        alignment = cosine(snap(to_float32(tokens)), snap(to_float32(words)))
+        nearest = find_largest(alignment)
+    return positions[nearest.to(positions.device)]

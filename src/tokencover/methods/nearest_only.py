@@ -7,11 +7,11 @@ tokens and the user's words.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tokencover.covering import Cover, mob_batch
-from tokencover.methods._shared.centers_to_words import add_center_words
-from tokencover.methods.base import ActsOnce, Card, Choice, View
+from tokencover.methods.base import ActsOnce, Card, Choice, Details, View
+from tokencover.methods.mob import tell_center_words
 from tokencover.methods.registry import register_method
 
 
@@ -53,15 +53,16 @@ class NearestOnly(ActsOnce):
             visual_mask=view.mask,
             prompt_mask=view.prompt_mask,
         )
-        told = [_describe(each) for each in covers]
-        return add_center_words(Choice([cover.indices for cover in covers], details=told), view)
+        told = [_describe(view, sample, cover) for sample, cover in enumerate(covers)]
+        return Choice([cover.indices for cover in covers], details=told)
 
 
-def _describe(cover: Cover) -> dict[str, Any]:
-    details: dict[str, Any] = {
-        "prompt_centers": cover.prompt_centers,
-        "visual_centers": cover.visual_centers,
-    }
+def _describe(view: View, sample: int, cover: Cover) -> Details:
+    details = Details(
+        prompt_centers=cover.prompt_centers,
+        visual_centers=cover.visual_centers,
+        centers_words=tell_center_words(view, sample, cover.prompt_centers),
+    )
     if len(cover.prompt_centers) == 0:
         details["fallback"] = "the prompt has no words: farthest points were kept"
     return details

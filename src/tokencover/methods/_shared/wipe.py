@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokencover.budget import round_half_up
 from tokencover.errors import InputError
-from tokencover.methods.base import Choice, View
+from tokencover.methods.base import Choice, Details, View
 
 NOTE: Final = "final_wipe"
 CENTERS: Final = ("prompt_centers", "visual_centers")
@@ -72,7 +72,7 @@ def wipe(view: View) -> Choice:
         here = positions[mask]
         centers = {name: _find(each[name], here) for name in CENTERS if name in each}
         everything = torch.arange(len(here), device=here.device)
-        details.append({**each, **centers, "wiped": everything})
+        details.append(Details({**each, **centers, "wiped": everything}))
     return Choice([nothing] * len(view.mask), details=details)
 
 
