@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from tokencover.errors import InputError
-
 if TYPE_CHECKING:
     from tokencover.runtime.attention import Recorded
     from tokencover.runtime.families import Places
     from tokencover.runtime.tower import Encodings
-
-PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
-"""The arguments that bring pictures or videos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +92,13 @@ class ForwardPass:
         ``(b, cached + new)`` bool, which earlier and new tokens are real in each group of blocks.
     rotations : dict
         The rotation table of each group of blocks, where positions are numbered anew.
+    block : int
+        The block that began last.
     """
 
     real: Tensor
     past: Tensor | None = None
+    block: int = -1
     kept: dict[int, Kept | None] = field(default_factory=dict)
     masks: dict[int, Any] = field(default_factory=dict)
     columns: dict[int, Tensor] = field(default_factory=dict)
@@ -130,6 +128,8 @@ class VisualPass(ForwardPass):
         ``(b, s)`` bool, the visual tokens.
     prompt : Tensor
         ``(b, s)`` bool, the prompt words.
+    used : Tensor
+        ``(b, s)`` bool, the tokens whose logits are used; they always stay.
     find_places : callable
         Tells where the visual tokens lie in their pictures, once these were encoded.
     recorded : dict
@@ -147,6 +147,7 @@ class VisualPass(ForwardPass):
 
     visual: Tensor
     prompt: Tensor
+    used: Tensor
     find_places: Callable[[], Places]
     recorded: dict[int, Recorded] = field(default_factory=dict)
     encodings: Encodings | None = None
@@ -161,33 +162,3 @@ class VisualPass(ForwardPass):
         if self._places is None:
             self._places = self.find_places()
         return self._places
-
-
-def find_real_tokens(arguments: Mapping[str, Any], cached: int) -> tuple[Tensor, Tensor | None]:
-    """Which new tokens are real, and which earlier ones, from whatever mask the model was given.
-
-    Parameters
-    ----------
-    arguments : Mapping
-        Of the multimodal model's forward.
-    cached : int
-        Tokens in the cache before this pass.
-    """
-    input_ids = arguments["input_ids"]
-    batch, length = input_ids.shape
-    mask = arguments.get("attention_mask")
-    if isinstance(mask, Mapping):
-        mask = mask["full_attention"]
-    if mask is None:
-        return torch.ones(batch, length, dtype=torch.bool, device=input_ids.device), None
-    if mask.dim() == 4:  # already a table of queries and keys: its last row sees all real tokens
-        row = mask[:, 0, -1]
-        mask = row if row.dtype == torch.bool else row >= 0
-        mask = mask.expand(batch, -1)[:, : cached + length]
-    mask = mask.bool()
-    if mask.shape[1] < length:
-        raise InputError(
-            f"attention_mask has {mask.shape[1]} columns for {length} tokens: give every token one."
-        )
-    split = mask.shape[1] - length
-    return mask[:, split:], mask[:, :split]

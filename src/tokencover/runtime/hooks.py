@@ -9,14 +9,24 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from tokencover.errors import InputError
 
 Result = TypeVar("Result")
 
 _ASIDE: contextvars.ContextVar[bool] = contextvars.ContextVar("aside", default=False)
+_OWNERS: Any = WeakIdKeyDictionary()
+"""For each module that has hooks, whose they are."""
 
 
 class Hooks:
-    """Everything that was put on a model; hooks are never compiled."""
+    """Everything that was put on a model; hooks are never compiled.
+
+    Every module with hooks has a class of its own meanwhile, derived from its former one. Code that
+    was compiled for the module before is made for the former class and does not run, code compiled
+    now does not run afterwards, and a copy, which would stay hooked unnoticed, is refused.
+    """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
@@ -28,27 +38,69 @@ class Hooks:
 
     def before(self, module: nn.Module, hook: Any) -> None:
         """Call ``hook(module, args, kwargs)`` before a module's forward."""
+        self._claim(module)
         hook = torch.compiler.disable(hook)
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
     def after(self, module: nn.Module, hook: Any, always_call: bool = False) -> None:
         """Call ``hook(module, args, kwargs, output)`` after a module's forward."""
+        self._claim(module)
         handle = module.register_forward_hook(
             torch.compiler.disable(hook), with_kwargs=True, always_call=always_call
         )
         self._undo.append(handle.remove)
 
-    def around(self, owner: nn.Module, name: str, wrapper: Callable[..., Any]) -> None:
-        """Let `wrapper` see the calls of a module's method, which is its first argument."""
+    def around(
+        self, owner: nn.Module, name: str, wrapper: Callable[..., Any], *, compiled: bool = False
+    ) -> None:
+        """Let `wrapper` see the calls of a module's method, which is its first argument.
+
+        What the method calls is not compiled, unless `compiled`.
+        """
+        self._claim(owner)
         original = getattr(owner, name)
         wrapped = functools.wraps(original)(functools.partial(wrapper, original))
         own = {name: original} if name in vars(owner) else {}  # accelerate puts some there
-        vars(owner)[name] = torch.compiler.disable(wrapped)
+        vars(owner)[name] = torch.compiler.disable(wrapped, recursive=not compiled)
         self._undo.append(lambda: (vars(owner).pop(name), vars(owner).update(own)))
 
     def keep_uncompiled(self, module: nn.Module) -> None:
         """Run a module as it is: code compiled for another one may skip this one's inner hooks."""
         self.around(module, "forward", _call_plainly)
+
+    def _claim(self, module: nn.Module) -> None:
+        """Give a module a class of its own, unless another model has hooks on it."""
+        owner = _OWNERS.get(module)
+        if owner is self:
+            return
+        kind = type(module)
+        if owner is not None:
+            raise InputError(
+                f"this model shares its {kind.__name__} with another one that is pruned now: leave "
+                "that `with` block, or call remove() on it, first."
+            )
+        members = {
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__doc__": kind.__doc__,
+            "__reduce_ex__": _refuse_copy,
+        }
+        module.__class__ = type(kind.__name__, (kind,), members)
+        _OWNERS[module] = self
+        self._undo.append(functools.partial(_release, module, kind))
+
+
+def _release(module: nn.Module, kind: type) -> None:
+    """Give a module its former class back."""
+    _OWNERS.pop(module, None)
+    module.__class__ = kind
+
+
+def _refuse_copy(module: nn.Module, protocol: Any) -> Any:
+    raise InputError(
+        f"this {type(module).__name__} belongs to a model that is being pruned, and a copy would "
+        "stay pruned: copy or pickle it before tc.prune, or after remove()."
+    )
 
 
 def _call_plainly(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from tokencover.errors import InputError
 from tokencover.methods import Method
 from tokencover.runtime.families import family_of
-from tokencover.runtime.prompt import choose_words
+from tokencover.runtime.prompt import GivenMask, choose_words
 from tokencover.runtime.session import Session
 from tokencover.runtime.trace import Trace
 
@@ -57,6 +57,7 @@ def prune(
     *,
     prompt: Tensor | str | Sequence[str] | None = None,
     processor: Any = None,
+    visual: Tensor | None = None,
 ) -> Run:
     """Make a model drop visual tokens, until the `with` block ends or `remove` is called.
 
@@ -72,6 +73,10 @@ def prune(
     processor : processor or tokenizer, optional
         Where to learn what the user's words are; by default the tokenizer that lies beside the
         model's weights.
+    visual : Tensor, optional
+        Which positions are visual, a mask ``(batch, length)``, for calls with ``inputs_embeds``
+        instead of ``input_ids``. Where each lies in its picture is then not known: every run of
+        them counts as an image of one row.
 
     Examples
     --------
@@ -89,7 +94,9 @@ def prune(
             f"this model is pruned already, by {_pruned[model]!r}: leave that `with` block, or "
             "call remove() on it, first."
         )
-    run = Run(Session(model, family, method, choose_words(model, prompt, processor)))
+    words = choose_words(model, prompt, processor)
+    given = None if visual is None else GivenMask(visual, "visual")
+    run = Run(Session(model, family, method, words, given))
     run._session.install()
     _pruned[model] = run
     return run

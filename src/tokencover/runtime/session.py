@@ -21,11 +21,18 @@ from tokencover.budget import block_cost
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
-from tokencover.runtime.decoder import BlockInputs, Renumbering
-from tokencover.runtime.families import Family
-from tokencover.runtime.forward_pass import PIXELS, ForwardPass, Kept, VisualPass, find_real_tokens
+from tokencover.runtime.call_arguments import (
+    check_structure,
+    find_media_kinds,
+    find_real_tokens,
+    mark_used,
+)
+from tokencover.runtime.decoder import BlockInputs, PrunedCache, Pruning, Renumbering
+from tokencover.runtime.families import Family, lay_in_lines
+from tokencover.runtime.forward_pass import ForwardPass, Kept, VisualPass
 from tokencover.runtime.hooks import Hooks, is_aside
-from tokencover.runtime.prompt import Words
+from tokencover.runtime.model_calls import Generation, ModelCalls
+from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.tower import KINDS, EncoderCalls, TowerMerger, TowerReader, guess_tower
 from tokencover.runtime.trace import Trace
 from tokencover.runtime.visual_tokens import Answers, Decoder, VisualTokens, make_traces, make_view
@@ -41,10 +48,17 @@ class Session:
     positions) is built for those alone.
     """
 
-    def __init__(self, model: nn.Module, family: Family, method: Method, words: Words) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        family: Family,
+        method: Method,
+        words: Words,
+        visual: GivenMask | None = None,
+    ) -> None:
         self.model, self.family, self.method = model, family, method
         self.trace: list[Trace] = []
-        self._words = words
+        self._words, self._visual = words, visual
         self._config: Any = model.config
         self._base = model.get_submodule(family.base)
         self._decoder = model.get_submodule(family.decoder)
@@ -63,8 +77,9 @@ class Session:
         if method.positions != "original":
             renumbering = Renumbering(method, family, self._decoder)
         groups = self._stages if self._merger is None else (0, *self._stages)
-        self._inputs = BlockInputs(self._decoder, groups, renumbering)
+        self._inputs = BlockInputs(self._decoder, Pruning(groups, method.positions), renumbering)
         self._calls = EncoderCalls(model, family, self._in_tower)
+        self._model_calls = ModelCalls(model)
         self._local = threading.local()
         self._recorders: dict[int, Recorder] = {}
         if watched := tuple(method.watched(len(self._blocks))):
@@ -82,6 +97,7 @@ class Session:
     def install(self) -> None:
         """Put the hooks on the model; all of them, or none if one fails."""
         try:
+            self._model_calls.watch(self._hooks)
             self._hooks.before(self._base, self._begin)
             self._hooks.after(self._base, self._end, always_call=True)
             for number, block in enumerate(self._blocks):
@@ -118,41 +134,73 @@ class Session:
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = {**dict(zip(("input_ids",), args, strict=False)), **kwargs}
-        input_ids = arguments.get("input_ids")
-        if input_ids is None:
-            raise InputError(
-                "the model was called without input_ids, so it is not known which positions are "
-                "visual: pass input_ids instead of inputs_embeds while pruning."
-            )
+        tokens = arguments.get("input_ids")
+        if tokens is None:
+            tokens = self._require_embeddings(arguments)[..., 0]
         cache = arguments.get("past_key_values")
         cached = 0 if cache is None else int(cache.get_seq_length())
-        real, past = find_real_tokens(arguments, cached)
-        encoded = arguments.get("mm_encoder_outputs") or {}
-        raw = any(arguments.get(name) is not None for name in PIXELS)
-        current = None
-        if raw or any(value is not None for value in encoded.values()):
-            # If there are pixels, the model is going to encode them.
-            known = [] if raw else [name for name in encoded if encoded[name] is not None]
-            current = self._find_visual(input_ids, real, past, known)
+        shape = (tokens.shape[0], tokens.shape[1])
+        mask = arguments.get("attention_mask")
+        real, past = find_real_tokens(mask, shape, tokens.device, cached)
+        current = self._find_visual(arguments, real, past, cached)
+        if current is not None or isinstance(cache, PrunedCache):
+            check_structure(arguments, real, cached)
         self._local.current = current or ForwardPass(real, past)
 
+    def _require_embeddings(self, arguments: dict[str, Any]) -> Tensor:
+        """The embeddings that the model was given instead of token ids."""
+        if self._visual is None:
+            raise InputError(
+                "the model was called without input_ids, so it is not known which positions are "
+                "visual: pass input_ids, or give tc.prune a mask of them, visual=mask."
+            )
+        found: Tensor = arguments["inputs_embeds"]
+        return found
+
     def _find_visual(
-        self, input_ids: Tensor, real: Tensor, past: Tensor | None, known: list[str]
+        self, arguments: dict[str, Any], real: Tensor, past: Tensor | None, cached: int
     ) -> VisualPass | None:
         """The pass, if there are visual tokens in it."""
-        ids = torch.tensor(self.family.visual_ids(self._config), device=input_ids.device)
-        visual = torch.isin(input_ids, ids) & real
+        input_ids = arguments.get("input_ids")
+        if input_ids is None:
+            visual = self._read_mask(real, cached) & real
+        else:
+            kinds, known = find_media_kinds(arguments)
+            ids = torch.tensor(self.family.visual_ids(self._config, kinds), device=real.device)
+            visual = torch.isin(input_ids, ids) & real
         if not bool(visual.any()):
             return None
-        words = self._words(input_ids, visual) if self.method.reads_prompt else ~real
-        self._calls.begin(input_ids, known)
+        tokens = real.long() if input_ids is None else input_ids
+        words = self._words(tokens, visual) if self.method.reads_prompt else ~real
+        find_places = self._calls.find_places
+        if input_ids is None:
+            find_places = functools.partial(lay_in_lines, visual)
+        else:
+            self._calls.begin(input_ids, known)
         return VisualPass(
             real=real,
             past=past,
             visual=visual,
             prompt=words & real & ~visual,
-            find_places=self._calls.find_places,
+            used=mark_used(visual, real, **self._model_calls.labels),
+            find_places=find_places,
         )
+
+    def _read_mask(self, real: Tensor, cached: int) -> Tensor:
+        """What the caller says is visual, where there are embeddings instead of ids."""
+        if self._in_tower:
+            raise InputError(
+                f"{type(self.method).__name__} acts in the vision tower, which does not run when "
+                "the model is given inputs_embeds: give it input_ids and pixels."
+            )
+        if self.method.reads_prompt and not isinstance(self._words, GivenMask):
+            raise InputError(
+                "the prompt words cannot be read from inputs_embeds: give tc.prune a mask of them, "
+                "prompt=mask."
+            )
+        if self._visual is None or cached:  # what goes on from a cache is text
+            return torch.zeros_like(real)
+        return self._visual(real.long(), real)
 
     def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         current = self._get_pass()
@@ -186,8 +234,12 @@ class Session:
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         current = None if is_aside() else self._find_pass_of(kwargs)
+        if current is None:
+            return None
+        current.block = number
+        self._inputs.announce(number, kwargs.get("past_key_values"))
         group = self._inputs.find_group(number)
-        if current is None or group is None:
+        if group is None:
             return None
         states = args[0]
         if isinstance(current, VisualPass):
@@ -240,7 +292,7 @@ class Session:
         if IN_TOWER not in current.kept:
             tokens = VisualTokens.at(current, None, newlines=True)
             first = merger.mark_first_of_groups(self._calls.input_ids, self._calls.media)
-            keep = current.real & first
+            keep = current.real & (first | current.used)
             current.kept[IN_TOWER] = self._find_left(keep, current, None)
             current.seconds += merger.seconds
             self._write_trace(current, tokens, Choice([]), keep)
@@ -260,6 +312,11 @@ class Session:
         if len(tokens.samples) == 0:
             current.kept[number] = None
             return states
+        generation = self._find_generation(kwargs)
+        if generation is not None and number in generation.choices:
+            keep, states = tokens.apply(generation.choices[number], current, states, earlier)
+            current.kept[number] = self._find_left(keep, current, earlier)
+            return states
         answers = Answers(
             functools.partial(Probe, current, tokens, self._recorders, number, states.device),
             functools.partial(self._find_upcoming, current, number, states, earlier, kwargs),
@@ -272,12 +329,19 @@ class Session:
         finally:
             answers.close()
         current.seconds += time.perf_counter() - begin
+        if generation is not None:
+            generation.choices[number] = choice
         keep, states = tokens.apply(choice, current, states, earlier)
         if number not in current.kept:
             tokens.move(choice, current)
         current.kept[number] = self._find_left(keep, current, earlier)
         self._write_trace(current, tokens, choice, keep)
         return states
+
+    def _find_generation(self, kwargs: dict[str, Any]) -> Generation | None:
+        """The generation that the pass belongs to, if there is no cache."""
+        cache = kwargs.get("past_key_values")
+        return self._model_calls.generation if cache is None else None
 
     def _find_left(self, keep: Tensor, current: VisualPass, earlier: Kept | None) -> Kept | None:
         """The positions that stay; None if nothing was dropped, now or earlier."""
@@ -328,8 +392,8 @@ class Session:
     ) -> Tensor:
         """Add visual features after an early block to those tokens that are left."""
         current = self._get_pass()
-        kept = current and current.left_at(len(self._blocks))
-        if not current or not kept or states.shape[1] == current.length:
+        kept = current and current.left_at(current.block)
+        if not kept:
             return original(states, positions, features)
         spread = features.new_zeros(*positions.shape, features.shape[-1])
         spread[positions.to(features.device)] = features

@@ -67,6 +67,7 @@ class VisualTokens:
         keep = current.real.clone() if earlier is None else earlier.mask(current.length)
         dropped = (self.mask & ~kept).nonzero()
         keep[self.samples[dropped[:, 0]], self.index[dropped[:, 0], dropped[:, 1]]] = False
+        keep |= current.used
         if choice.states is not None:
             slots = find_slots(self.index, self.mask, self.samples, current, earlier)
             here = kept.nonzero()

@@ -1,19 +1,13 @@
-"""What a decoder block gets beside its states: an attention mask and positions.
-
-After pruning, the layers of a key-value cache have different lengths; what must be remembered
-beside it is here too.
-"""
+"""What a decoder block gets beside its states: an attention mask and positions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
+from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning, mark_pruned
 from tokencover.runtime.decoder.renumbering import Renumbering
 from tokencover.runtime.forward_pass import ForwardPass, Kept
 
@@ -28,21 +22,23 @@ class BlockInputs:
     ----------
     decoder : nn.Module
         The text model.
-    groups : sequence of int
-        The first block of each group, ascending.
+    pruning : Pruning
+        The first block of each group, and what positions kept tokens have.
     renumbering : Renumbering or None
         Numbers the tokens that are left anew, if the method wants that.
     """
 
-    def __init__(
-        self, decoder: Any, groups: Sequence[int], renumbering: Renumbering | None
-    ) -> None:
-        self._config, self._groups, self._renumbering = decoder.config, groups, renumbering
-        self._memories: Any = WeakIdKeyDictionary()
+    def __init__(self, decoder: Any, pruning: Pruning, renumbering: Renumbering | None) -> None:
+        self._config, self._pruning, self._renumbering = decoder.config, pruning, renumbering
 
     def find_group(self, number: int) -> int | None:
         """The group of a block; None before the first."""
-        return max((first for first in self._groups if first <= number), default=None)
+        return max((first for first in self._pruning.groups if first <= number), default=None)
+
+    def announce(self, number: int, cache: Any) -> None:
+        """Tell a pruned cache that a block is going to add to it."""
+        if isinstance(cache, PrunedCache):
+            cache.announce(number, self._pruning)
 
     def shorten(
         self,
@@ -54,8 +50,8 @@ class BlockInputs:
     ) -> dict[str, Any] | None:
         """A block's keyword arguments for the states that are left; None if they need no change."""
         cache = kwargs.get("past_key_values")
-        kept, memory = current.left_at(number), self._find_memory(cache)
-        if kept is None and (memory is None or group not in memory):
+        kept = current.left_at(number)
+        if kept is None and _find_remembered(cache, group) is None:
             return None
         changed = {
             **kwargs,
@@ -78,8 +74,7 @@ class BlockInputs:
     ) -> dict[str, Any]:
         """Positions for the first block of a group if nothing were dropped before it."""
         cache = kwargs.get("past_key_values")
-        memory = self._find_memory(cache)
-        shortened = left is not None or (memory is not None and number in memory)
+        shortened = left is not None or _find_remembered(cache, number) is not None
         position_ids, rotation = kwargs.get("position_ids"), kwargs["position_embeddings"]
         if self._renumbering is not None and shortened:
             columns = self._find_columns(current, number, left, cache)
@@ -94,31 +89,23 @@ class BlockInputs:
         self, current: ForwardPass | None, number: int, cache: Any
     ) -> Tensor | None:
         """Which cached columns of a block are real tokens, None if all are."""
-        group, memory = self.find_group(number), self._find_memory(cache)
-        if memory is not None and group is not None and group in memory:
-            return memory.columns(group)
+        group = self.find_group(number)
+        remembered = None if group is None else _find_remembered(cache, group)
+        if remembered is not None:
+            return remembered
         return None if current is None else current.past
-
-    def _find_memory(self, cache: Any) -> CacheMemory | None:
-        if cache is None:
-            return None
-        if cache not in self._memories:
-            self._memories[cache] = CacheMemory(cache)
-        memory: CacheMemory = self._memories[cache]
-        return memory
 
     def _find_columns(
         self, current: ForwardPass, group: int, left: Kept | None, cache: Any
     ) -> Tensor:
         """What the blocks of a group see: see `ForwardPass.columns`."""
         columns = current.real if left is None else left.valid
-        memory = self._find_memory(cache)
-        if memory is None:
+        if cache is None:
             return columns
-        memory.forget_if_empty()
-        past = memory.columns(group) if group in memory else current.past
+        past = _find_remembered(cache, group)
+        past = current.past if past is None else past
         if past is None:  # the model was given no mask, so whatever is cached is real
-            past = columns.new_ones(len(columns), memory.length(group))
+            past = columns.new_ones(len(columns), int(cache.get_seq_length(group)))
         return torch.cat([past.to(columns.device), columns], dim=1)
 
     def _find_mask(
@@ -135,7 +122,7 @@ class BlockInputs:
     ) -> Any:
         from transformers.masking_utils import create_causal_mask
 
-        kept, memory = current.left_at(number), self._find_memory(cache)
+        kept = current.left_at(number)
         columns = current.columns[group] = self._find_columns(current, group, kept, cache)
         arguments = {
             "config": self._config,
@@ -144,13 +131,17 @@ class BlockInputs:
             "past_key_values": cache,
             "layer_idx": number,
         }
-        if memory is None:
+        if cache is None:
             return create_causal_mask(**arguments)
-        with memory.tell_true_lengths():
+        length = int(cache.get_seq_length()) + (current.length if number == 0 else 0)
+        pruned = mark_pruned(cache, self._pruning)
+        pruned.announce(number, self._pruning)
+        with pruned.tell_true_lengths():
             mask = create_causal_mask(**arguments)
-        memory.remember(group, columns)
-        if number == 0 and kept is not None:
-            memory.pretend_full_length(cache, current.length - kept.index.shape[1])
+        pruned.remember(group, columns)
+        if kept is not None:
+            missing = current.length - kept.index.shape[1] if number == 0 else 0
+            pruned.note_dropped(length, missing)
         return mask
 
     def _renumber(
@@ -175,60 +166,6 @@ class BlockInputs:
         return position_ids if kept is None else kept.take(position_ids)
 
 
-class CacheMemory:
-    """Which cached columns are real tokens, for the layers that hold shortened sequences.
-
-    Layers between two pruning blocks form a group, named after its first block, and share a mask.
-    """
-
-    def __init__(self, cache: Any) -> None:
-        self._masks: dict[int, Tensor] = {}
-        self._missing = 0
-        self._measured_length = cache.get_seq_length
-        self._measuring = False
-
-    def __contains__(self, group: int) -> bool:
-        return group in self._masks
-
-    def columns(self, group: int) -> Tensor:
-        """``(b, cached length)`` bool; newer columns may have been cropped away since."""
-        return self._masks[group][:, : self.length(group)]
-
-    def length(self, group: int) -> int:
-        """Cached tokens in the layers of a group."""
-        return int(self._measured_length(group))
-
-    def remember(self, group: int, columns: Tensor) -> None:
-        """Keep the columns for the passes to come."""
-        self._masks[group] = columns
-
-    def forget_if_empty(self) -> None:
-        """A cache that was reset starts again."""
-        if int(self._measured_length(0)) == 0:
-            self._masks.clear()
-            self._missing = 0
-
-    def pretend_full_length(self, cache: Any, dropped: int) -> None:
-        """Make the cache report the length of the whole text although layer 0 is shorter.
-
-        transformers reads the length of layer 0 to number new tokens and to find where a chat goes
-        on. That is only wrong if pruning happens before the very first block.
-        """
-        self._missing += dropped
-        if "get_seq_length" not in vars(cache):
-            cache.get_seq_length = self._report_length
-
-    @contextmanager
-    def tell_true_lengths(self) -> Iterator[None]:
-        """Let the cache tell its true lengths, to size an attention mask."""
-        self._measuring = True
-        try:
-            yield
-        finally:
-            self._measuring = False
-
-    def _report_length(self, layer_idx: int = 0) -> Any:
-        length = self._measured_length(layer_idx)
-        if self._measuring or layer_idx != 0 or int(length) == 0:
-            return length
-        return length + self._missing
+def _find_remembered(cache: Any, group: int) -> Tensor | None:
+    """See `PrunedCache.find_columns`; None for a cache that was never pruned."""
+    return cache.find_columns(group) if isinstance(cache, PrunedCache) else None

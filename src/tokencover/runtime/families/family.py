@@ -9,7 +9,7 @@ shorter than the window, so the configuration decides.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +88,13 @@ class Family:
         """The decoder's blocks, in order."""
         return list(model.get_submodule(f"{self.decoder}.layers").children())
 
-    def visual_ids(self, config: Any) -> list[int]:
+    def visual_ids(self, config: Any, kinds: Collection[str] = ("image", "video")) -> list[int]:
         """The token ids that stand for pieces of a picture or video."""
-        names = ("image_token_id", "video_token_id")
-        return [value for name in names if (value := getattr(config, name, None)) is not None]
+        found = [getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")]
+        wanted = [kind in kinds for kind in ("image", "video")]
+        return [
+            value for value, want in zip(found, wanted, strict=True) if want and value is not None
+        ]
 
 
 def _read_name(family: object) -> str:
@@ -134,7 +137,7 @@ def family_of(model: Any) -> Family:
             f"from_pretrained, for example AutoModelForImageTextToText.from_pretrained(name)"
         )
     found = next((family for family in FAMILIES if model_type in family.model_types), None)
-    reason = find_attention_fault(model.config)
+    reason = find_attention_fault(model)
     if reason is None and found is not None:
         reason = find_missing_module(found, model)
     if reason is None and found is not None:
@@ -192,15 +195,16 @@ def _has(family: Family, needs: set[str]) -> bool:
 # ---- why a model cannot be pruned exactly ----------------------------------------------------
 
 
-def find_attention_fault(config: Any) -> str | None:
+def find_attention_fault(model: nn.Module) -> str | None:
     """Say what in the attention of the text stack forbids pruning, None if nothing does."""
+    config: Any = model.config
     text = getattr(config, "text_config", None) or config
     return (
         _find_cross_attention(config)
         or _find_cross_attention(text)
         or _find_not_causal(config)
         or _find_not_causal(text)
-        or _find_not_full(text)
+        or _find_not_full(text, model)
     )
 
 
@@ -236,11 +240,18 @@ def _find_not_causal(config: Any) -> str | None:
     return None
 
 
-def _find_not_full(text: Any) -> str | None:
+def _find_not_full(text: Any, model: nn.Module) -> str | None:
     types = getattr(text, "layer_types", None)
     if types:
         others = Counter(kind for kind in types if kind != FULL)
         found = ", ".join(f"{kind!r} in {count}" for kind, count in others.items())
         return f"layer_types has {found} of {len(types)} blocks, {WHY}" if others else None
     window = getattr(text, "sliding_window", None)
-    return None if window is None else f"sliding_window is {window!r}, {WHY}"
+    if window is None or not _uses_windows(model):
+        return None
+    return f"sliding_window is {window!r}, {WHY}"
+
+
+def _uses_windows(model: nn.Module) -> bool:
+    """Whether the text stack has windows; a setting that its code never reads means nothing."""
+    return any(hasattr(module, "sliding_window") for module in model.modules())

@@ -88,6 +88,29 @@ class Places:
         return self.kind == NEWLINE
 
 
+def lay_in_lines(visual: Tensor) -> Places:
+    """Places of tokens of which nothing is known: each run of them is an image of one row.
+
+    Parameters
+    ----------
+    visual : Tensor
+        ``(b, s)`` bool.
+    """
+    nowhere = torch.full(visual.shape, -1, dtype=torch.int64, device=visual.device)
+    begins = visual & ~torch.nn.functional.pad(visual, (1, 0))[:, :-1]
+    places = torch.arange(visual.shape[1], device=visual.device).expand_as(nowhere)
+    start = places.where(begins, 0).cummax(-1).values
+    zeros = torch.where(visual, 0, nowhere)
+    return Places(
+        medium=torch.where(visual, begins.cumsum(-1) - 1, nowhere),
+        kind=zeros + PATCH * visual,
+        frame=zeros,
+        row=zeros,
+        column=torch.where(visual, places - start, nowhere),
+        video=torch.zeros_like(visual),
+    )
+
+
 # ---- layouts that families share ------------------------------------------------------------
 
 

@@ -1,6 +1,14 @@
 """The prompt: which tokens are the user's own words."""
 
 from tokencover.runtime.prompt.token_text import FIRST_CONTROL, Reader, TokenLine
-from tokencover.runtime.prompt.user_words import UserWords, Words, choose_words
+from tokencover.runtime.prompt.user_words import GivenMask, UserWords, Words, choose_words
 
-__all__ = ["FIRST_CONTROL", "Reader", "TokenLine", "UserWords", "Words", "choose_words"]
+__all__ = [
+    "FIRST_CONTROL",
+    "GivenMask",
+    "Reader",
+    "TokenLine",
+    "UserWords",
+    "Words",
+    "choose_words",
+]

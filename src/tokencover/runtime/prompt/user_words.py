@@ -33,10 +33,18 @@ def choose_words(
 
 
 class GivenMask:
-    """The caller's own mask, repeated for beam search."""
+    """The caller's own mask, repeated for beam search.
 
-    def __init__(self, mask: Tensor) -> None:
-        self._mask = mask
+    Parameters
+    ----------
+    mask : Tensor
+        ``(b, s)``.
+    name : str
+        The argument of `tc.prune` that it was given as.
+    """
+
+    def __init__(self, mask: Tensor, name: str = "prompt") -> None:
+        self._mask, self._name = mask, name
 
     def __call__(self, input_ids: Tensor, visual: Tensor) -> Tensor:
         """See `Words`."""
@@ -44,7 +52,7 @@ class GivenMask:
         after = input_ids.shape[1] - mask.shape[-1]
         if mask.dim() != 2 or after < 0 or len(input_ids) % len(mask):
             raise InputError(
-                f"prompt is a mask of shape {tuple(mask.shape)}, but input_ids have shape "
+                f"{self._name} is a mask of shape {tuple(mask.shape)}, but the tokens have shape "
                 f"{tuple(input_ids.shape)}: give one value per token."
             )
         mask = torch.nn.functional.pad(mask, (0, after))  # generated text is no prompt

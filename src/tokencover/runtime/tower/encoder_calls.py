@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
+from tokencover.runtime.call_arguments import PIXELS
 from tokencover.runtime.families import Family, Layout, Media, Places
-from tokencover.runtime.forward_pass import PIXELS
 from tokencover.runtime.hooks import Hooks
 
 KINDS = ("image", "video")
@@ -179,7 +179,7 @@ def _fill(table: Tensor, here: Tensor, media: Sequence[Tensor], is_video: int) -
     """Write a mark of each medium, its values, and whether it is a video, in place."""
     count = int(here.sum())
     described = sum(each.shape[1] for each in media)
-    if count == 0:
+    if count == 0 or not media:  # without such pictures their tokens are text
         return
     if described == 0 or count % described:
         raise InputError(
