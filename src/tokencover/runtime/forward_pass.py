@@ -62,6 +62,11 @@ class Kept:
         slots.scatter_(1, earlier._send_to_spare(length), places.expand_as(earlier.index))
         return Kept(slots.gather(1, self.index), self.valid)
 
+    def find_end_of_dropped(self, real: Tensor) -> int:
+        """Where the last of the tokens ``(b, s)`` that were dropped ends, in any row."""
+        dropped = (real & ~self.mask(real.shape[1])).any(0).nonzero()
+        return int(dropped.max()) + 1 if len(dropped) else 0
+
     def _send_to_spare(self, length: int) -> Tensor:
         """Places in the original sequence, with filling slots sent to one spare place after it."""
         return self.index.masked_fill(~self.valid, length)

@@ -133,7 +133,7 @@ class BlockInputs:
         }
         if cache is None:
             return create_causal_mask(**arguments)
-        length = int(cache.get_seq_length()) + (current.length if number == 0 else 0)
+        before = int(cache.get_seq_length()) - (current.length if number > 0 else 0)
         pruned = mark_pruned(cache, self._pruning)
         pruned.announce(number, self._pruning)
         with pruned.tell_true_lengths():
@@ -141,7 +141,7 @@ class BlockInputs:
         pruned.remember(group, columns)
         if kept is not None:
             missing = current.length - kept.index.shape[1] if number == 0 else 0
-            pruned.note_dropped(length, missing)
+            pruned.note_dropped(before + kept.find_end_of_dropped(current.real), missing)
         return mask
 
     def _renumber(

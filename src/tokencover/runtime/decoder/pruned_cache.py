@@ -52,7 +52,7 @@ class CacheMemory:
     missing : int
         How much shorter layer 0 is than the text.
     whole : int
-        The length of the text when tokens were dropped last.
+        The length of the text up to the last token that was dropped.
     expected : int or None
         The block that is about to add to the cache.
     measuring : bool
@@ -110,7 +110,7 @@ class PrunedCache:
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the newest tokens: so many if the number is negative, else all after so many."""
         total = int(self.get_seq_length())
-        count = -tokens_to_remove if tokens_to_remove < 0 else total - tokens_to_remove
+        count = -tokens_to_remove if tokens_to_remove <= 0 else total - tokens_to_remove
         if count > 0 and total - count < self._memory.whole:
             raise InputError(
                 f"crop({tokens_to_remove}) would cut into a prompt whose visual tokens were "
@@ -167,10 +167,10 @@ class PrunedCache:
         """Keep the columns of a group for the passes to come."""
         self._memory.masks[group] = columns
 
-    def note_dropped(self, length: int, missing: int) -> None:
-        """Tokens were dropped from a text that is `length` long; layer 0 lacks `missing` more."""
+    def note_dropped(self, whole: int, missing: int) -> None:
+        """Tokens were dropped, the last at the end of `whole`; layer 0 lacks `missing` more."""
         self._memory.missing += missing
-        self._memory.whole = length
+        self._memory.whole = max(whole, self._memory.whole)
 
     @contextmanager
     def tell_true_lengths(self) -> Iterator[None]:
