@@ -21,17 +21,18 @@ from tokencover.budget import block_cost
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
-from tokencover.runtime.call_arguments import (
+from tokencover.runtime.decoder import BlockInputs, PrunedCache, Pruning, Renumbering
+from tokencover.runtime.families import Family, lay_in_lines
+from tokencover.runtime.forward_pass import ForwardPass, Kept, VisualPass
+from tokencover.runtime.hooks import Hooks, is_aside
+from tokencover.runtime.model_calls import (
+    Generation,
+    ModelCalls,
     check_structure,
     find_media_kinds,
     find_real_tokens,
     mark_used,
 )
-from tokencover.runtime.decoder import BlockInputs, PrunedCache, Pruning, Renumbering
-from tokencover.runtime.families import Family, lay_in_lines
-from tokencover.runtime.forward_pass import ForwardPass, Kept, VisualPass
-from tokencover.runtime.hooks import Hooks, is_aside
-from tokencover.runtime.model_calls import Generation, ModelCalls
 from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.tower import KINDS, EncoderCalls, TowerMerger, TowerReader, guess_tower
 from tokencover.runtime.trace import Trace

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.call_arguments import PIXELS
 from tokencover.runtime.families import Family, Layout, Media, Places
 from tokencover.runtime.hooks import Hooks
+from tokencover.runtime.model_calls import PIXELS
 
 KINDS = ("image", "video")
 
