@@ -21,18 +21,12 @@ from tokencover.budget import block_cost
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
-from tokencover.runtime.decoder import BlockInputs, PrunedCache, Pruning, Renumbering
-from tokencover.runtime.families import Family, lay_in_lines
+from tokencover.runtime.decoder import BlockInputs, Pruning, Renumbering
+from tokencover.runtime.families import Family
 from tokencover.runtime.forward_pass import ForwardPass, Kept, VisualPass
 from tokencover.runtime.hooks import Hooks, is_aside
-from tokencover.runtime.model_calls import (
-    Generation,
-    ModelCalls,
-    check_structure,
-    find_media_kinds,
-    find_real_tokens,
-    mark_used,
-)
+from tokencover.runtime.model_calls import Generation, ModelCalls
+from tokencover.runtime.pass_reader import PassReader
 from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.tower import KINDS, EncoderCalls, TowerMerger, TowerReader, guess_tower
 from tokencover.runtime.trace import Trace
@@ -59,15 +53,13 @@ class Session:
     ) -> None:
         self.model, self.family, self.method = model, family, method
         self.trace: list[Trace] = []
-        self._words, self._visual = words, visual
-        self._config: Any = model.config
         self._base = model.get_submodule(family.base)
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.blocks(model)
         self._stages = _find_stages(method, len(self._blocks))
         self._merger: TowerMerger | None = None
         self._reader: TowerReader | None = None
-        tower = guess_tower(self._config)
+        tower = guess_tower(model.config)
         if len(method.tower_blocks(*tower)):
             self._merger = TowerMerger(model, family, method)
         if method.encoder_blocks(*tower) is not None:
@@ -81,6 +73,9 @@ class Session:
         self._inputs = BlockInputs(self._decoder, Pruning(groups, method.positions), renumbering)
         self._calls = EncoderCalls(model, family, self._in_tower)
         self._model_calls = ModelCalls(model)
+        self._pass_reader = PassReader(
+            model, family, method, words, visual, self._calls, self._model_calls
+        )
         self._local = threading.local()
         self._recorders: dict[int, Recorder] = {}
         if watched := tuple(method.watched(len(self._blocks))):
@@ -135,73 +130,7 @@ class Session:
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = {**dict(zip(("input_ids",), args, strict=False)), **kwargs}
-        tokens = arguments.get("input_ids")
-        if tokens is None:
-            tokens = self._require_embeddings(arguments)[..., 0]
-        cache = arguments.get("past_key_values")
-        cached = 0 if cache is None else int(cache.get_seq_length())
-        shape = (tokens.shape[0], tokens.shape[1])
-        mask = arguments.get("attention_mask")
-        real, past = find_real_tokens(mask, shape, tokens.device, cached)
-        current = self._find_visual(arguments, real, past, cached)
-        if current is not None or isinstance(cache, PrunedCache):
-            check_structure(arguments, real, cached)
-        self._local.current = current or ForwardPass(real, past)
-
-    def _require_embeddings(self, arguments: dict[str, Any]) -> Tensor:
-        """The embeddings that the model was given instead of token ids."""
-        if self._visual is None:
-            raise InputError(
-                "the model was called without input_ids, so it is not known which positions are "
-                "visual: pass input_ids, or give tc.prune a mask of them, visual=mask."
-            )
-        found: Tensor = arguments["inputs_embeds"]
-        return found
-
-    def _find_visual(
-        self, arguments: dict[str, Any], real: Tensor, past: Tensor | None, cached: int
-    ) -> VisualPass | None:
-        """The pass, if there are visual tokens in it."""
-        input_ids = arguments.get("input_ids")
-        if input_ids is None:
-            visual = self._read_mask(real, cached) & real
-        else:
-            kinds, known = find_media_kinds(arguments)
-            ids = torch.tensor(self.family.visual_ids(self._config, kinds), device=real.device)
-            visual = torch.isin(input_ids, ids) & real
-        if not bool(visual.any()):
-            return None
-        tokens = real.long() if input_ids is None else input_ids
-        words = self._words(tokens, visual) if self.method.reads_prompt else ~real
-        find_places = self._calls.find_places
-        if input_ids is None:
-            find_places = functools.partial(lay_in_lines, visual)
-        else:
-            self._calls.begin(input_ids, known)
-        return VisualPass(
-            real=real,
-            past=past,
-            visual=visual,
-            prompt=words & real & ~visual,
-            used=mark_used(visual, real, **self._model_calls.labels),
-            find_places=find_places,
-        )
-
-    def _read_mask(self, real: Tensor, cached: int) -> Tensor:
-        """What the caller says is visual, where there are embeddings instead of ids."""
-        if self._in_tower:
-            raise InputError(
-                f"{type(self.method).__name__} acts in the vision tower, which does not run when "
-                "the model is given inputs_embeds: give it input_ids and pixels."
-            )
-        if self.method.reads_prompt and not isinstance(self._words, GivenMask):
-            raise InputError(
-                "the prompt words cannot be read from inputs_embeds: give tc.prune a mask of them, "
-                "prompt=mask."
-            )
-        if self._visual is None or cached:  # what goes on from a cache is text
-            return torch.zeros_like(real)
-        return self._visual(real.long(), real)
+        self._local.current = self._pass_reader.read(arguments)
 
     def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         current = self._get_pass()

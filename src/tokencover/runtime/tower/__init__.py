@@ -1,7 +1,15 @@
 """The vision tower: how it was called, reading what it computed, merging tokens inside it."""
 
-from tokencover.runtime.tower.encoder_calls import KINDS, EncoderCalls, guess_tower
+from tokencover.runtime.tower.encoder_calls import KINDS, PIXELS, EncoderCalls, guess_tower
 from tokencover.runtime.tower.tower_merger import TowerMerger
 from tokencover.runtime.tower.tower_reader import Encodings, TowerReader
 
-__all__ = ["KINDS", "EncoderCalls", "Encodings", "TowerMerger", "TowerReader", "guess_tower"]
+__all__ = [
+    "KINDS",
+    "PIXELS",
+    "EncoderCalls",
+    "Encodings",
+    "TowerMerger",
+    "TowerReader",
+    "guess_tower",
+]

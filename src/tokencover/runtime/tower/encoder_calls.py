@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.runtime.families import Family, Layout, Media, Places
 from tokencover.runtime.hooks import Hooks
-from tokencover.runtime.model_calls import PIXELS
 
 KINDS = ("image", "video")
+PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
+"""The arguments that bring pictures or videos."""
 
 
 class Listener(Protocol):
@@ -69,6 +70,11 @@ class EncoderCalls:
                 setattr(self._local, kind, None)
                 for each in self._listeners:
                     each.forget(kind)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anything acts in the vision tower."""
+        return bool(self._listeners)
 
     @property
     def input_ids(self) -> Tensor:
