@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tokencover.tables import TextTable, align_columns, print_markdown, print_table
+from tokencover.tables import TextTable, align_columns, print_markdown, print_table, print_text
 
 HEADER = ("method", "faster", "kept")
 ROWS = [("mob", "2.31x", "64"), ("unpruned\nas it is", "-", "576")]
@@ -94,6 +94,32 @@ def test_a_table_that_is_too_wide_is_turned(monkeypatch: pytest.MonkeyPatch) -> 
     header, _, *rows = lines_of(terminal)
     assert header.split() == ["method", "mob"]
     assert rows[1].split() == ["column", "1", "2"]
+
+
+def test_a_table_that_is_too_wide_either_way_is_drawn_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = open_terminal(monkeypatch, width=40)
+    numbers = [f"{each}.000000" for each in range(5)]
+    rows = [["a long name", str(budget), *numbers] for budget in range(8)]
+    print_table(TextTable(["method", "budget", *(f"column {each}" for each in range(5))], rows))
+    lines = lines_of(terminal)
+    parts = [lines[start : start + 10] for start in range(0, len(lines), 11)]
+    assert [part[0].split() for part in parts] == [
+        ["method", "budget", "column", "0", "column", "1"],
+        ["method", "budget", "column", "2", "column", "3"],
+        ["method", "budget", "column", "4"],
+    ]
+    for part, columns in zip(parts, (numbers[:2], numbers[2:4], numbers[4:]), strict=True):
+        assert [line.split() for line in part[2:]] == [
+            ["a", "long", "name", str(budget), *columns] for budget in range(8)
+        ]
+
+
+def test_long_lines_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch, width=12)
+    print_text("  some words\nthat [bold] are long")
+    assert lines_of(terminal) == ["  some words", "that [bold]", "are long"]
 
 
 def test_markdown_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

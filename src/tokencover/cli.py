@@ -91,6 +91,7 @@ def describe_program(
         bool,
         typer.Option(
             "--version",
+            metavar="",
             help="Print the version.",
             is_eager=True,
             callback=print_version,

@@ -7,6 +7,10 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Cells = Sequence[str]
 """One row. A first cell may have more lines: they are remarks, and stand below the row."""
@@ -56,7 +60,15 @@ def print_table(table: TextTable) -> None:
     right = [place >= table.words for place in range(len(table.header))]
     _draw_table(table.header, table.rows, right)
     if table.notes:
-        print("", *table.notes, sep="\n")
+        print_text("\n".join(["", *table.notes]))
+
+
+def print_text(text: str) -> None:
+    """Print lines as they are; on a terminal those that are too long are wrapped between words."""
+    if sys.stdout.isatty():
+        _wrap_paragraphs(text.splitlines())
+    else:
+        print(text)
 
 
 def print_markdown(text: str) -> None:
@@ -71,7 +83,7 @@ def print_markdown(text: str) -> None:
             columns = zip(*rows, strict=True)
             _draw_table(header, rows, list(map(_holds_numbers, marks, columns)))
         else:
-            _wrap_paragraphs(block)
+            _wrap_paragraphs(block, headings=True)
 
 
 def align_columns(header: Cells, rows: Sequence[Cells], *, words: int = 1) -> str:
@@ -106,24 +118,42 @@ def _holds_numbers(mark: str, column: Sequence[str]) -> bool:
     return mark.endswith(":") or all(re.match(r"[-+]?\d|-$", cell) for cell in column)
 
 
-def _wrap_paragraphs(lines: Iterable[str]) -> None:
+def _wrap_paragraphs(lines: Iterable[str], *, headings: bool = False) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
     for line in lines:
-        console.print(line.lstrip("# "), markup=False, style="bold" if line[:1] == "#" else None)
+        is_heading = headings and line.startswith("#")
+        text = line.lstrip("# ") if is_heading else line
+        console.print(text, markup=False, style="bold" if is_heading else None)
 
 
 def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> None:
-    from rich import box
+    """Draw a table; one of numbers that is too wide is turned, or drawn in parts."""
     from rich.console import Console
+
+    console = Console(highlight=False)
+    if not any(right) or _fits([header, *rows], console.width):
+        _draw_part(console, header, rows, right)
+        return
+    turned_header, turned_rows = _turn(header, rows)
+    if _fits([turned_header, *turned_rows], console.width):
+        _draw_part(console, turned_header, turned_rows, [False, *[True] * len(rows)])
+        return
+    for number, part in enumerate(_cut_columns(header, rows, console.width)):
+        if number:
+            console.print()
+        taken = [[cells[place] for place in part] for cells in [header, *rows]]
+        _draw_part(console, taken[0], taken[1:], [right[place] for place in part])
+
+
+def _draw_part(
+    console: Console, header: Cells, rows: Sequence[Cells], right: Sequence[bool]
+) -> None:
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
-    if any(right) and _is_too_wide(header, rows, console.width):
-        header, rows = _turn(header, rows)
-        right = [place > 0 for place in range(len(header))]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for name, is_right in zip(header, right, strict=True):
         table.add_column(Text(name), justify="right" if is_right else "left")
@@ -135,15 +165,24 @@ def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> 
     console.print(table)
 
 
-def _is_too_wide(header: Cells, rows: Sequence[Cells], width: int) -> bool:
-    """Whether a table does not fit, and would be narrower with its rows as columns."""
-    turned_header, turned_rows = _turn(header, rows)
-    needed = _measure_table([header, *rows])
-    return needed > width and _measure_table([turned_header, *turned_rows]) < needed
+def _fits(lines: Sequence[Cells], width: int) -> bool:
+    return sum(_measure_columns(lines)) + len(GAP) * (len(lines[0]) - 1) <= width
 
 
-def _measure_table(lines: Sequence[Cells]) -> int:
-    return sum(_measure_columns(lines)) + len(GAP) * (len(lines[0]) - 1)
+def _cut_columns(header: Cells, rows: Sequence[Cells], width: int) -> list[list[int]]:
+    """Places of columns for each part; every part begins with those that tell the rows apart."""
+    lines = [header, *rows]
+    keys = 1
+    while keys < len(header) - 1 and len({tuple(row[:keys]) for row in rows}) < len(rows):
+        keys += 1
+    parts = [list(range(keys))]
+    for place in range(keys, len(header)):
+        wider = [*parts[-1], place]
+        if len(parts[-1]) > keys and not _fits([[c[at] for at in wider] for c in lines], width):
+            wider = [*range(keys), place]
+            parts.append(wider)
+        parts[-1] = wider
+    return parts
 
 
 def _turn(header: Cells, rows: Sequence[Cells]) -> tuple[Cells, Sequence[Cells]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -21,7 +22,7 @@ from tokencover.commands.options import (
     take,
 )
 from tokencover.errors import InputError
-from tokencover.tables import TextTable
+from tokencover.tables import TextTable, print_text
 
 if TYPE_CHECKING:
     from tokencover.budget import Profile
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 
 
-MoreData = Annotated[list[str] | None, typer.Argument(metavar="[DATA]...", hidden=True)]
+MoreData = Annotated[list[str] | None, typer.Argument(metavar="DATA", hidden=True)]
 DataNames = Annotated[
     list[str] | None,
     take(
@@ -42,7 +43,12 @@ DataNames = Annotated[
 ]
 MeasuredAfter = Annotated[
     int,
-    take("--after", "N", "Decoder blocks before.", read=read_whole_number),
+    take(
+        "--after",
+        "N",
+        "Decoder blocks before the measurement.",
+        read=read_whole_number,
+    ),
 ]
 ProfileFile = Annotated[Path, take("--out", "FILE", "The profile.", OUTPUT)]
 
@@ -81,19 +87,20 @@ def measure_coupling(
     finally:
         progress.close()
     profile.save(out)
-    print(describe_profile(profile))
+    print_text(describe_profile(profile))
     if without:
         print(f"{without} samples have no words or no picture; they were left out")
-    print(f"saved to {out}: tc.MoB(budget, split=tc.CouplingSplit({str(out)!r}))")
+    print_text(f"saved to {out}: tc.MoB(budget, split=tc.CouplingSplit({str(out)!r}))")
 
 
 def describe_profile(profile: Profile) -> str:
     """The distribution as text: a row of bars for each task, and whether there are two groups."""
     low, high = profile.edges[0], profile.edges[-1]
     scale = f"{low:.3f}".ljust(len(profile.histogram) - 5) + f"{high:.3f}"
+    shared = _find_benchmark([task.name for task in profile.tasks])
     rows = [
         (
-            task.name,
+            task.name.removeprefix(f"{shared}/"),
             str(task.count),
             f"{task.mean:.3f}",
             f"{task.deviation:.3f}",
@@ -102,11 +109,17 @@ def describe_profile(profile: Profile) -> str:
         for task in profile.tasks
     ]
     rows.append(("all", str(profile.count), "", "", draw_bars(profile.histogram)))
-    lines = str(TextTable(("", "count", "mean", "dev.", scale), rows)).splitlines()
+    lines = str(TextTable((shared, "count", "mean", "dev.", scale), rows)).splitlines()
     if profile.tau is not None:
         place = int((profile.tau - low) / (high - low) * len(profile.histogram))
         lines.append(" " * (lines[0].index(scale) + place) + f"^ tau = {profile.tau:.4f}")
     return "\n".join([*lines, judge_groups(profile)])
+
+
+def _find_benchmark(names: Sequence[str]) -> str:
+    """What stands before the slash of all names; empty if they differ, or some have none."""
+    found = {name.rpartition("/")[0] for name in names}
+    return found.pop() if len(found) == 1 else ""
 
 
 def draw_bars(histogram: tuple[int, ...]) -> str:

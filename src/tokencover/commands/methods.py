@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 HEADER: Final = ("name", "year", "objective", "place", "needs", "families")
 NOTES: Final = (
     "* Qwen-VL and GLM-4V have positions of several axes: there give positions='original'",
-    "needs: encoder - the tower's tokens become visual tokens one to one, its attention is",
-    "       read; tower - tokens are merged inside it; tiles - a base view and tiles of it",
+    "encoder: the tower's tokens become visual tokens one to one, its attention is read",
+    "tower: tokens are merged inside it; tiles: there are a base view and tiles of it",
 )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     VideoLlavaForConditionalGeneration,
 )
+from transformers.utils import logging
 
 from tokencover.errors import TokenCoverError
 from tokencover.pebble.model.processors import ClipProcessor
@@ -90,9 +93,10 @@ def _load_checkpoint(
         )
     model_class, processor_class = classes
     try:
-        model, info = model_class.from_pretrained(
-            path, output_loading_info=True, local_files_only=True
-        )
+        with _hide_progress():
+            model, info = model_class.from_pretrained(
+                path, output_loading_info=True, local_files_only=True
+            )
         processor = processor_class.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise CheckpointError(
@@ -106,3 +110,15 @@ def _load_checkpoint(
             "reinstall tokencover or train again"
         )
     return model.eval(), processor
+
+
+@contextmanager
+def _hide_progress() -> Iterator[None]:
+    """Without transformers' bar: a model this small is there before it could be read."""
+    was_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_shown:
+            logging.enable_progress_bar()
