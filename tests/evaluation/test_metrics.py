@@ -1,7 +1,7 @@
 import pytest
 
 from tokencover.errors import InputError
-from tokencover.evaluation.metrics import average_against, relative_average, summarize
+from tokencover.evaluation.metrics import average_against, average_relative, summarize
 from tokencover.evaluation.results import Record
 
 GROUPS = {"a": "fine", "b": "fine", "c": "coarse"}
@@ -40,18 +40,18 @@ def test_tokens_are_means_over_examples_then_tasks() -> None:
 
 
 def test_the_average_is_relative_to_the_unpruned_model() -> None:
-    assert relative_average({"a": 40, "b": 90}, {"a": 80, "b": 60, "c": 1}) == 100
+    assert average_relative({"a": 40, "b": 90}, {"a": 80, "b": 60, "c": 1}) == 100
 
 
 @pytest.mark.parametrize("vanilla", [{"a": 1.0}, {"a": 1.0, "b": 0.0}])
 def test_an_average_relative_to_nothing_is_refused(vanilla: dict[str, float]) -> None:
     with pytest.raises(InputError, match="scores nothing in b"):
-        relative_average({"a": 1, "b": 1}, vanilla)
+        average_relative({"a": 1, "b": 1}, vanilla)
 
 
 def test_an_average_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="no benchmark"):
-        relative_average({}, {})
+        average_relative({}, {})
 
 
 def test_rows_have_an_average_where_it_is_defined() -> None:

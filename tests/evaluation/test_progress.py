@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from tokencover.evaluation.progress import Progress, duration
+from tokencover.evaluation.progress import Progress, format_duration
 
 
 class Terminal(io.StringIO):
@@ -69,4 +69,4 @@ def test_a_terminal_keeps_one_line() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")])
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text

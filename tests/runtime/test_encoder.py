@@ -163,7 +163,7 @@ def test_attention_from_queries_and_keys_is_the_tower_s_own(entry: ZooEntry) -> 
         assert (encoded.depth, encoded.feature_block, encoded.classes) == (3, 1, 1)
         features = torch.cat([run.hidden_states[-2] for run in runs])
         assert torch.equal(encoded.features, features)
-        for block in range(3):  # block 2 is behind the features
+        for block in range(3):  # block 2 is after the features
             expected = torch.cat([run.attentions[block] for run in runs])
             products = encoded.queries(block) @ encoded.keys(block).transpose(-1, -2)
             found = (products * encoded.scaling).softmax(-1)

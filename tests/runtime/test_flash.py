@@ -169,7 +169,7 @@ def test_answers_and_a_second_turn_over_the_kept_cache_are_the_same(
 def test_a_picture_may_come_in_a_later_turn(
     name: str, stages: tuple[int, ...], positions: Positions
 ) -> None:
-    """With a mask or without one; its kept tokens leave gaps behind those that are cached."""
+    """With a mask or without one; its kept tokens leave gaps after those that are cached."""
     entry, method = ZOO[name], KeepRandom(BUDGET, stages, positions=positions)
     text, picture = entry.collate(entry.samples("text_only")[:1]), entry.inputs("single")
     length = text["input_ids"].shape[1] + picture["input_ids"].shape[1]

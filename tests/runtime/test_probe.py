@@ -111,7 +111,7 @@ def keys_of(block: Any, states: Tensor) -> Tensor:
 
 
 def asked(inputs: Inputs, words: Tensor, visual: Tensor) -> Tensor:
-    """The last word first, then all words; -1 behind."""
+    """The last word first, then all words; -1 after them."""
     index, mask = pack_left(words[visual.any(-1)])
     places = index.masked_fill(~mask, -1)
     return torch.cat([places.max(-1, keepdim=True).values, places], 1)

@@ -44,22 +44,22 @@ def summarize(records: Mapping[str, Sequence[Record]], groups: Mapping[str, str]
         The group of each task.
     """
     good = {task: [each for each in rows if each.failed is None] for task, rows in records.items()}
-    accuracy = {task: _mean(each.score for each in rows) for task, rows in good.items()}
+    accuracy = {task: _average_known(each.score for each in rows) for task, rows in good.items()}
     members = {
         group: [accuracy[task] for task in records if groups[task] == group]
         for group in dict.fromkeys(groups[task] for task in records)
     }
     return Summary(
         accuracy,
-        {group: mean_of_all(scores) for group, scores in members.items()},
-        _mean(_mean(each.tokens for each in rows) for rows in good.values()),
-        _mean(_mean(each.mean_tokens for each in rows) for rows in good.values()),
-        _mean(_mean(each.flops for each in rows) for rows in good.values()),
+        {group: average_all(scores) for group, scores in members.items()},
+        _average_known(_average_known(each.tokens for each in rows) for rows in good.values()),
+        _average_known(_average_known(each.mean_tokens for each in rows) for rows in good.values()),
+        _average_known(_average_known(each.flops for each in rows) for rows in good.values()),
         sum(each.failed is not None for rows in records.values() for each in rows),
     )
 
 
-def relative_average(scores: Mapping[str, float], vanilla: Mapping[str, float]) -> float:
+def average_relative(scores: Mapping[str, float], vanilla: Mapping[str, float]) -> float:
     """The paper's "Avg.": mean over a row's benchmarks of score / unpruned score, in percent.
 
     Parameters
@@ -84,18 +84,18 @@ def relative_average(scores: Mapping[str, float], vanilla: Mapping[str, float]) 
 
 
 def average_against(summary: Summary, unpruned: Summary) -> float | None:
-    """`relative_average` of a row, None where it is not defined."""
+    """`average_relative` of a row, None where it is not defined."""
     scores = {task: value for task, value in summary.accuracy.items() if value is not None}
     vanilla = {task: value for task, value in unpruned.accuracy.items() if value}
     complete = len(scores) == len(summary.accuracy) and set(scores) <= set(vanilla)
-    return relative_average(scores, vanilla) if complete and scores else None
+    return average_relative(scores, vanilla) if complete and scores else None
 
 
-def mean_of_all(values: Sequence[float | None]) -> float | None:
+def average_all(values: Sequence[float | None]) -> float | None:
     """The mean, None if one of them is missing: a mean of the others would mean something else."""
-    return None if any(value is None for value in values) else _mean(values)
+    return None if any(value is None for value in values) else _average_known(values)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _average_known(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

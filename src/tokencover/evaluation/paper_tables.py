@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tokencover.evaluation.metrics import relative_average
+from tokencover.evaluation.metrics import average_relative
 
 VANILLA: Final = "vanilla"
 STRONG_COUPLING: Final = ("MMB", "MMB-CN", "SQA", "VizWiz")
@@ -55,7 +55,7 @@ def find_row(model: str, reduction: float, method: str) -> PaperRow:
 
 def average_row(row: PaperRow) -> float:
     """The row's "Avg.", computed from its scores and those of its model without pruning."""
-    return relative_average(row.scores, find_row(row.model, 0.0, VANILLA).scores)
+    return average_relative(row.scores, find_row(row.model, 0.0, VANILLA).scores)
 
 
 def _read_rows(table: int, benchmarks: tuple[str, ...], text: str) -> list[PaperRow]:

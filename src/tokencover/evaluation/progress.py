@@ -80,10 +80,10 @@ class Progress:
         if done == 0:
             return "time left not known yet"
         elapsed = self._clock() - self._begun
-        return f"{duration(elapsed * (self._units - done) / done)} left"
+        return f"{format_duration(elapsed * (self._units - done) / done)} left"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Hours, minutes and seconds as people write them: 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

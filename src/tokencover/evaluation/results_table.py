@@ -168,24 +168,24 @@ def list_columns(rows: Sequence[ResultRow], groups: Sequence[str], reference: st
         ),
         Column(
             "Avg. %",
-            lambda row, summary: decimal(find_average(row, unpruned)),
+            lambda row, summary: format_decimal(find_average(row, unpruned)),
             "Avg. is, as in the MoB paper, the mean over tasks of accuracy / accuracy unpruned.",
             "quality",
         ),
         Column(
             "tokens left",
-            lambda row, summary: decimal(summary.tokens),
+            lambda row, summary: format_decimal(summary.tokens),
             "Tokens left is what remains of the visual tokens in the end, mean per layer what a "
             "decoder block works on.",
         ),
-        Column("mean per layer", lambda row, summary: decimal(summary.mean_tokens)),
+        Column("mean per layer", lambda row, summary: format_decimal(summary.mean_tokens)),
         Column(
             "FLOPs %",
-            lambda row, summary: percent(summary.flops),
+            lambda row, summary: format_percent(summary.flops),
             "FLOPs are those of the decoder's prefill, TTFT is the time to the first token "
             "(medians), both relative to the unpruned model of the same run.",
         ),
-        Column("TTFT ratio", lambda row, summary: decimal(row.first_token, 2)),
+        Column("TTFT ratio", lambda row, summary: format_decimal(row.first_token, 2)),
         Column(
             f"minus {reference} [95 %]",
             lambda row, summary: _show_difference(row, find_reference(row, rows, reference)),
@@ -220,22 +220,22 @@ def make_task_table(rows: Sequence[ResultRow], tasks: Sequence[str]) -> ResultsT
     return _fill_table(rows, columns, len(tasks))
 
 
-def decimal(value: float | None, digits: int = 1) -> str:
+def format_decimal(value: float | None, digits: int = 1) -> str:
     """A number with so many digits after the point."""
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     """A share in percent, without the sign."""
-    return decimal(None if share is None else 100 * share)
+    return format_decimal(None if share is None else 100 * share)
 
 
 def _show_group(group: str, row: ResultRow, summary: Summary) -> str:
-    return percent(summary.groups[group])
+    return format_percent(summary.groups[group])
 
 
 def _show_task(task: str, row: ResultRow, summary: Summary) -> str:
-    return percent(summary.accuracy[task])
+    return format_percent(summary.accuracy[task])
 
 
 def _show_difference(row: ResultRow, reference: ResultRow | None) -> str:

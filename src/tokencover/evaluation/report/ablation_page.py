@@ -19,7 +19,7 @@ from tokencover.evaluation.plan import Combination
 from tokencover.evaluation.report.charts import Labels, Point, Series, draw_lines, draw_scatter
 from tokencover.evaluation.report.page import make_document, make_html_table
 from tokencover.evaluation.result_rows import ResultRow
-from tokencover.evaluation.results_table import NOTHING, decimal, percent
+from tokencover.evaluation.results_table import NOTHING, format_decimal, format_percent
 from tokencover.evaluation.table_formats import escape_markdown, write_markdown
 from tokencover.statistics import Interval, find_mean_score
 
@@ -145,7 +145,7 @@ def list_slopes(ablation: Ablation) -> list[list[str]]:
                     name,
                     curve,
                     best.setting.name,
-                    percent(best.accuracy.mean),
+                    format_percent(best.accuracy.mean),
                     NOTHING if slope is None else f"{round(slope, 3) + 0.0:+.3f}",
                 ]
             )
@@ -186,14 +186,13 @@ def _make_result_row(
     columns = len(_make_header(ablation))
     if summary is None:
         return [name, *[NOTHING] * (columns - 1)]
-    shown = (
-        NOTHING
-        if accuracy is None
-        else f"{percent(accuracy.mean)} [{percent(accuracy.low)}, {percent(accuracy.high)}]"
-    )
+    shown = NOTHING
+    if accuracy is not None:
+        mean, low, high = map(format_percent, (accuracy.mean, accuracy.low, accuracy.high))
+        shown = f"{mean} [{low}, {high}]"
     groups = list(dict.fromkeys(ablation.groups.values()))
-    cells = [percent(summary.groups[group]) for group in groups] if len(groups) > 1 else []
-    return [name, shown, *cells, decimal(summary.tokens), percent(summary.flops)]
+    cells = [format_percent(summary.groups[group]) for group in groups] if len(groups) > 1 else []
+    return [name, shown, *cells, format_decimal(summary.tokens), format_percent(summary.flops)]
 
 
 def _find_slope(curve: Sequence[MeasuredSetting]) -> float | None:

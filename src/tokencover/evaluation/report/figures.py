@@ -130,14 +130,14 @@ def _choose_rows(
         and all(row.summary.accuracy[task] is not None for task in tasks)
     ]
 
-    def key(row: ResultRow) -> tuple[bool, float, str]:
+    def rank_row(row: ResultRow) -> tuple[bool, float, str]:
         return (
             not row.combination.goes_by(reference),
             -(find_average(row, stored.unpruned) or 0.0),
             str(row.combination),
         )
 
-    ordered = sorted(rows, key=key)
+    ordered = sorted(rows, key=rank_row)
     leading = sum(row.combination.goes_by(reference) for row in rows)
     return ordered[: RIVALS + leading]
 

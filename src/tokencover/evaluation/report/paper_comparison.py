@@ -9,7 +9,7 @@ from typing import Final
 
 from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow
 from tokencover.evaluation.result_rows import ResultRow, find_average
-from tokencover.evaluation.results_table import NOTHING, decimal, percent
+from tokencover.evaluation.results_table import NOTHING, format_decimal, format_percent
 from tokencover.evaluation.stored_results import StoredResults
 from tokencover.methods import METHODS, MoB
 
@@ -94,12 +94,14 @@ def _compare(paper: PaperRow, ours: ResultRow | None, stored: StoredResults) -> 
     scores = {
         benchmark: (
             _show_printed(paper.scores.get(benchmark)),
-            percent(None if ours is None or ours.summary is None else ours.summary.accuracy[task]),
+            format_percent(
+                None if ours is None or ours.summary is None else ours.summary.accuracy[task]
+            ),
         )
         for benchmark, task in find_shared_benchmarks(stored).items()
     }
     mean = None if ours is None else find_average(ours, stored.unpruned)
-    return PaperComparison(paper, _find_title(paper.method), ours, decimal(mean), scores)
+    return PaperComparison(paper, _find_title(paper.method), ours, format_decimal(mean), scores)
 
 
 def _find_reduction(row: ResultRow, stored: StoredResults) -> float | None:
