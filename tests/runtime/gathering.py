@@ -22,5 +22,5 @@ def always_gather() -> Iterator[None]:
         return Kept.where(keep)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "_find_left", keep_as_told)
+        patch.setattr(Session, "_keep_where", keep_as_told)
         yield

@@ -114,7 +114,7 @@ class ForwardPass:
         """Number of new tokens in a row."""
         return self.real.shape[1]
 
-    def left_at(self, block: int) -> Kept | None:
+    def find_left(self, block: int) -> Kept | None:
         """What is left when this block begins; None if nothing was dropped before."""
         left = None
         for stage in sorted(self.kept):

@@ -150,7 +150,7 @@ class Session:
 
     def _after_decoder(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         current = self._get_pass()
-        kept = current and current.left_at(len(self._blocks))
+        kept = current and current.find_left(len(self._blocks))
         if not current or not kept:
             return output
         if isinstance(output, tuple):
@@ -204,7 +204,7 @@ class Session:
         self, current: VisualPass, number: int, states: Tensor, kwargs: dict[str, Any]
     ) -> Tensor:
         """Ask the method what to keep before this block, and shorten the states."""
-        earlier = current.left_at(number - 1)
+        earlier = current.find_left(number - 1)
         # With gradient checkpointing this runs again in backward: the choice stands, but merged
         # states must be computed once more, or they would have no gradient.
         if number not in current.kept or self.method.merges:
@@ -223,7 +223,7 @@ class Session:
             tokens = VisualTokens.at(current, None, newlines=True)
             first = merger.mark_first_of_groups(self._calls.input_ids, self._calls.media)
             keep = current.real & (first | current.used)
-            current.kept[IN_TOWER] = self._find_left(keep, current, None)
+            current.kept[IN_TOWER] = self._keep_where(keep, current, None)
             current.seconds += merger.seconds
             self._write_trace(current, tokens, Choice([]), keep)
         kept = current.kept[IN_TOWER]
@@ -245,7 +245,7 @@ class Session:
         generation = self._find_generation(kwargs)
         if generation is not None and number in generation.choices:
             keep, states = tokens.apply(generation.choices[number], current, states, earlier)
-            current.kept[number] = self._find_left(keep, current, earlier)
+            current.kept[number] = self._keep_where(keep, current, earlier)
             return states
         answers = Answers(
             functools.partial(Probe, current, tokens, self._recorders, number, states.device),
@@ -264,7 +264,7 @@ class Session:
         keep, states = tokens.apply(choice, current, states, earlier)
         if number not in current.kept:
             tokens.move(choice, current)
-        current.kept[number] = self._find_left(keep, current, earlier)
+        current.kept[number] = self._keep_where(keep, current, earlier)
         self._write_trace(current, tokens, choice, keep)
         return states
 
@@ -273,7 +273,7 @@ class Session:
         cache = kwargs.get("past_key_values")
         return self._model_calls.generation if cache is None else None
 
-    def _find_left(self, keep: Tensor, current: VisualPass, earlier: Kept | None) -> Kept | None:
+    def _keep_where(self, keep: Tensor, current: VisualPass, earlier: Kept | None) -> Kept | None:
         """The positions that stay; None if nothing was dropped, now or earlier."""
         if earlier is None and bool((keep | ~current.real).all()):
             return None
@@ -322,7 +322,7 @@ class Session:
     ) -> Tensor:
         """Add visual features after an early block to those tokens that are left."""
         current = self._get_pass()
-        kept = current and current.left_at(current.block)
+        kept = current and current.find_left(current.block)
         if not kept:
             return original(states, positions, features)
         spread = features.new_zeros(*positions.shape, features.shape[-1])

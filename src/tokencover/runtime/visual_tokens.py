@@ -300,7 +300,7 @@ def _count_per_layer(
         if stage > reached - 1:
             counts.append(int((visual & keep[sample]).sum()))
         else:
-            left = current.left_at(block)
+            left = current.find_left(block)
             here = visual if left is None else visual & left.mask(current.length)[sample]
             counts.append(int(here.sum()))
     return counts

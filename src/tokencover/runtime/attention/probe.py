@@ -145,7 +145,7 @@ class Probe:
                 f"block {block} has not run yet, or its pass is over: ask in `choose` for blocks "
                 "up to `view.block`."
             )
-        recorded, left = self._current.recorded[block], self._current.left_at(block)
+        recorded, left = self._current.recorded[block], self._current.find_left(block)
         queries = recorded.projections["queries"]
         return Projections(
             attention,

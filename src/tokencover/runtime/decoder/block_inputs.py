@@ -50,7 +50,7 @@ class BlockInputs:
     ) -> dict[str, Any] | None:
         """A block's keyword arguments for the states that are left; None if they need no change."""
         cache = kwargs.get("past_key_values")
-        kept = current.left_at(number)
+        kept = current.find_left(number)
         if kept is None and _find_remembered(cache, group) is None:
             return None
         changed = {
@@ -122,7 +122,7 @@ class BlockInputs:
     ) -> Any:
         from transformers.masking_utils import create_causal_mask
 
-        kept = current.left_at(number)
+        kept = current.find_left(number)
         columns = current.columns[group] = self._find_columns(current, group, kept, cache)
         arguments = {
             "config": self._config,
