@@ -25,8 +25,7 @@ from tokencover.runtime.decoder import BlockInputs, Pruning, Renumbering
 from tokencover.runtime.families import Family
 from tokencover.runtime.forward_pass import ForwardPass, Kept, VisualPass
 from tokencover.runtime.hooks import Hooks, is_aside
-from tokencover.runtime.model_calls import Generation, ModelCalls
-from tokencover.runtime.pass_reader import PassReader
+from tokencover.runtime.model_calls import Generation, ModelCalls, PassReader
 from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.tower import KINDS, EncoderCalls, TowerMerger, TowerReader, guess_tower
 from tokencover.runtime.trace import Trace
