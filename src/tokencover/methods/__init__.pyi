@@ -12,6 +12,7 @@ from tokencover.methods.base import Encoded as Encoded
 from tokencover.methods.base import Later as Later
 from tokencover.methods.base import Method as Method
 from tokencover.methods.base import Positions as Positions
+from tokencover.methods.base import Told as Told
 from tokencover.methods.base import TowerChoice as TowerChoice
 from tokencover.methods.base import TowerView as TowerView
 from tokencover.methods.base import View as View

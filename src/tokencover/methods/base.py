@@ -8,7 +8,7 @@ method sees.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, ItemsView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
@@ -128,6 +128,36 @@ class Details(dict[str, Any]):
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
         """Values, computed all of them."""
         return ValuesView(self)
+
+
+class Told(Mapping[str, Any]):
+    """What a method told, to be read only; what it left for later is computed when it is read.
+
+    Parameters
+    ----------
+    told : Mapping
+        By name; some values may be a `Later`.
+    """
+
+    __slots__ = ("_told",)
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = Details(told)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._told[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._told
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._told)
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(self)!r})"
 
 
 def read_value(value: Any) -> Any:

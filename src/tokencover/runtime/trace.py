@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from tokencover.methods import Details
-
-
-class TraceDetails(Mapping[str, Any]):
-    """What a method told, to be read only; what it left for later is computed when it is read.
-
-    Parameters
-    ----------
-    told : Mapping
-        By name; some values may be a `tokencover.methods.Later`.
-    """
-
-    __slots__ = ("_told",)
-
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._told = Details(told)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._told[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._told
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._told)
-
-    def __len__(self) -> int:
-        return len(self._told)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({dict(self)!r})"
 
 
 @dataclass(slots=True)
@@ -92,9 +60,6 @@ class Trace:
     seconds: float
     details: Mapping[str, Any] = field(default_factory=dict)
     places: Tensor = field(default_factory=lambda: torch.empty(0, 4, dtype=torch.int64))
-
-    def __post_init__(self) -> None:
-        self.details = TraceDetails(self.details)
 
     @property
     def mean_tokens(self) -> float:

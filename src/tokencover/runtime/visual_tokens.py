@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tokencover.budget import BlockCost
 from tokencover.errors import InputError
-from tokencover.methods import Choice, Encoded, View
+from tokencover.methods import Choice, Encoded, Told, View
 from tokencover.runtime.families import Places
 from tokencover.runtime.forward_pass import Kept, VisualPass, pack_left
 from tokencover.runtime.trace import Trace
@@ -255,7 +255,7 @@ def make_traces(
                 flops=sum(decoder.cost.of(others + count) for count in counts),
                 flops_unpruned=decoder.depth * decoder.cost.of(others + len(visual)),
                 seconds=current.seconds,
-                details=details,
+                details=Told(details),
                 places=_stack_places(planes, sample, visual),
             )
         )

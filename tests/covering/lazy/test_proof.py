@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
 from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
-from tokencover.covering.lazy.proof import Candidate, find_first_mistake
+from tokencover.covering.lazy.search import Candidate, find_first_mistake
 
 
 def check(tokens: Tensor, order: list[int], before: int) -> Candidate | None:

@@ -16,7 +16,7 @@ from tests.covering import oracle
 from tests.covering.lazy.wrong_estimates import disturb_estimates
 from tests.covering.strategies import token_sets
 from tokencover.covering.lazy import search
-from tokencover.covering.lazy.proof import Candidate, find_first_mistake
+from tokencover.covering.lazy.search import Candidate, find_first_mistake
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 4), (4, 4, 64)])

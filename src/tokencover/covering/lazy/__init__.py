@@ -7,7 +7,7 @@
 ===================  ==============================================================
 
 How it works: `search.py`, from the bounds of `estimate.py` and guesses among a few tokens to their
-proof (`proof.py`).
+proof.
 """
 
 from tokencover.covering.lazy.estimate import Cloud, Workspace

@@ -1,6 +1,6 @@
 """The prompt: which tokens are the user's own words."""
 
-from tokencover.runtime.prompt.token_text import FIRST_CONTROL, Reader, TokenLine
+from tokencover.runtime.prompt.chat_shape import FIRST_CONTROL, Reader, TokenLine
 from tokencover.runtime.prompt.user_words import GivenMask, UserWords, Words, choose_words
 
 __all__ = [

@@ -11,8 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.prompt.chat_shape import learn_shape, list_handwritten_shapes
-from tokencover.runtime.prompt.token_text import CONTROL, VISUAL, Reader, TokenLine
+from tokencover.runtime.prompt.chat_shape import (
+    CONTROL,
+    VISUAL,
+    Reader,
+    TokenLine,
+    learn_shape,
+    list_handwritten_shapes,
+)
 
 Words = Callable[[Tensor, Tensor], Tensor]
 """Finds the prompt words: (input_ids, visual mask) -> mask, all ``(b, s)``."""
