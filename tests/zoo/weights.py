@@ -38,7 +38,7 @@ def text_config(layers: int, **extra: Any) -> dict[str, Any]:
 def seeded(
     model_class: type[PreTrainedModel],
     config: PreTrainedConfig,
-    attn_implementation: str,
+    attn_implementation: str | dict[str, str],
     dtype: torch.dtype,
 ) -> PreTrainedModel:
     """Build the model and give every parameter a value that depends on its name's order alone.

@@ -24,6 +24,9 @@ Budget = int | float
 
 BudgetMode = Literal["exact", "layer_mean", "flops"]
 
+EXPERTS_OF_A_TOKEN = ("num_experts_per_tok", "moe_topk")
+"""What configurations call the number of experts that work on one token."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockCost:
@@ -79,7 +82,8 @@ def _count_weights(block: nn.Module, config: Any) -> int:
         elif type(part).__name__.endswith("Experts"):
             matrices = [each for each in part.parameters(recurse=False) if each.dim() == 3]
             of_one = sum(each.shape[1] * each.shape[2] for each in matrices)
-            total += config.num_experts_per_tok * of_one
+            names = (name for name in EXPERTS_OF_A_TOKEN if hasattr(config, name))
+            total += getattr(config, next(names)) * of_one
         elif type(part).__name__.endswith("Router"):
             total += sum(each.numel() for each in part.parameters(recurse=False))
     return total

@@ -165,7 +165,7 @@ class PassReader:
         if input_ids is None:
             find_places = functools.partial(lay_in_lines, visual)
         else:
-            self._calls.begin(input_ids, known)
+            self._calls.begin(arguments, known)
         return VisualPass(
             real=real,
             past=past,
@@ -229,9 +229,10 @@ def find_media_kinds(arguments: Mapping[str, Any]) -> tuple[list[str], list[str]
     encoded = arguments.get("mm_encoder_outputs") or {}
     known = [name for name in encoded if encoded[name] is not None]
     raw = [name for name in PIXELS if arguments.get(name) is not None]
-    if raw:  # the model is going to encode them
-        return ["video" if name.endswith("videos") else "image" for name in raw], []
-    return known, known
+    # The model is going to encode the raw ones; PerceptionLM's videos are raw in `generate`, where
+    # its images are not.
+    kinds = ["video" if name.endswith("videos") else "image" for name in raw]
+    return [*known, *(kind for kind in kinds if kind not in known)], known
 
 
 def check_structure(arguments: Mapping[str, Any], real: Tensor, cached: int) -> None:

@@ -65,6 +65,8 @@ class Family:
         anew.
     tiles : bool
         Whether pictures come as a base view and tiles of it.
+    call_names : tuple of str
+        Arguments of the multimodal model that `layouts` needs beside those of its encoders.
     tower_tokens : callable, optional
         ``tower_tokens(base, media, images, videos)`` carries any numbers of the tower's tokens,
         each ``(crops, tokens)`` int64 or None, to the visual tokens that they become: a tensor for
@@ -82,6 +84,7 @@ class Family:
     deepstack: bool = False
     several_axes: bool = False
     tiles: bool = False
+    call_names: tuple[str, ...] = ()
     tower_tokens: TowerTokens | None = None
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:

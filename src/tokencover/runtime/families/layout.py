@@ -28,11 +28,14 @@ class Media:
     images, videos : Mapping or None
         The arguments of ``get_image_features`` and ``get_video_features``: pixels, grids, sizes.
         None if there was no such call.
+    call : Mapping or None
+        Those arguments of the multimodal model itself that the family asked for.
     """
 
     config: Any
     images: Mapping[str, Any] | None = None
     videos: Mapping[str, Any] | None = None
+    call: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +153,17 @@ def add_newline(layout: Layout) -> Layout:
 
 def drop_first(layout: Layout) -> Layout:
     """The same tokens but the first."""
+    return keep_tokens(layout, slice(1, None))
+
+
+def keep_tokens(layout: Layout, where: Tensor | slice) -> Layout:
+    """Some of the tokens, each where it was; `shape` stays that of the whole."""
     return replace(
         layout,
-        kind=layout.kind[1:],
-        frame=layout.frame[1:],
-        row=layout.row[1:],
-        column=layout.column[1:],
+        kind=layout.kind[where],
+        frame=layout.frame[where],
+        row=layout.row[where],
+        column=layout.column[where],
     )
 
 

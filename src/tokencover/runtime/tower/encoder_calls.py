@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -62,9 +63,12 @@ class EncoderCalls:
             if hasattr(self._base, name):
                 hooks.around(self._base, name, functools.partial(self._record, kind))
 
-    def begin(self, input_ids: Tensor, expected: Sequence[str]) -> None:
+    def begin(self, arguments: Mapping[str, Any], expected: Sequence[str]) -> None:
         """A pass with visual tokens begins; what is not `expected` to be known is forgotten."""
-        self._local.input_ids = input_ids
+        self._local.input_ids = arguments["input_ids"]
+        self._local.call = {name: arguments.get(name) for name in self._family.call_names}
+        videos = arguments.get("pixel_values_videos")
+        self._local.videos = weakref.ref(videos) if isinstance(videos, Tensor) else None
         for kind in KINDS:
             if kind not in expected:
                 setattr(self._local, kind, None)
@@ -86,7 +90,7 @@ class EncoderCalls:
     def media(self) -> Media:
         """The arguments of the latest calls."""
         images, videos = (getattr(self._local, kind, None) for kind in KINDS)
-        return Media(self._config, images, videos)
+        return Media(self._config, images, videos, getattr(self._local, "call", None))
 
     def find_places(self) -> Places:
         """Where the visual tokens of the pass under way lie in their pictures."""
@@ -117,6 +121,9 @@ class EncoderCalls:
         if getattr(self._local, "encoding", False):  # videos may pass through the image encoder
             return original(*args, **kwargs)
         bound = inspect.signature(original).bind(*args, **kwargs)
+        videos = getattr(self._local, "videos", None)
+        if videos is not None and bound.arguments.get("pixel_values") is videos():
+            kind = "video"  # the model has one encoder for both (PerceptionLM)
         setattr(self._local, kind, dict(bound.arguments))
         self._local.encoding = True
         try:
