@@ -1,0 +1,14 @@
+"""HyperCLOVA X Vision 2: any resolution, images and video, by the tower of Qwen2.5-VL."""
+
+from __future__ import annotations
+
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.patch_grids import find_layouts
+
+FAMILY = Family(
+    name="HyperCLOVA X Vision 2",
+    model_types=("hyperclovax_vision_v2",),
+    layouts=find_layouts,
+    towers=("model.vision_model",),
+    projector="model.projector",
+)
