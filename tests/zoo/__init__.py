@@ -1,15 +1,25 @@
 """Tiny random-weight instances of the real model classes, with inputs and what is where in them."""
 
 from . import (
+    aria,
+    deepseek_vl_hybrid,
+    fast_vlm,
+    got_ocr2,
+    hyperclovax_vision_v2,
+    idefics2,
     idefics3,
     internvl,
+    janus,
     llava,
     llava_next,
     llava_onevision,
+    ovis2,
+    perception_lm,
     qwen2_5_vl,
     qwen2_vl,
     qwen3_vl,
     smolvlm,
+    video_llama_3,
     video_llava,
 )
 from .entry import SIDES, Inputs, Medium, Sample, Side, Span, ZooEntry
@@ -28,6 +38,16 @@ ZOO: dict[str, ZooEntry] = {
         internvl,
         smolvlm,
         idefics3,
+        got_ocr2,
+        ovis2,
+        fast_vlm,
+        perception_lm,
+        janus,
+        deepseek_vl_hybrid,
+        video_llama_3,
+        aria,
+        idefics2,
+        hyperclovax_vision_v2,
     )
 }
 

@@ -53,6 +53,16 @@ _LISTED_FIRST = (
     "lighton_ocr",
     "glm4v",
     "deepseek_vl",
+    "deepseek_vl_hybrid",
+    "janus",
+    "got_ocr2",
+    "ovis2",
+    "fast_vlm",
+    "perception_lm",
+    "video_llama_3",
+    "hyperclovax_vision_v2",
+    "aria",
+    "idefics2",
 )
 """The order in which users see our families; files that are not named here follow by name."""
 
