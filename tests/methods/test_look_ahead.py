@@ -20,8 +20,9 @@ from tokencover.methods.look_ahead import LookAhead
 from tokencover.methods.registry import from_json
 from tokencover.methods.twigvlm import TwigVLM
 
-# Qwen3-VL adds visual features between its first blocks, which a look-ahead does not.
-PLAIN = [pytest.param(entry, id=name) for name, entry in ZOO.items() if name != "qwen3_vl"]
+# These two add visual features between their blocks, which a look-ahead does not.
+ADDING = ("qwen3_vl", "granite4_vision")
+PLAIN = [pytest.param(entry, id=name) for name, entry in ZOO.items() if name not in ADDING]
 
 
 def last_row(model: Any, inputs: Inputs, block: int) -> Tensor:

@@ -26,6 +26,7 @@ from tests.zoo import ZOO, Grid, Inputs, Tiled, WithClass
 from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
 from tests.zoo.entry import noise
+from tests.zoo.oracle import pooled
 from tests.zoo.towers import PATCH as PATCH_SIZE
 from tokencover.runtime.families import FAMILIES, Family, Media, family_of
 from tokencover.runtime.families.anyres import choose_resolution
@@ -140,7 +141,7 @@ def features_of(model: PreTrainedModel, media: Media) -> Tensor:
     name = "images" if media.images is not None else "videos"
     arguments = {**(getattr(media, name) or {}), "return_dict": True}
     with torch.no_grad():
-        features = getattr(model.model, METHODS[name])(**arguments).pooler_output
+        features = pooled(getattr(model.model, METHODS[name])(**arguments))
     return torch.cat([feature.flatten(0, -2) for feature in features])
 
 
@@ -221,6 +222,7 @@ def test_family_knows_the_modules(name: str) -> None:
     assert family.blocks(model) == list(model.get_submodule(f"{family.decoder}.layers").children())
     assert len(family.blocks(model)) == model.config.get_text_config().num_hidden_layers == 2
     assert family.deepstack == (name == "qwen3_vl")
+    assert family.added_features == (name == "granite4_vision")
     ids = {entry.image_token_id, entry.video_token_id} - {None}
     assert set(family.visual_ids(model.config)) == ids
     seen = modules_that_ran(model, entry.inputs(entry.kinds[-1]))

@@ -29,7 +29,7 @@ LISTED = (
     "LLaVA-1.5", "LLaVA-Next", "Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL", "Video-LLaVA",
     "LLaVA-OneVision", "InternVL", "SmolVLM", "Idefics3", "Mistral 3", "LightOnOCR", "GLM-4V",
     "DeepSeek-VL", "DeepSeek-VL hybrid", "Janus", "GOT-OCR 2", "Ovis2", "FastVLM", "PerceptionLM",
-    "VideoLLaMA 3", "HyperCLOVA X Vision 2", "Aria", "Idefics2",
+    "VideoLLaMA 3", "HyperCLOVA X Vision 2", "Granite 4 Vision", "Aria", "Idefics2",
 )  # fmt: skip
 
 

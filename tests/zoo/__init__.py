@@ -5,6 +5,7 @@ from . import (
     deepseek_vl_hybrid,
     fast_vlm,
     got_ocr2,
+    granite4_vision,
     hyperclovax_vision_v2,
     idefics2,
     idefics3,
@@ -48,6 +49,7 @@ ZOO: dict[str, ZooEntry] = {
         aria,
         idefics2,
         hyperclovax_vision_v2,
+        granite4_vision,
     )
 }
 

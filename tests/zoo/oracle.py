@@ -28,6 +28,13 @@ def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:
     return list(text_model(model).get_submodule("layers").children())
 
 
+def pooled(output: Any) -> Any:
+    """The features that make visual tokens; the first of several where blocks get one each."""
+    if output.pooler_output is None:  # Granite 4 Vision
+        return output.deepstack_features[0][1]
+    return output.pooler_output
+
+
 def blocked_forward(
     model: PreTrainedModel, inputs: Inputs, dropped: Tensor, before_block: int
 ) -> Tensor:

@@ -16,6 +16,7 @@ from .oracle import (
     blocked_forward,
     blocked_forward_schedule,
     decoder_blocks,
+    pooled,
     recompute_decode,
     recompute_greedy,
     text_model,
@@ -71,7 +72,7 @@ def feature_count(model: PreTrainedModel, inputs: Inputs) -> int:
             known = signature(get_features).parameters.keys() & inputs.keys()
             with torch.no_grad():
                 given = {key: inputs[key] for key in known}
-                features = get_features(**given, return_dict=True).pooler_output
+                features = pooled(get_features(**given, return_dict=True))
             counted += sum(feature.shape[:-1].numel() for feature in features)
     return counted
 
@@ -179,7 +180,7 @@ def test_newline_tokens_are_where_the_model_puts_them(name: str, kind: str) -> N
     visual, newline = entry.visual(inputs), entry.newline(inputs)
     same = (first - second).abs().amax(-1) < 1e-6
     assert torch.equal(same & visual, newline if newline is not None else nothing(inputs))
-    assert (newline is not None) == (name in ("llava_next", "llava_onevision"))
+    assert (newline is not None) == (name in ("llava_next", "llava_onevision", "granite4_vision"))
     has_class = name == "video_llava" and "pixel_values_videos" in inputs
     assert (entry.class_tokens(inputs) is not None) == has_class
 
@@ -274,9 +275,13 @@ def _cut_forward(
     for handle in handles:
         handle.remove()
     features = deepstack.get("deepstack_visual_embeds") or []
+    before_blocks = deepstack.get("deepstack_features") or {}
     with torch.no_grad():
         states = cut["states"]
         for index in range(before_block, len(blocks)):
+            if index > before_block and index in before_blocks:
+                visual = deepstack["vision_mask"].squeeze(-1)
+                states[visual[:, kept]] += before_blocks[index][kept[visual[0]]]
             states = blocks[index](
                 states,
                 attention_mask=additive_mask(kept[None, kept], states.dtype),

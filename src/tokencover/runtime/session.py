@@ -23,7 +23,13 @@ from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
 from tokencover.runtime.decoder import BlockInputs, Pruning, Renumbering
 from tokencover.runtime.families import Family
-from tokencover.runtime.forward_pass import ForwardPass, Kept, VisualPass
+from tokencover.runtime.forward_pass import (
+    AddedFeatures,
+    ForwardPass,
+    Kept,
+    VisualPass,
+    cut_features,
+)
 from tokencover.runtime.hooks import Hooks, is_aside
 from tokencover.runtime.model_calls import Generation, ModelCalls, PassReader
 from tokencover.runtime.prompt import GivenMask, Words
@@ -112,6 +118,8 @@ class Session:
             self._calls.watch(self._hooks)
             if self.family.deepstack:
                 self._hooks.around(self._decoder, "_deepstack_process", self._add_deepstack)
+            if self.family.added_features:
+                self._hooks.before(self._decoder, self._take_features)
         except BaseException:
             self.remove()
             raise
@@ -167,10 +175,12 @@ class Session:
             return None
         current.block = number
         self._inputs.announce(number, kwargs.get("past_key_values"))
+        states = args[0]
+        if isinstance(current, VisualPass) and current.added is not None:
+            states = current.added.add(number, states, current.left_at(number - 1))
         group = self._inputs.find_group(number)
         if group is None:
-            return None
-        states = args[0]
+            return None if states is args[0] else ((states, *args[1:]), kwargs)
         if isinstance(current, VisualPass):
             if number == 0 and self._merger is not None:
                 states = self._drop_merged(self._merger, current, states)
@@ -324,10 +334,17 @@ class Session:
         kept = current and current.find_left(current.block)
         if not kept:
             return original(states, positions, features)
-        spread = features.new_zeros(*positions.shape, features.shape[-1])
-        spread[positions.to(features.device)] = features
-        left = kept.take(positions.to(kept.index.device)) & kept.valid
-        return original(states, left, kept.take(spread)[left.to(features.device)])
+        return original(states, *cut_features(positions, features, kept))
+
+    def _take_features(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Keep the features that the decoder would add: it knows the whole sequence only."""
+        current, features = self._get_pass(), kwargs.get("deepstack_features")
+        if not isinstance(current, VisualPass) or not features:
+            return None
+        current.added = AddedFeatures(kwargs["vision_mask"].squeeze(-1), features)
+        return args, {**kwargs, "deepstack_features": None, "vision_mask": None}
 
 
 def _apply_norm(decoder: Any, states: Tensor) -> Tensor:

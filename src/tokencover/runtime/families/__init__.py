@@ -61,6 +61,7 @@ _LISTED_FIRST = (
     "perception_lm",
     "video_llama_3",
     "hyperclovax_vision_v2",
+    "granite4_vision",
     "aria",
     "idefics2",
 )

@@ -1,22 +1,25 @@
 """Pictures of any resolution: a base view, then a tiled view without its padding.
 
-LLaVA-Next and LLaVA-OneVision share it. The tiles cover the picture at the resolution, among those
-the model was trained on, that loses least of it; what the tiles have beyond the picture is cut
-away again, so the tiled view's rows and columns span the picture from edge to edge.
+LLaVA-Next, LLaVA-OneVision and Granite 4 Vision share it. The tiles cover the picture at the
+resolution, among those the model was trained on, that loses least of it; what the tiles have beyond
+the picture is cut away again, so the tiled view's rows and columns span the picture from edge to
+edge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from tokencover.runtime.families.layout import Media
 
 
 def measure_base(media: Media) -> int:
-    """Tokens along one side of a view."""
+    """Tokens along one side of a view; fewer than patches where a share of them is left."""
     vision = media.config.vision_config
     side: int = vision.image_size // vision.patch_size
-    return side
+    rate = getattr(media.config, "downsample_rate", None)
+    return side if rate is None else int(side * Fraction(rate))
 
 
 def measure_tiles(media: Media, size: Sequence[int]) -> tuple[int, int]:

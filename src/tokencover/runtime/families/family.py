@@ -60,6 +60,8 @@ class Family:
         From the tower's width to the decoder's.
     deepstack : bool
         Whether visual features are added again after the first blocks (Qwen3-VL).
+    added_features : bool
+        Whether the decoder is handed visual features to add before some blocks (Granite 4 Vision).
     several_axes : bool
         Whether positions are rows, columns and times (M-RoPE), so that they cannot be numbered
         anew.
@@ -82,6 +84,7 @@ class Family:
     towers: tuple[str, ...] = ("model.vision_tower",)
     projector: str = "model.multi_modal_projector"
     deepstack: bool = False
+    added_features: bool = False
     several_axes: bool = False
     tiles: bool = False
     call_names: tuple[str, ...] = ()
