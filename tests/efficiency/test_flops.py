@@ -38,11 +38,12 @@ def count_operations(model: Any, inputs: dict[str, Any], **options: Any) -> Coun
 @pytest.mark.parametrize("name", ZOO)
 def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
     entry = ZOO[name]
-    model: Any = entry.build("eager")
+    model: Any = entry.build("eager").requires_grad_(False)  # the counter stumbles over Idefics2's
     inputs = entry.inputs("single", "left")
     cost, length = compute_prefill_cost(model), inputs["input_ids"].shape[1]
     plain = count_operations(model, inputs, logits_to_keep=1)
-    assert plain["blocks"] + plain["head"] == cost.of([length] * 5)
+    predicted = length if name == "video_llama_3" else 1  # it computes all logits always
+    assert plain["blocks"] + plain["head"] == cost.of([length] * 5, predicted=predicted)
 
     with prune(model, KeepRandom(7, (1, 3)), prompt=entry.user_words(inputs)) as run:
         pruned = count_operations(model, inputs)
@@ -53,7 +54,8 @@ def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
     assert pruned["blocks"] + pruned["head"] == cost.of(lengths, predicted=length)
     assert trace.flops == cost.of(lengths, predicted=0)
 
-    model.set_attn_implementation("sdpa")
+    if name != "fast_vlm":  # its tower has no attention
+        model.set_attn_implementation("sdpa")
     base = model.get_submodule(family_of(model).base)
     counter = OperationCounter()
     with counter.watch_encoder(base), torch.no_grad():

@@ -32,7 +32,7 @@ def counted(model: Any, inputs: dict[str, Any]) -> int:
 @pytest.mark.parametrize("name", ZOO)
 def test_trace_tells_the_operations_of_the_blocks(name: str) -> None:
     entry = ZOO[name]
-    model = entry.build("eager")
+    model = entry.build("eager").requires_grad_(False)  # the counter stumbles over Idefics2's
     inputs = entry.inputs("single", "left")
     plain = counted(model, inputs)
     method = KeepRandom(7, (1, 3))

@@ -23,6 +23,7 @@ def build(
         projector_patch_to_query_dict={QUERIES: QUERIES},
         image_token_index=IMAGE,
     )
+    config._experts_implementation = "eager"  # what PyTorch's counter of operations can see
     return seeded(AriaForConditionalGeneration, config, attn_implementation, dtype)
 
 

@@ -29,7 +29,8 @@ def build(
         image_seq_length=SIDE * SIDE,
     )
     # The tower has no attention to choose.
-    attention = {"": attn_implementation, "vision_config": "eager"}
+    chosen = attn_implementation
+    attention = {"": chosen, "text_config": chosen, "vision_config": "eager"}
     return seeded(FastVlmForConditionalGeneration, config, attention, dtype)
 
 

@@ -46,5 +46,4 @@ ENTRY = replace(
     llava_next.ENTRY,
     name="granite4_vision",
     build=build,
-    kinds=("single", "text_only", "ragged", "mixed"),
 )

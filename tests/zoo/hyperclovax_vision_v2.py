@@ -51,6 +51,6 @@ ENTRY = ZooEntry(
     media=media,
     pack=pack,
     layouts=layouts,
-    kinds=("single", "ragged", "text_only", "mixed", "image_and_video"),
+    kinds=("single", "ragged", "two_images", "text_only", "mixed", "image_and_video"),
     video_token_id=VIDEO,
 )

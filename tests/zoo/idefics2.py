@@ -58,5 +58,4 @@ ENTRY = replace(
     single_grids("idefics2", build, (1, LATENTS), PATCH),
     pack=pack,
     layouts=layouts,
-    kinds=("text_only", "single", "ragged", "mixed", "two_images"),
 )

@@ -9,7 +9,7 @@ from .entry import Build, Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
 from .vocabulary import IMAGE, LINE, VISION_END, VISION_START, Ids, tagged_chat
 
-KINDS = ("text_only", "single", "ragged", "mixed")
+KINDS = ("text_only", "single", "ragged", "mixed", "two_images")
 
 
 def single_grids(
