@@ -177,7 +177,7 @@ class Session:
         self._inputs.announce(number, kwargs.get("past_key_values"))
         states = args[0]
         if isinstance(current, VisualPass) and current.added is not None:
-            states = current.added.add(number, states, current.left_at(number - 1))
+            states = current.added.add(number, states, current.find_left(number - 1))
         group = self._inputs.find_group(number)
         if group is None:
             return None if states is args[0] else ((states, *args[1:]), kwargs)
