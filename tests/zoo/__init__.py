@@ -2,6 +2,7 @@
 
 from . import (
     aria,
+    deepseek_vl,
     deepseek_vl_hybrid,
     fast_vlm,
     got_ocr2,
@@ -44,6 +45,7 @@ ZOO: dict[str, ZooEntry] = {
         fast_vlm,
         perception_lm,
         janus,
+        deepseek_vl,
         deepseek_vl_hybrid,
         video_llama_3,
         aria,
