@@ -22,11 +22,17 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method, View
+from tokencover.runtime.families import FAMILIES
 from tokencover.runtime.prune import prune
 
 NAMES = ("llava", "llava_next", "video_llava")
 ABLE = [pytest.param(ZOO[name], id=name) for name in NAMES]
-REFUSED = [pytest.param(entry, id=name) for name, entry in ZOO.items() if name not in NAMES]
+REFUSED = [
+    pytest.param(entry, id=name)
+    for family in FAMILIES
+    for name, entry in ZOO.items()
+    if name in family.model_types and family.tower_tokens is None
+]
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,6 @@ Place = tuple[int, int, int, int]
 NAMES = tuple(ZOO)
 CASES = [(name, kind) for name in NAMES for kind in ZOO[name].kinds]
 ROUTES = ("forward", "generate")
-CROPPED = ("internvl", "smolvlm", "idefics3")
-"""Families whose models are not told which crops make one image."""
-
 METHODS = {"images": "get_image_features", "videos": "get_video_features"}
 MIXING = ("attn.proj", "attn.out_proj", "attention.o", "attention.projection_layer")
 """The last step of self-attention in the towers: without it a patch never hears of another."""
@@ -177,7 +174,7 @@ def true_places(truth: Truth) -> list[Place]:
 def truths(name: str, inputs: Inputs) -> tuple[list[Truth], list[Truth]]:
     """The zoo's layouts; an image of several crops counts as that many where no one says more."""
     images, videos = ZOO[name].layouts(inputs)
-    if name in CROPPED:
+    if ZOO[name].crops:
         crops = [(each, each.frames) for each in images if isinstance(each, Grid)]
         images = [each._replace(frames=1) for each, count in crops for _ in range(count)]
     return images, videos
@@ -221,7 +218,7 @@ def test_family_knows_the_modules(name: str) -> None:
     assert model.config.model_type in family.model_types
     assert family.blocks(model) == list(model.get_submodule(f"{family.decoder}.layers").children())
     assert len(family.blocks(model)) == model.config.get_text_config().num_hidden_layers == 2
-    assert family.deepstack == (name == "qwen3_vl")
+    assert family.deepstack == entry.deepstack
     assert family.added_features == (name == "granite4_vision")
     ids = {entry.image_token_id, entry.video_token_id} - {None}
     assert set(family.visual_ids(model.config)) == ids

@@ -14,7 +14,7 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from tests.runtime.flash_reference import FlashReference, install, with_flash
 from tests.runtime.random_method import KeepRandom, dropped_by
-from tests.runtime.test_matrix import ALL, BUDGET, NEVER, built, generate, left_over, logits
+from tests.runtime.test_matrix import BUDGET, NEVER, built, generate, left_over, logits
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tokencover.methods import FastV, Method, MoB, get_method
@@ -25,11 +25,12 @@ from tokencover.runtime.prune import prune
 FEW = ["llava", "llava_next", "qwen2_vl", "qwen3_vl", "internvl"]
 STAGES = [(0,), (1,), (1, 3)]
 KINDS: dict[Side, tuple[str, ...]] = {"left": ("single", "ragged"), "right": ("ragged", "mixed")}
+ALL = [pytest.param(entry, id=name) for name, entry in ZOO.items() if entry.flash]
 PRUNED = [
     pytest.param(entry, stages, id=f"{name}-{stages}")
     for name, entry in ZOO.items()
     for stages in STAGES
-    if name in FEW or stages == (1, 3)
+    if entry.flash and (name in FEW or stages == (1, 3))
 ]
 GREEDY: dict[str, Any] = {
     "max_new_tokens": 3, "do_sample": False, "eos_token_id": NEVER,

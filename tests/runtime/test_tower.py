@@ -26,11 +26,17 @@ from tests.zoo.oracle import (
 )
 from tokencover.errors import InputError
 from tokencover.methods.base import TowerChoice, TowerView
+from tokencover.runtime.families import FAMILIES
 from tokencover.runtime.prune import prune
 
 NAMES = ("llava", "llava_next", "video_llava")
 ABLE = [pytest.param(ZOO[name], id=name) for name in NAMES]
-REFUSED = [pytest.param(entry, id=name) for name, entry in ZOO.items() if name not in NAMES]
+REFUSED = [
+    pytest.param(entry, id=name)
+    for family in FAMILIES
+    for name, entry in ZOO.items()
+    if name in family.model_types and family.tower_tokens is None
+]
 METHODS = [
     pytest.param(MergePairs(), id="pairs"),
     pytest.param(MergePairs(tower_stages=(1,)), id="late"),

@@ -118,6 +118,16 @@ class ZooEntry:
         Reads the layouts of all images and of all videos of a batch back from the tensors.
     kinds
         The kinds of batch that the family supports, see :data:`RECIPES`.
+    crops
+        Whether the model is not told which crops make one image.
+    deepstack
+        Whether visual features are added again between the first blocks.
+    flash
+        Whether the class itself is right under flash attention; not if its blocks get positions of
+        several axes, which transformers reads as several documents.
+    alike
+        Another entry whose blocks are called in the same way, if there is one: every method runs
+        on that one, so that it need not run on this one too.
     """
 
     name: str
@@ -131,6 +141,10 @@ class ZooEntry:
     image_token_id: int = IMAGE
     video_token_id: int | None = None
     special_ids: frozenset[int] = SPECIAL_IDS
+    crops: bool = False
+    deepstack: bool = False
+    flash: bool = True
+    alike: str | None = None
 
     def samples(self, kind: str) -> list[Sample]:
         """Give the rows of a batch of this kind, not padded."""

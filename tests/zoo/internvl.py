@@ -74,4 +74,5 @@ ENTRY = ZooEntry(
     pack=pack,
     layouts=layouts,
     kinds=("single", "ragged", "two_images", "text_only", "mixed"),
+    crops=True,
 )

@@ -111,6 +111,7 @@ def extended(inputs: Inputs, generated: Tensor) -> Inputs:
         "input_ids": generated,
         "attention_mask": torch.ones_like(generated),
         "mm_token_type_ids": torch.zeros_like(generated, dtype=torch.int),
+        "moe_mm_token_type_ids": torch.zeros_like(generated, dtype=torch.int),
     }
     longer = {name: torch.cat([inputs[name], more[name]], 1) for name in more if name in inputs}
     return {**inputs, **longer}

@@ -59,4 +59,5 @@ ENTRY = ZooEntry(
     layouts=layouts,
     kinds=qwen2_vl.ENTRY.kinds,
     video_token_id=VIDEO,
+    deepstack=True,
 )

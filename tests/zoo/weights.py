@@ -48,6 +48,8 @@ def seeded(
     with torch.random.fork_rng():
         make: Any = model_class._from_config
         model = make(config, attn_implementation=attn_implementation, dtype=torch.float32)
+    if attn_implementation == "eager":  # of experts too: one product each, which can be counted
+        model.set_experts_implementation("eager")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -67,4 +69,5 @@ def _value(name: str, like: Tensor, generator: torch.Generator) -> Tensor:
     if like.ndim < 2 or "embed" in name:
         return noise * (0.3 if "patch" in name else 1.0)
     gain = ATTENTION_GAIN if any(part in name for part in ATTENTION_NAMES) else GAIN
-    return noise * (gain / sqrt(like[0].numel()))
+    inputs = like.shape[-1] if "experts" in name else like[0].numel()
+    return noise * (gain / sqrt(inputs))
