@@ -20,6 +20,7 @@ from . import (
     qwen2_5_vl,
     qwen2_vl,
     qwen3_vl,
+    qwen3_vl_moe,
     smolvlm,
     video_llama_3,
     video_llava,
@@ -52,6 +53,7 @@ ZOO: dict[str, ZooEntry] = {
         idefics2,
         hyperclovax_vision_v2,
         granite4_vision,
+        qwen3_vl_moe,
     )
 }
 
