@@ -17,8 +17,10 @@ from . import (
     llava_onevision,
     ovis2,
     perception_lm,
+    qwen2_5_omni_thinker,
     qwen2_5_vl,
     qwen2_vl,
+    qwen3_omni_moe_thinker,
     qwen3_vl,
     qwen3_vl_moe,
     smolvlm,
@@ -54,6 +56,8 @@ ZOO: dict[str, ZooEntry] = {
         hyperclovax_vision_v2,
         granite4_vision,
         qwen3_vl_moe,
+        qwen2_5_omni_thinker,
+        qwen3_omni_moe_thinker,
     )
 }
 

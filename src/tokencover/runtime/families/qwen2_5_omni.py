@@ -1,0 +1,15 @@
+"""The thinker of Qwen2.5-Omni: Qwen2.5-VL with sounds, whose tokens are never dropped."""
+
+from __future__ import annotations
+
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.patch_grids import find_layouts
+
+FAMILY = Family(
+    name="Qwen2.5-Omni",
+    model_types=("qwen2_5_omni_thinker",),
+    layouts=find_layouts,
+    towers=("model.visual",),
+    projector="model.visual.merger",
+    several_axes=True,
+)

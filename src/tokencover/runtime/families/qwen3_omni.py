@@ -1,0 +1,16 @@
+"""The thinker of Qwen3-Omni: Qwen3-VL with sounds, whose tokens are never dropped."""
+
+from __future__ import annotations
+
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.patch_grids import find_layouts
+
+FAMILY = Family(
+    name="Qwen3-Omni",
+    model_types=("qwen3_omni_moe_thinker",),
+    layouts=find_layouts,
+    towers=("model.visual",),
+    projector="model.visual.merger",
+    several_axes=True,
+    deepstack=True,
+)
