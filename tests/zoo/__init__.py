@@ -17,6 +17,7 @@ from . import (
     llava_onevision,
     ovis2,
     perception_lm,
+    paddleocr_vl,
     qwen2_5_omni_thinker,
     qwen2_5_vl,
     qwen2_vl,
@@ -58,6 +59,7 @@ ZOO: dict[str, ZooEntry] = {
         qwen3_vl_moe,
         qwen2_5_omni_thinker,
         qwen3_omni_moe_thinker,
+        paddleocr_vl,
     )
 }
 

@@ -1,0 +1,49 @@
+"""Pictures of any size that towers take as patches in raster order, whatever becomes one token."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .entry import Inputs, Medium, Recipe, Sample, noise
+from .layout import Layout
+from .qwen_media import IMAGE_GRIDS, MERGE, merged
+from .towers import PATCH
+from .vocabulary import IMAGE
+
+
+def media(recipe: Recipe) -> tuple[Medium, ...]:
+    return tuple(
+        _picture(10 * recipe.seed + index, *IMAGE_GRIDS[shape])
+        for index, shape in enumerate(recipe.images)
+    )
+
+
+def _picture(seed: int, frames: int, rows: int, columns: int) -> Medium:
+    size = (frames, rows, columns)
+    pixels = noise(seed, frames, 3, rows * PATCH, columns * PATCH)
+    return Medium(pixels, merged(size), size=size, token_side=MERGE * PATCH)
+
+
+def cut(pixels: Tensor) -> Tensor:
+    """Give the patches ``(patches, 3, side, side)`` of pictures ``(frames, 3, height, width)``."""
+    frames, channels, height, width = pixels.shape
+    rows, columns = height // PATCH, width // PATCH
+    patches = pixels.reshape(frames, channels, rows, PATCH, columns, PATCH)
+    return patches.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels, PATCH, PATCH)
+
+
+def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
+    """Concatenate the patches and say for each token whether it is text or image."""
+    packed = {"mm_token_type_ids": (text["input_ids"] == IMAGE).int()}
+    pictures = [medium for sample in samples for medium in sample.media]
+    if pictures:
+        packed["pixel_values"] = torch.cat([cut(picture.pixels) for picture in pictures])
+        packed["image_grid_thw"] = torch.tensor([picture.size for picture in pictures])
+    return packed
+
+
+def layouts(inputs: Inputs) -> tuple[list[Layout], list[Layout]]:
+    grids = inputs["image_grid_thw"].tolist() if "image_grid_thw" in inputs else []
+    found: list[Layout] = [merged(grid) for grid in grids]
+    return found, []
