@@ -9,6 +9,11 @@ from . import (
     granite4_vision,
     hyperclovax_vision_v2,
     idefics2,
+    glm4v,
+    glm4v_moe,
+    glm46v,
+    glm_ocr,
+    glmga,
     idefics3,
     internvl,
     janus,
@@ -60,6 +65,11 @@ ZOO: dict[str, ZooEntry] = {
         qwen2_5_omni_thinker,
         qwen3_omni_moe_thinker,
         paddleocr_vl,
+        glm4v,
+        glm46v,
+        glmga,
+        glm_ocr,
+        glm4v_moe,
     )
 }
 

@@ -19,7 +19,7 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
 
 FAMILY = Family(
     name="GLM-4V",
-    model_types=("glm4v", "glm4v_moe", "glm46v", "glm_ocr"),
+    model_types=("glm4v", "glm4v_moe", "glm46v", "glmga", "glm_ocr"),
     layouts=find_layouts,
     towers=("model.visual",),
     projector="model.visual.merger",
