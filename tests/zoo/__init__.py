@@ -22,6 +22,8 @@ from . import (
     llava_onevision,
     ovis2,
     perception_lm,
+    lighton_ocr,
+    mistral3,
     paddleocr_vl,
     qwen2_5_omni_thinker,
     qwen2_5_vl,
@@ -70,6 +72,8 @@ ZOO: dict[str, ZooEntry] = {
         glmga,
         glm_ocr,
         glm4v_moe,
+        mistral3,
+        lighton_ocr,
     )
 }
 
