@@ -19,12 +19,14 @@ from . import (
     janus,
     llava,
     llava_next,
+    llava_next_video,
     llava_onevision,
     ovis2,
     perception_lm,
     lighton_ocr,
     mistral3,
     paddleocr_vl,
+    qianfan_ocr,
     qwen2_5_omni_thinker,
     qwen2_5_vl,
     qwen2_vl,
@@ -34,6 +36,7 @@ from . import (
     smolvlm,
     video_llama_3,
     video_llava,
+    vipllava,
 )
 from .entry import SIDES, Inputs, Medium, Sample, Side, Span, ZooEntry
 from .layout import Grid, Layout, Tiled, WithClass
@@ -74,6 +77,10 @@ ZOO: dict[str, ZooEntry] = {
         glm4v_moe,
         mistral3,
         lighton_ocr,
+        deepseek_vl,
+        vipllava,
+        qianfan_ocr,
+        llava_next_video,
     )
 }
 

@@ -1,0 +1,33 @@
+"""ViP-LLaVA: LLaVA-1.5 with features of several layers of its tower."""
+
+from dataclasses import replace
+
+import torch
+from transformers import PreTrainedModel, VipLlavaConfig, VipLlavaForConditionalGeneration
+
+from . import llava
+from .towers import clip_tower
+from .vocabulary import IMAGE
+from .weights import seeded, text_config
+
+
+def build(
+    attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    config = VipLlavaConfig(
+        vision_config=clip_tower(llava.SIDE),
+        text_config=text_config(layers, model_type="llama"),
+        image_token_index=IMAGE,
+        image_seq_length=llava.GRID.tokens,
+        vision_feature_layers=[-2, -1],
+    )
+    return seeded(VipLlavaForConditionalGeneration, config, attn_implementation, dtype)
+
+
+ENTRY = replace(
+    llava.ENTRY,
+    name="vipllava",
+    build=build,
+    kinds=("single", "ragged", "text_only", "mixed"),
+    alike="llava",
+)
