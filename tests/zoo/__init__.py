@@ -9,6 +9,7 @@ from . import (
     granite4_vision,
     hyperclovax_vision_v2,
     idefics2,
+    ernie4_5_vl_moe,
     glm4v,
     glm4v_moe,
     glm46v,
@@ -80,6 +81,7 @@ ZOO: dict[str, ZooEntry] = {
         deepseek_vl,
         vipllava,
         qianfan_ocr,
+        ernie4_5_vl_moe,
         llava_next_video,
     )
 }

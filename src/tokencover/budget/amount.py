@@ -61,22 +61,39 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
     config : Any
         The decoder's; says how many experts work on a token, if there are experts.
     """
-    queries = [getattr(getattr(block, "self_attn", None), "q_proj", None) for block in blocks]
-    widths = [each.out_features for each in queries if isinstance(each, nn.Linear)]
+    widths = [width for block in blocks if (width := _count_products(block)) is not None]
     if len(widths) < len(blocks):
         kind = type(blocks[len(widths)]).__name__
         raise InputError(f"the cost of a {kind} is not known: its attention has no q_proj.")
     weights = sum(_count_weights(block, config) for block in blocks)
-    # Two products, queries with keys and weights with values, each as wide as all query heads.
-    return BlockCost(
-        linear=2 * weights // len(blocks), quadratic=2 * 2 * sum(widths) // len(blocks)
-    )
+    return BlockCost(linear=2 * weights // len(blocks), quadratic=2 * sum(widths) // len(blocks))
+
+
+def _count_products(block: nn.Module) -> int | None:
+    """How wide queries times keys and weights times values are together; None if not known.
+
+    Both are as wide as all query heads. In latent attention values have a width of their own, and
+    what is projected last to queries is ``q_b_proj``.
+    """
+    attention: Any = getattr(block, "self_attn", None)
+    found = [getattr(attention, name, None) for name in ("q_proj", "q_b_proj")]
+    queries = next((each for each in found if isinstance(each, nn.Linear)), None)
+    if queries is None:
+        return None
+    if not hasattr(attention, "kv_b_proj"):
+        return 2 * queries.out_features
+    return queries.out_features + int(attention.num_heads * attention.v_head_dim)
 
 
 def _count_weights(block: nn.Module, config: Any) -> int:
-    """How many weights a token is multiplied with in the block's matrices."""
+    """How many weights a token is multiplied with in the block's matrices.
+
+    Where visual tokens have experts of their own (ERNIE 4.5 VL), all count as text.
+    """
     total = 0
-    for part in block.modules():
+    for name, part in block.named_modules():
+        if "vision_moe" in name:
+            continue
         if isinstance(part, nn.Linear):
             total += part.in_features * part.out_features
         elif type(part).__name__.endswith("Experts"):

@@ -105,9 +105,10 @@ class UpcomingBlock:
             attention_mask=self.real.to(states.device),
             past_key_values=None,
         )
-        numbers = positions["position_ids"]
-        rotation = tuple(table.to(states.device) for table in positions["position_embeddings"])
+        numbers, tables = positions["position_ids"], positions["position_embeddings"]
+        rotation = tuple(table.to(states.device) for table in tables)
         arguments = {
+            **positions,
             "attention_mask": mask,
             "position_ids": None if numbers is None else numbers.to(states.device),
             "position_embeddings": rotation,

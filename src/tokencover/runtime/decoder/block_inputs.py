@@ -19,6 +19,9 @@ from tokencover.errors import InputError
 from tokencover.runtime.decoder.renumbering import Renumbering
 from tokencover.runtime.forward_pass import ForwardPass, Kept
 
+KINDS_OF_TOKENS = "moe_mm_token_type_ids"
+"""Which tokens go to the experts of pictures (ERNIE 4.5 VL); None once only text follows."""
+
 _DERIVED: dict[type, type] = {}
 """For each class of caches, the one that a pruned cache has."""
 
@@ -93,7 +96,7 @@ class BlockInputs:
             changed.update(self._renumber(self._renumbering, current, group, states))
         elif kept is not None:
             changed["position_embeddings"] = tuple(map(kept.take, kwargs["position_embeddings"]))
-        return changed
+        return {**changed, **_shorten_kinds(kwargs, kept)}
 
     def find_undropped_positions(
         self,
@@ -103,10 +106,14 @@ class BlockInputs:
         left: Kept | None,
         kwargs: dict[str, Any],
     ) -> dict[str, Any]:
-        """Positions for the first block of a group if nothing were dropped before it."""
+        """Positions for the first block of a group if nothing were dropped before it.
+
+        With them the kinds of tokens, where the blocks of the model want to know them.
+        """
         cache = kwargs.get("past_key_values")
         shortened = left is not None or _find_remembered(cache, number) is not None
         position_ids, rotation = kwargs.get("position_ids"), kwargs["position_embeddings"]
+        kinds = _shorten_kinds(kwargs, left)
         if self._renumbering is not None and shortened:
             columns = self._find_columns(current, number, left, cache)
             position_ids, rotation = self._renumbering.number(states, columns)
@@ -114,7 +121,7 @@ class BlockInputs:
         elif left is not None:
             rotation = tuple(map(left.take, rotation))
         position_ids = self._shorten_position_ids(position_ids, left)
-        return {"position_ids": position_ids, "position_embeddings": rotation}
+        return {"position_ids": position_ids, "position_embeddings": rotation, **kinds}
 
     def find_past_columns(
         self, current: ForwardPass | None, number: int, cache: Any
@@ -200,6 +207,14 @@ class BlockInputs:
 def _find_remembered(cache: Any, group: int) -> Tensor | None:
     """See `PrunedCache.find_columns`; None for a cache that was never pruned."""
     return cache.find_columns(group) if isinstance(cache, PrunedCache) else None
+
+
+def _shorten_kinds(kwargs: dict[str, Any], kept: Kept | None) -> dict[str, Any]:
+    """The kinds of the tokens that are left, for models whose blocks are told them."""
+    kinds = kwargs.get(KINDS_OF_TOKENS)
+    if kinds is None:
+        return {}
+    return {KINDS_OF_TOKENS: kinds if kept is None else kept.take(kinds)}
 
 
 # ---- caches whose layers differ in length ---------------------------------------------------
