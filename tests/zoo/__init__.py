@@ -2,6 +2,8 @@
 
 from . import (
     aria,
+    cosmos3_edge,
+    cosmos3_omni,
     deepseek_vl,
     deepseek_vl_hybrid,
     fast_vlm,
@@ -82,6 +84,8 @@ ZOO: dict[str, ZooEntry] = {
         vipllava,
         qianfan_ocr,
         ernie4_5_vl_moe,
+        cosmos3_omni,
+        cosmos3_edge,
         llava_next_video,
     )
 }

@@ -1,4 +1,7 @@
-"""Qwen3-VL: Qwen2-VL with DeepStack; a video has a timestamp before each frame."""
+"""Qwen3-VL, and Cosmos 3 Omni which is made of its parts: Qwen2-VL with DeepStack.
+
+A video has a timestamp before each frame.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from tokencover.runtime.families.patch_grids import find_layouts
 
 FAMILY = Family(
     name="Qwen3-VL",
-    model_types=("qwen3_vl", "qwen3_vl_moe"),
+    model_types=("qwen3_vl", "qwen3_vl_moe", "cosmos3_omni"),
     layouts=find_layouts,
     towers=("model.visual",),
     projector="model.visual.merger",

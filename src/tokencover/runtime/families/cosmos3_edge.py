@@ -1,0 +1,15 @@
+"""Cosmos 3 Edge: the Qwens' pictures before a decoder of its own."""
+
+from __future__ import annotations
+
+from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.patch_grids import find_layouts
+
+FAMILY = Family(
+    name="Cosmos 3 Edge",
+    model_types=("cosmos3_edge",),
+    layouts=find_layouts,
+    towers=("model.visual",),
+    projector="model.projector",
+    several_axes=True,
+)
