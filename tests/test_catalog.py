@@ -14,8 +14,10 @@ from tests.test_package import run
 from tokencover.catalog import (
     describe_families,
     describe_methods,
+    describe_refused,
     read_families,
     read_methods,
+    read_refused,
 )
 from tokencover.runtime import FAMILIES
 
@@ -76,6 +78,7 @@ def test_what_is_written_from_the_classes_is_not_stale() -> None:
 def test_the_file_says_what_the_classes_say() -> None:
     assert read_methods() == describe_methods()
     assert read_families() == describe_families()
+    assert read_refused() == describe_refused()
     assert [each.name for each in read_methods()] == [method.name for method in tc.METHODS]
     assert [each.name for each in read_families()] == [family.name for family in FAMILIES]
 
@@ -112,7 +115,8 @@ def scratch(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "src" / "tokencover" / "methods", package / "methods")
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "methods.md", tmp_path / "docs")
+    for page in ("methods.md", "models.md"):
+        shutil.copy(ROOT / "docs" / page, tmp_path / "docs")
     (package / "methods" / "first_tokens.py").write_text(NEW_METHOD.lstrip())
     return tmp_path
 

@@ -1,8 +1,8 @@
 """Write what is said about methods and families from the classes themselves: `make catalog`.
 
-Four files: ``catalog.json``, from which commands list methods without importing torch; the stubs of
+Five files: ``catalog.json``, from which commands list methods without importing torch; the stubs of
 ``tokencover`` and ``tokencover.methods``, which show type checkers and editors the names that are
-looked up when they are used; the tables of ``docs/methods.md``.
+looked up when they are used; the tables of ``docs/methods.md`` and ``docs/models.md``.
 
     python tools/write_catalog.py            write what has changed
     python tools/write_catalog.py --check    write nothing; fail if something has
@@ -24,11 +24,12 @@ from pathlib import Path
 import tokencover
 import tokencover.methods
 from tokencover import catalog
-from tokencover.catalog import FamilyEntry, MethodEntry
+from tokencover.catalog import FamilyEntry, MethodEntry, RefusedEntry
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(tokencover.__file__).parent
-DOCS = ROOT / "docs" / "methods.md"
+METHODS_PAGE = ROOT / "docs" / "methods.md"
+MODELS_PAGE = ROOT / "docs" / "models.md"
 NOTE = "# Written by `make catalog` from the classes themselves; not to be edited.\n# ruff: noqa\n"
 ARXIV = re.compile(r"\d{4}\.\d{4,5}")
 
@@ -56,18 +57,24 @@ def main() -> int:
 def make_files() -> dict[Path, str]:
     """The text of each file."""
     methods, families = catalog.describe_methods(), catalog.describe_families()
+    refused = catalog.describe_refused()
+    tables = {"methods": _list_methods(methods), "departures": _list_departures(methods)}
+    lists = {"families": _list_families(families), "refused": _list_refused(refused)}
     return {
-        catalog.FILE: make_catalog(methods, families),
+        catalog.FILE: make_catalog(methods, families, refused),
         PACKAGE / "__init__.pyi": make_front_stub(methods),
         PACKAGE / "methods" / "__init__.pyi": make_methods_stub(methods),
-        DOCS: fill_in_tables(DOCS.read_text(encoding="utf-8"), methods),
+        METHODS_PAGE: fill_in_tables(METHODS_PAGE, tables),
+        MODELS_PAGE: fill_in_tables(MODELS_PAGE, lists),
     }
 
 
-def make_catalog(methods: list[MethodEntry], families: list[FamilyEntry]) -> str:
+def make_catalog(
+    methods: list[MethodEntry], families: list[FamilyEntry], refused: list[RefusedEntry]
+) -> str:
     """One line an entry, so that a change shows what has changed."""
     parts = []
-    for name, entries in (("methods", methods), ("families", families)):
+    for name, entries in (("methods", methods), ("families", families), ("refused", refused)):
         lines = [f"  {json.dumps(asdict(each), ensure_ascii=False)}" for each in entries]
         parts.append(f' "{name}": [\n' + ",\n".join(lines) + "\n ]")
     return "{\n" + ",\n".join(parts) + "\n}\n"
@@ -103,13 +110,13 @@ def _make_stub(homes: dict[str, str], more: str = "") -> str:
     return f"{NOTE}\n{''.join(lines)}\n{more}__all__: list[str]\n"
 
 
-def fill_in_tables(text: str, methods: list[MethodEntry]) -> str:
+def fill_in_tables(page: Path, tables: dict[str, str]) -> str:
     """The page with its tables written anew, between their markers."""
-    tables = {"methods": _list_methods(methods), "departures": _list_departures(methods)}
+    text = page.read_text(encoding="utf-8")
     for name, table in tables.items():
         begin, end = f"<!-- {name}: written by `make catalog` -->", f"<!-- end of {name} -->"
         if begin not in text or end not in text:
-            raise SystemExit(f"{DOCS} has lost its markers {begin!r} and {end!r}")
+            raise SystemExit(f"{page} has lost its markers {begin!r} and {end!r}")
         before, rest = text.split(begin, 1)
         text = f"{before}{begin}\n{table}{end}{rest.split(end, 1)[1]}"
     return text
@@ -133,6 +140,19 @@ def _list_methods(methods: list[MethodEntry]) -> str:
 def _list_departures(methods: list[MethodEntry]) -> str:
     rows = [(each.title, each.departs) for each in methods if each.departs]
     return _make_table(("method", "departure"), rows)
+
+
+def _list_families(families: list[FamilyEntry]) -> str:
+    rows = [
+        (each.name, ", ".join(f"`{name}`" for name in each.model_types), each.tested)
+        for each in families
+    ]
+    return _make_table(("family", "classes (`model_type`)", "tested"), rows)
+
+
+def _list_refused(refused: list[RefusedEntry]) -> str:
+    rows = [(f"`{each.model_type}`", each.reason) for each in refused]
+    return _make_table(("class (`model_type`)", "why it is refused"), rows)
 
 
 def _link(entry: MethodEntry) -> str:

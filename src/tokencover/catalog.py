@@ -77,6 +77,8 @@ class FamilyEntry:
     reads_tower : bool
         Whether tokens of the vision tower become visual tokens one to one, so that methods can
         look at its attention and merge in it.
+    kin : tuple of str
+        Those of `model_types` that are tested by the code path of another one, not by value.
     """
 
     name: str
@@ -84,6 +86,32 @@ class FamilyEntry:
     several_axes: bool
     tiles: bool
     reads_tower: bool
+    kin: tuple[str, ...]
+
+    @property
+    def tested(self) -> str:
+        """How it is tested, in words."""
+        if not self.kin:
+            return "by value"
+        alone = [name for name in self.model_types if name not in self.kin]
+        parts = [f"by value ({', '.join(alone)})"] if alone else []
+        return "; ".join([*parts, f"by its kin's code path ({', '.join(self.kin)})"])
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEntry:
+    """An image-text-to-text class of transformers that cannot be pruned.
+
+    Attributes
+    ----------
+    model_type : str
+        Its ``config.model_type``.
+    reason : str
+        Why.
+    """
+
+    model_type: str
+    reason: str
 
 
 def read_methods() -> list[MethodEntry]:
@@ -94,6 +122,11 @@ def read_methods() -> list[MethodEntry]:
 def read_families() -> list[FamilyEntry]:
     """Every model family, in the order in which they are listed to users."""
     return describe_families() if _find_others() else list(_read_file()[1])
+
+
+def read_refused() -> list[RefusedEntry]:
+    """The image-text-to-text classes that cannot be pruned, by name."""
+    return describe_refused() if _find_others() else list(_read_file()[2])
 
 
 def read_class_names() -> list[str]:
@@ -141,9 +174,17 @@ def describe_families() -> list[FamilyEntry]:
             several_axes=family.several_axes,
             tiles=family.tiles,
             reads_tower=family.tower_tokens is not None,
+            kin=family.kin,
         )
         for family in FAMILIES
     ]
+
+
+def describe_refused() -> list[RefusedEntry]:
+    """What `read_refused` gives, from the families themselves."""
+    from tokencover.runtime import find_refused
+
+    return [RefusedEntry(*each) for each in sorted(find_refused().items())]
 
 
 def register(thing: Registered) -> Registered:
@@ -182,15 +223,18 @@ def register(thing: Registered) -> Registered:
 
 
 @cache
-def _read_file() -> tuple[tuple[MethodEntry, ...], tuple[FamilyEntry, ...]]:
+def _read_file() -> tuple[
+    tuple[MethodEntry, ...], tuple[FamilyEntry, ...], tuple[RefusedEntry, ...]
+]:
     """What the file has; nothing if it is missing or of another version, as while it is written."""
     try:
         found = json.loads(FILE.read_text(encoding="utf-8"))
         methods = tuple(MethodEntry(**_freeze(each)) for each in found["methods"])
         families = tuple(FamilyEntry(**_freeze(each)) for each in found["families"])
+        refused = tuple(RefusedEntry(**each) for each in found["refused"])
     except (OSError, ValueError, KeyError, TypeError):
-        return (), ()
-    return methods, families
+        return (), (), ()
+    return methods, families, refused
 
 
 def _freeze(entry: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +243,7 @@ def _freeze(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _find_others() -> bool:
     """Whether there is more than the file knows; imports nothing."""
-    own_methods, own_families = map(len, _read_file())
+    own_methods, own_families, _ = map(len, _read_file())
     announced = entry_points()
     if not own_methods or any(announced.select(group=group) for group in GROUPS):
         return True

@@ -68,11 +68,18 @@ def test_python_runs_it_as_a_module() -> None:
     assert end.stdout == f"{tc.__version__}\n"
 
 
-def test_models_lists_the_families(capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_lists_every_class_supported_ones_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["models"]) == 0
-    printed = capsys.readouterr().out
-    assert "qwen2_vl" in printed
-    assert "llava_next" in printed
+    supported, refused = capsys.readouterr().out.split("refused ", 1)
+    assert "qwen2_vl" in supported
+    assert "llava_next" in supported
+    assert "by value" in supported
+    assert "mllama" not in supported
+    lines = {line.split()[0]: line for line in refused.splitlines() if line}
+    assert "cross-attention" in lines["mllama"]
+    assert "sliding windows" in lines["gemma3"]
 
 
 def test_methods_lists_every_method_and_where_it_runs(
@@ -83,7 +90,7 @@ def test_methods_lists_every_method_and_where_it_runs(
     for method in METHODS:
         assert method.card.place in lines[method.name]
     assert lines["mob"].endswith("all")
-    assert lines["pyramiddrop"].endswith("all*")
+    assert lines["pyramiddrop"].endswith("all* but Kimi K2.5")
     assert lines["globalcom2"].endswith("LLaVA-Next")
 
 

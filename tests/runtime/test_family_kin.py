@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedModel,
     T5Config,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from tests.runtime.kin import FLAT, KIN, SQUARE, SQUARES, prompt, sizes
@@ -42,8 +43,15 @@ from tests.zoo import ZOO
 from tests.zoo.towers import clip_tower, siglip_tower
 from tests.zoo.weights import text_config
 from tokencover.errors import InputError, TokenCoverError
-from tokencover.runtime.families import FAMILIES, Media, UnsupportedModelError, family_of
+from tokencover.runtime.families import (
+    FAMILIES,
+    Media,
+    UnsupportedModelError,
+    family_of,
+    find_refused,
+)
 from tokencover.runtime.families.layout import PATCH
+from tokencover.runtime.families.refusals import REFUSALS
 
 
 @cache
@@ -87,6 +95,22 @@ def test_every_model_type_is_tested() -> None:
     tested |= {kin_model_of(name).config.model_type for name in KIN}
     served = [model_type for family in FAMILIES for model_type in family.model_types]
     assert sorted(served) == sorted(tested)
+
+
+def test_what_is_not_tested_by_value_is_called_kin() -> None:
+    by_value = {model_of(name).config.model_type for name in NAMES}
+    for family in FAMILIES:
+        assert set(family.kin) == set(family.model_types) - by_value, family.name
+
+
+def test_every_class_of_transformers_is_served_or_refused_with_a_reason() -> None:
+    """A new transformers brings new classes: add a family, or say why not in refusals.py."""
+    served = {model_type for family in FAMILIES for model_type in family.model_types}
+    known = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    assert known - served - set(REFUSALS) == set()
+    assert known - served <= set(find_refused())
+    assert not served & set(find_refused())
+    assert all(reason and not reason.endswith(".") for reason in REFUSALS.values())
 
 
 def test_llava_with_a_tower_without_class_token_loses_its_first_patch_by_default() -> None:
@@ -164,7 +188,7 @@ REFUSED = [
     (MllamaConfig(), "cross_attention_layers is [3, 8, 13, 18, 23, 28, 33, 38]"),
     (IdeficsConfig(), "cross_layer_interval is 1"),
     (T5Config(), "is_encoder_decoder is True"),
-    (Blip2Config(), "no family knows this model type"),
+    (Blip2Config(), "its visual tokens answer learned queries"),
     (LlamaConfig(), "no family knows this model type"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tokencover.tables import TextTable, print_table
@@ -10,8 +11,11 @@ if TYPE_CHECKING:
     from tokencover.catalog import MethodEntry
 
 HEADER: Final = ("name", "year", "objective", "place", "needs", "families")
+FEW: Final = 3
+"""So many families that a method does not run on are named instead of those it runs on."""
 NOTES: Final = (
-    "* Qwen-VL and GLM-4V have positions of several axes: there give positions='original'",
+    "* the Qwens and what is built like them have positions of several axes: there give",
+    "  positions='original'",
     "encoder: the tower's tokens become visual tokens one to one, its attention is read",
     "tower: tokens are merged inside it; tiles: there are a base view and tiles of it",
 )
@@ -21,7 +25,7 @@ def list_methods() -> None:
     """List the pruning methods, and the models they run on."""
     from tokencover.catalog import read_families, read_methods
 
-    count = len(read_families())
+    every = [family.name for family in read_families()]
     rows = [
         (
             entry.name,
@@ -29,16 +33,18 @@ def list_methods() -> None:
             entry.objective,
             entry.place,
             ", ".join(entry.needs),
-            _name_families(entry, count),
+            _name_families(entry, every),
         )
         for entry in read_methods()
     ]
     print_table(TextTable(HEADER, rows, words=len(HEADER), notes=NOTES))
 
 
-def _name_families(entry: MethodEntry, count: int) -> str:
+def _name_families(entry: MethodEntry, every: Sequence[str]) -> str:
     """The families a method runs on; a star where positions cannot be numbered anew."""
-    starred = set(entry.original_only)
-    if len(entry.families) == count:
-        return "all*" if starred else "all"
+    starred, runs_on = set(entry.original_only), set(entry.families)
+    missing = [name for name in every if name not in runs_on]
+    if len(missing) <= FEW:
+        but = f" but {', '.join(missing)}" if missing else ""
+        return f"all{'*' if starred else ''}{but}"
     return ", ".join(name + "*" * (name in starred) for name in entry.families)

@@ -1,4 +1,4 @@
-"""``tokencover models``: which models can be pruned."""
+"""``tokencover models``: which models can be pruned, and why others cannot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from tokencover.tables import TextTable, print_table
 
 
 def list_models() -> None:
-    """List the model families that can be pruned."""
-    from tokencover.catalog import read_families
+    """List the models that can be pruned, then those that are refused and why."""
+    from tokencover.catalog import read_families, read_refused
 
-    rows = [(entry.name, ", ".join(entry.model_types)) for entry in read_families()]
-    print_table(TextTable(("family", "model types"), rows, words=2))
+    rows = [(entry.name, ", ".join(entry.model_types), entry.tested) for entry in read_families()]
+    print_table(TextTable(("family", "model types", "tested"), rows, words=3))
+    print()
+    refused = [(entry.model_type, entry.reason) for entry in read_refused()]
+    print_table(TextTable(("refused", "why"), refused, words=2))

@@ -237,6 +237,8 @@ class Method(ABC):
     """Whether newline tokens are shown, and may be dropped; otherwise they always stay."""
     reads_prompt: bool = True
     """Whether `choose` looks at the prompt words; if not, no tokenizer is needed to find them."""
+    looks_ahead: bool = False
+    """Whether `choose` asks for attention in blocks that have not run yet, by `View.ahead`."""
     merges: bool = False
     """Whether `choose` returns new states; only then gradients flow through it."""
     inside_tower_blocks: bool = False

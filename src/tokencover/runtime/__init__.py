@@ -8,6 +8,7 @@ from tokencover.runtime.families import (
     Media,
     family_of,
     find_claims,
+    find_refused,
 )
 from tokencover.runtime.prompt import FIRST_CONTROL, Reader, TokenLine, UserWords
 from tokencover.runtime.prune import Run, prune
@@ -27,5 +28,6 @@ __all__ = [
     "block_cost",
     "family_of",
     "find_claims",
+    "find_refused",
     "prune",
 ]

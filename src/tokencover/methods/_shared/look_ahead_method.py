@@ -36,6 +36,8 @@ class LooksAhead(ActsOnce):
         `FinalWipe`; None for no wipe.
     """
 
+    looks_ahead = True
+
     after: int = 2
     wipe: int | float | None = 0.75
 

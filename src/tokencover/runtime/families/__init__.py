@@ -16,6 +16,7 @@ from tokencover.runtime.families.family import (
     UnsupportedModelError,
     family_of,
     find_claims,
+    find_refused,
 )
 from tokencover.runtime.families.layout import (
     CLASS,
@@ -44,6 +45,8 @@ _LISTED_FIRST = (
     "qwen2_vl",
     "qwen2_5_vl",
     "qwen3_vl",
+    "qwen2_5_omni",
+    "qwen3_omni",
     "video_llava",
     "llava_onevision",
     "internvl",
@@ -94,6 +97,7 @@ __all__ = [
     "count_patches",
     "family_of",
     "find_claims",
+    "find_refused",
     "grid",
     "grid_with_classes",
     "grid_with_newlines",

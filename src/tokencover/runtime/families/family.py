@@ -19,6 +19,7 @@ from tokencover.errors import InputError, TokenCoverError
 from tokencover.methods import Method
 from tokencover.plugins import Plugins
 from tokencover.runtime.families.layout import Layout, Media
+from tokencover.runtime.families.refusals import REFUSALS
 
 FULL = "full_attention"
 WHY = "but pruning is exact only where every block attends to all tokens before it"
@@ -69,11 +70,17 @@ class Family:
         Whether pictures come as a base view and tiles of it.
     call_names : tuple of str
         Arguments of the multimodal model that `layouts` needs beside those of its encoders.
+    reads_attention : bool
+        Whether methods can ask its blocks for keys and rows of attention; not if they project
+        queries and keys in a way of their own.
     tower_tokens : callable, optional
         ``tower_tokens(base, media, images, videos)`` carries any numbers of the tower's tokens,
         each ``(crops, tokens)`` int64 or None, to the visual tokens that they become: a tensor for
         each image and for each video, negative where a visual token is not from the tower. None
         where tower tokens do not become visual tokens one to one.
+    kin : tuple of str
+        Those of `model_types` that run the code of another one and are tested by their layouts and
+        module paths only. All others are tested by value.
     """
 
     name: str
@@ -88,7 +95,9 @@ class Family:
     several_axes: bool = False
     tiles: bool = False
     call_names: tuple[str, ...] = ()
+    reads_attention: bool = True
     tower_tokens: TowerTokens | None = None
+    kin: tuple[str, ...] = ()
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The decoder's blocks, in order."""
@@ -148,11 +157,17 @@ def family_of(model: Any) -> Family:
         reason = find_missing_module(found, model)
     if reason is None and found is not None:
         return found
+    reason = reason or REFUSALS.get(model_type, "no family knows this model type")
     raise UnsupportedModelError(
-        f"cannot prune {type(model).__name__} (model_type {model_type!r}): "
-        f"{reason or 'no family knows this model type'}. Supported families, with their model "
-        f"types: {list_supported()}"
+        f"cannot prune {type(model).__name__} (model_type {model_type!r}): {reason}. Supported "
+        f"families, with their model types: {list_supported()}"
     )
+
+
+def find_refused() -> dict[str, str]:
+    """The image-text-to-text types of transformers that no family serves, each with its reason."""
+    claimed = {name for family in FAMILIES for name in family.model_types}
+    return {name: reason for name, reason in REFUSALS.items() if name not in claimed}
 
 
 def list_supported() -> str:
@@ -189,8 +204,13 @@ def find_claims(method: type[Method]) -> list[Claim]:
     return [
         Claim(family, as_published=not (anew and family.several_axes))
         for family in FAMILIES
-        if _has(family, needs)
+        if _has(family, needs) and (family.reads_attention or not _asks(method))
     ]
+
+
+def _asks(method: type[Method]) -> bool:
+    """Whether a method asks decoder blocks for keys or attention."""
+    return method.watched is not Method.watched or method.looks_ahead
 
 
 def _has(family: Family, needs: set[str]) -> bool:

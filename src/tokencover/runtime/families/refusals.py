@@ -1,0 +1,94 @@
+"""Model types of transformers' image-text-to-text classes that no family serves, and why.
+
+A type that a family claims counts as supported whatever stands here. Every other type of
+``MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES`` must stand here; a test says which are missing.
+"""
+
+from __future__ import annotations
+
+NOT_YET = "no family of tokencover knows it yet"
+
+_CROSS = "its text reads the picture through cross-attention: the sequence has no visual tokens"
+_ENCODER_DECODER = "it is an encoder-decoder: its decoder's sequence has no visual tokens"
+_WINDOWS = "most of its blocks attend in sliding windows, which would see other tokens"
+_WINDOWS_BOTH = f"{_WINDOWS}, and the tokens of a picture attend in both directions"
+_CHUNKS = "most of its blocks attend in chunks, which would hold other tokens"
+_LINEAR = "most of its blocks are linear attention, whose state every token changes"
+_INDEXED = "its blocks choose the tokens that they attend to themselves (indexed attention)"
+_BOTH = "the tokens of a picture attend in both directions, not only to those before them"
+_QUERIES = "its visual tokens answer learned queries and have no place in the picture"
+_DISCRETE = "its pictures are codes of its vocabulary: there is no vision tower or projector"
+
+REFUSALS: dict[str, str] = {
+    "aria": NOT_YET,
+    "aya_vision": _WINDOWS,
+    "blip": _CROSS,
+    "blip-2": _QUERIES,
+    "chameleon": _DISCRETE,
+    "cohere2_vision": _WINDOWS,
+    "cohere_compass": NOT_YET,
+    "deepseek_ocr2": _QUERIES,
+    "deepseek_vl_hybrid": NOT_YET,
+    "diffusion_gemma": "it writes blocks of text by diffusion, not one token after the other",
+    "emu3": _DISCRETE,
+    "evolla": "it reads proteins, not pictures, and those through cross-attention",
+    "exaone4_5": _WINDOWS,
+    "fast_vlm": NOT_YET,
+    "florence2": _ENCODER_DECODER,
+    "fuyu": "it has no vision tower: patches go straight into the decoder",
+    "gemma3": _WINDOWS_BOTH,
+    "gemma3n": _WINDOWS,
+    "gemma4": _WINDOWS,
+    "gemma4_unified": _WINDOWS_BOTH,
+    "git": _BOTH,
+    "glm5_next": f"{_LINEAR}, and the others are indexed attention",
+    "got_ocr2": NOT_YET,
+    "granite4_vision": NOT_YET,
+    "hunyuan_vl": (
+        "it numbers pictures through the whole batch, so that a prompt's positions depend on the "
+        "other prompts"
+    ),
+    "hyperclovax_vision_v2": NOT_YET,
+    "idefics": _CROSS,
+    "idefics2": NOT_YET,
+    "inkling_mm_model": f"{_WINDOWS}, and all of them have short convolutions",
+    "instructblip": _QUERIES,
+    "instructblipvideo": _QUERIES,
+    "janus": NOT_YET,
+    "kosmos-2": _QUERIES,
+    "kosmos-2.5": _QUERIES,
+    "lfm2_vl": "most blocks of its text stack are short convolutions, which mix neighbours",
+    "llama4": _CHUNKS,
+    "minicpm_ocr": _LINEAR,
+    "minicpmv4_6": _LINEAR,
+    "minicpmv4_7": _LINEAR,
+    "minimax_m3_vl": NOT_YET,
+    "mistral4": "it is a text model without pictures",
+    "mistral_large4": _INDEXED,
+    "mllama": _CROSS,
+    "molmo2": _BOTH,
+    "muse_glimmer": _WINDOWS,
+    "muse_spark": _WINDOWS,
+    "nemotron_h_omni": "most blocks of its text stack are Mamba, whose state every token changes",
+    "ovis2": NOT_YET,
+    "paligemma": _BOTH,
+    "perception_lm": NOT_YET,
+    "pi0": f"it predicts a robot's actions, not text, and {_BOTH}",
+    "pix2struct": _ENCODER_DECODER,
+    "pp_chart2table": NOT_YET,
+    "pp_formulanet": _ENCODER_DECODER,
+    "qwen3_5": _LINEAR,
+    "qwen3_5_moe": _LINEAR,
+    "qwen4_exp": f"{_LINEAR}, and the others are indexed attention",
+    "shieldgemma2": _WINDOWS_BOTH,
+    "step3p7": NOT_YET,
+    "t5gemma2": _ENCODER_DECODER,
+    "udop": _ENCODER_DECODER,
+    "unlimited_ocr": (
+        "its blocks attend to the prompt and to a sliding window of the answer, through a cache of "
+        "their own"
+    ),
+    "video_llama_3": NOT_YET,
+    "vision-encoder-decoder": _ENCODER_DECODER,
+}
+"""From ``config.model_type`` to one sentence."""
