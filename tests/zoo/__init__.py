@@ -20,6 +20,8 @@ from . import (
     idefics3,
     internvl,
     janus,
+    kimi_k25,
+    lighton_ocr,
     llava,
     llava_next,
     llava_next_video,
@@ -86,6 +88,7 @@ ZOO: dict[str, ZooEntry] = {
         ernie4_5_vl_moe,
         cosmos3_omni,
         cosmos3_edge,
+        kimi_k25,
         llava_next_video,
     )
 }
