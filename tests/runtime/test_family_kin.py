@@ -24,6 +24,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+import tokencover as tc
 from tests.runtime.kin import FLAT, KIN, SQUARE, SQUARES, prompt, sizes
 from tests.runtime.test_families import (
     NAMES,
@@ -43,11 +44,14 @@ from tests.zoo import ZOO
 from tests.zoo.towers import clip_tower, siglip_tower
 from tests.zoo.weights import text_config
 from tokencover.errors import InputError, TokenCoverError
+from tokencover.methods import Method
+from tokencover.methods.look_ahead import LookAhead
 from tokencover.runtime.families import (
     FAMILIES,
     Media,
     UnsupportedModelError,
     family_of,
+    find_claims,
     find_refused,
 )
 from tokencover.runtime.families.layout import PATCH
@@ -111,6 +115,22 @@ def test_every_class_of_transformers_is_served_or_refused_with_a_reason() -> Non
     assert known - served <= set(find_refused())
     assert not served & set(find_refused())
     assert all(reason and not reason.endswith(".") for reason in REFUSALS.values())
+
+
+@pytest.mark.parametrize("method", [tc.FastV(budget=7), LookAhead(7)])
+def test_methods_that_read_attention_do_not_claim_families_where_it_is_not_known(
+    method: Method,
+) -> None:
+    model = ZOO["kimi_k25"].build()
+    assert "Kimi K2.5" not in [claim.family.name for claim in find_claims(type(method))]
+    assert "Kimi K2.5" in [claim.family.name for claim in find_claims(tc.MoB)]
+    inputs = ZOO["kimi_k25"].inputs("single")
+    with (
+        pytest.raises(InputError, match="no self_attn with q_proj and k_proj"),
+        torch.no_grad(),
+        tc.prune(model, method, prompt=ZOO["kimi_k25"].user_words(inputs)),
+    ):
+        model(**inputs)
 
 
 def test_llava_with_a_tower_without_class_token_loses_its_first_patch_by_default() -> None:
