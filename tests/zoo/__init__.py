@@ -81,7 +81,6 @@ ZOO: dict[str, ZooEntry] = {
         glm4v_moe,
         mistral3,
         lighton_ocr,
-        deepseek_vl,
         vipllava,
         qianfan_ocr,
         ernie4_5_vl_moe,

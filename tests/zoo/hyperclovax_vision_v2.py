@@ -53,4 +53,5 @@ ENTRY = ZooEntry(
     layouts=layouts,
     kinds=("single", "ragged", "two_images", "text_only", "mixed", "image_and_video"),
     video_token_id=VIDEO,
+    alike="llava",
 )

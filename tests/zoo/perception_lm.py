@@ -68,4 +68,5 @@ ENTRY = ZooEntry(
     layouts=layouts,
     kinds=KINDS,
     video_token_id=VIDEO,
+    alike="llava",
 )

@@ -34,6 +34,7 @@ def single_grids(
         pack=partial(_pack, more),
         layouts=partial(_read_layouts, grid),
         kinds=KINDS,
+        alike="llava",
     )
 
 

@@ -96,4 +96,5 @@ ENTRY = ZooEntry(
     layouts=layouts,
     kinds=("single", "ragged", "two_images", "text_only", "mixed", "video", "image_and_video"),
     video_token_id=VIDEO,
+    alike="llava",
 )
