@@ -26,6 +26,7 @@ REFUSALS: dict[str, str] = {
     "blip-2": _QUERIES,
     "chameleon": _DISCRETE,
     "cohere2_vision": _WINDOWS,
+    "cohere_compass": _WINDOWS,
     "cohere_compass": NOT_YET,
     "deepseek_ocr2": _QUERIES,
     "deepseek_vl_hybrid": NOT_YET,
@@ -64,6 +65,7 @@ REFUSALS: dict[str, str] = {
     "minicpmv4_7": _LINEAR,
     "minimax_m3_vl": NOT_YET,
     "mistral4": "it is a text model without pictures",
+    "minimax_m3_vl": _INDEXED,
     "mistral_large4": _INDEXED,
     "mllama": _CROSS,
     "molmo2": _BOTH,
@@ -82,6 +84,7 @@ REFUSALS: dict[str, str] = {
     "qwen4_exp": f"{_LINEAR}, and the others are indexed attention",
     "shieldgemma2": _WINDOWS_BOTH,
     "step3p7": NOT_YET,
+    "step3p7": _WINDOWS,
     "t5gemma2": _ENCODER_DECODER,
     "udop": _ENCODER_DECODER,
     "unlimited_ocr": (
