@@ -20,21 +20,17 @@ _QUERIES = "its visual tokens answer learned queries and have no place in the pi
 _DISCRETE = "its pictures are codes of its vocabulary: there is no vision tower or projector"
 
 REFUSALS: dict[str, str] = {
-    "aria": NOT_YET,
     "aya_vision": _WINDOWS,
     "blip": _CROSS,
     "blip-2": _QUERIES,
     "chameleon": _DISCRETE,
     "cohere2_vision": _WINDOWS,
     "cohere_compass": _WINDOWS,
-    "cohere_compass": NOT_YET,
     "deepseek_ocr2": _QUERIES,
-    "deepseek_vl_hybrid": NOT_YET,
     "diffusion_gemma": "it writes blocks of text by diffusion, not one token after the other",
     "emu3": _DISCRETE,
     "evolla": "it reads proteins, not pictures, and those through cross-attention",
     "exaone4_5": _WINDOWS,
-    "fast_vlm": NOT_YET,
     "florence2": _ENCODER_DECODER,
     "fuyu": "it has no vision tower: patches go straight into the decoder",
     "gemma3": _WINDOWS_BOTH,
@@ -43,19 +39,14 @@ REFUSALS: dict[str, str] = {
     "gemma4_unified": _WINDOWS_BOTH,
     "git": _BOTH,
     "glm5_next": f"{_LINEAR}, and the others are indexed attention",
-    "got_ocr2": NOT_YET,
-    "granite4_vision": NOT_YET,
     "hunyuan_vl": (
         "it numbers pictures through the whole batch, so that a prompt's positions depend on the "
         "other prompts"
     ),
-    "hyperclovax_vision_v2": NOT_YET,
     "idefics": _CROSS,
-    "idefics2": NOT_YET,
     "inkling_mm_model": f"{_WINDOWS}, and all of them have short convolutions",
     "instructblip": _QUERIES,
     "instructblipvideo": _QUERIES,
-    "janus": NOT_YET,
     "kosmos-2": _QUERIES,
     "kosmos-2.5": _QUERIES,
     "lfm2_vl": "most blocks of its text stack are short convolutions, which mix neighbours",
@@ -63,7 +54,6 @@ REFUSALS: dict[str, str] = {
     "minicpm_ocr": _LINEAR,
     "minicpmv4_6": _LINEAR,
     "minicpmv4_7": _LINEAR,
-    "minimax_m3_vl": NOT_YET,
     "mistral4": "it is a text model without pictures",
     "minimax_m3_vl": _INDEXED,
     "mistral_large4": _INDEXED,
@@ -72,18 +62,14 @@ REFUSALS: dict[str, str] = {
     "muse_glimmer": _WINDOWS,
     "muse_spark": _WINDOWS,
     "nemotron_h_omni": "most blocks of its text stack are Mamba, whose state every token changes",
-    "ovis2": NOT_YET,
     "paligemma": _BOTH,
-    "perception_lm": NOT_YET,
     "pi0": f"it predicts a robot's actions, not text, and {_BOTH}",
     "pix2struct": _ENCODER_DECODER,
-    "pp_chart2table": NOT_YET,
     "pp_formulanet": _ENCODER_DECODER,
     "qwen3_5": _LINEAR,
     "qwen3_5_moe": _LINEAR,
     "qwen4_exp": f"{_LINEAR}, and the others are indexed attention",
     "shieldgemma2": _WINDOWS_BOTH,
-    "step3p7": NOT_YET,
     "step3p7": _WINDOWS,
     "t5gemma2": _ENCODER_DECODER,
     "udop": _ENCODER_DECODER,
@@ -91,7 +77,6 @@ REFUSALS: dict[str, str] = {
         "its blocks attend to the prompt and to a sliding window of the answer, through a cache of "
         "their own"
     ),
-    "video_llama_3": NOT_YET,
     "vision-encoder-decoder": _ENCODER_DECODER,
 }
 """From ``config.model_type`` to one sentence."""
