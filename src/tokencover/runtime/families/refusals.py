@@ -6,8 +6,6 @@ A type that a family claims counts as supported whatever stands here. Every othe
 
 from __future__ import annotations
 
-NOT_YET = "no family of tokencover knows it yet"
-
 _CROSS = "its text reads the picture through cross-attention: the sequence has no visual tokens"
 _ENCODER_DECODER = "it is an encoder-decoder: its decoder's sequence has no visual tokens"
 _WINDOWS = "most of its blocks attend in sliding windows, which would see other tokens"
