@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from torch import nn
 
@@ -57,7 +57,8 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
     Parameters
     ----------
     blocks : sequence of nn.Module
-        Each with a ``self_attn`` whose projections are linear layers.
+        Each with a ``self_attn`` whose projections are linear layers, or wrap or replace ones, as
+        adapters and quantised layers do.
     config : Any
         The decoder's; says how many experts work on a token, if there are experts.
     """
@@ -77,7 +78,7 @@ def _count_products(block: nn.Module) -> int | None:
     """
     attention: Any = getattr(block, "self_attn", None)
     found = [getattr(attention, name, None) for name in ("q_proj", "q_b_proj")]
-    queries = next((each for each in found if isinstance(each, nn.Linear)), None)
+    queries = next((each for each in found if _is_linear(each)), None)
     if queries is None:
         return None
     if not hasattr(attention, "kv_b_proj"):
@@ -94,8 +95,9 @@ def _count_weights(block: nn.Module, config: Any) -> int:
     for name, part in block.named_modules():
         if "vision_moe" in name:
             continue
-        if isinstance(part, nn.Linear):
-            total += part.in_features * part.out_features
+        if _is_linear(part):
+            if not any(_is_linear(inner) for inner in list(part.modules())[1:]):
+                total += part.in_features * part.out_features  # else its inner ones count
         elif type(part).__name__.endswith("Experts"):
             matrices = [each for each in part.parameters(recurse=False) if each.dim() == 3]
             of_one = sum(each.shape[1] * each.shape[2] for each in matrices)
@@ -104,6 +106,12 @@ def _count_weights(block: nn.Module, config: Any) -> int:
         elif type(part).__name__.endswith("Router"):
             total += sum(each.numel() for each in part.parameters(recurse=False))
     return total
+
+
+def _is_linear(part: Any) -> TypeGuard[nn.Linear]:
+    """Whether a module is a linear layer or says that it works like one."""
+    sizes = (getattr(part, "in_features", None), getattr(part, "out_features", None))
+    return isinstance(part, nn.Module) and all(isinstance(size, int) for size in sizes)
 
 
 def tokens_to_keep(budget: Budget, total: int) -> int:
