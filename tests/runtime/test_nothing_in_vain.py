@@ -52,10 +52,9 @@ def test_what_a_method_does_not_ask_for_is_not_built(
             model(**inputs)
             hooked = set(count_hooks(model) - before)
     assert run.trace
-    # The whole model, the multimodal one, the decoder and its blocks; nothing inside these,
-    # nothing on the tower.
+    # The multimodal model, the decoder and its blocks; nothing inside these, nothing on the tower.
     blocks = {f"model.language_model.layers.{number}" for number in range(5)}
-    assert hooked == {"", "model", "model.language_model", *blocks}
+    assert hooked == {"model", "model.language_model", *blocks}
 
 
 @pytest.mark.parametrize("stages", [(1,), (0, 2), (1, 3)])

@@ -25,7 +25,8 @@ class Hooks:
 
     Every module with hooks has a class of its own meanwhile, derived from its former one. Code that
     was compiled for the module before is made for the former class and does not run, code compiled
-    now does not run afterwards, and a copy, which would stay hooked unnoticed, is refused.
+    now does not run afterwards, and a copy or replica, which would stay hooked unnoticed, is
+    refused.
     """
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class Hooks:
             "__qualname__": kind.__qualname__,
             "__doc__": kind.__doc__,
             "__reduce_ex__": _refuse_copy,
+            "_replicate_for_data_parallel": _refuse_replica,
         }
         module.__class__ = type(kind.__name__, (kind,), members)
         _OWNERS[module] = self
@@ -100,6 +102,14 @@ def _refuse_copy(module: nn.Module, protocol: Any) -> Any:
     raise InputError(
         f"this {type(module).__name__} belongs to a model that is being pruned, and a copy would "
         "stay pruned: copy or pickle it before tc.prune, or after remove()."
+    )
+
+
+def _refuse_replica(module: nn.Module) -> Any:
+    raise InputError(
+        f"this {type(module).__name__} belongs to a model that is being pruned, and DataParallel "
+        "wants replicas of it on several devices, which would share one pruning: run one process "
+        "for each device (DistributedDataParallel), or give DataParallel one device."
     )
 
 

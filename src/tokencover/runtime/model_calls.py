@@ -25,6 +25,11 @@ LABELS = ("labels", "shift_labels")
 """The arguments that say what is scored."""
 IGNORED = -100
 """The label of a token that is not scored."""
+_CONTINUOUS = (
+    "continuous batching (generate_batch, cache_implementation='paged') takes no pictures, and "
+    "keeps keys and values where pruning cannot shorten them: use generate, or leave the `with` of "
+    "tc.prune first."
+)
 _HIDDEN = -1e4
 """What is added to the logits of attention for a token that must not be seen, at the most."""
 
@@ -53,10 +58,12 @@ class ModelCalls:
 
     def watch(self, hooks: Hooks) -> None:
         """Put hooks on the whole model."""
-        hooks.before(self._model, self._begin)
-        hooks.after(self._model, self._end, always_call=True)
+        # Not hooks on the module: adapters call its forward directly.
+        hooks.around(self._model, "forward", self._forward, compiled=True)
         if hasattr(self._model, "generate"):
             hooks.around(self._model, "generate", self._generate, compiled=True)
+        if hasattr(self._model, "init_continuous_batching"):
+            hooks.around(self._model, "init_continuous_batching", _refuse_continuous_batching)
 
     @property
     def labels(self) -> dict[str, Tensor]:
@@ -70,16 +77,17 @@ class ModelCalls:
         found: Generation | None = getattr(self._local, "generation", None)
         return found
 
-    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         given = kwargs
         if args:
-            names = inspect.signature(type(module).forward).parameters
+            names = inspect.signature(type(self._model).forward).parameters
             given = {**dict(zip(list(names)[1:], args, strict=False)), **kwargs}
         found = {name: given.get(name) for name in LABELS}
         self._local.labels = {name: each for name, each in found.items() if each is not None}
-
-    def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._local.labels = {}
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._local.labels = {}
 
     def _generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         outer = self.generation
@@ -88,6 +96,10 @@ class ModelCalls:
             return original(*args, **kwargs)
         finally:
             self._local.generation = outer
+
+
+def _refuse_continuous_batching(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    raise InputError(_CONTINUOUS)
 
 
 class PassReader:
@@ -123,6 +135,8 @@ class PassReader:
 
     def read(self, arguments: Mapping[str, Any]) -> ForwardPass:
         """The pass that begins with these arguments of the multimodal model's forward."""
+        if arguments.get("write_index") is not None:  # of a manager that was there before
+            raise InputError(_CONTINUOUS)
         tokens = arguments.get("input_ids")
         if tokens is None:
             tokens = self._require_embeddings(arguments)[..., 0]

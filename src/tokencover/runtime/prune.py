@@ -64,7 +64,8 @@ def prune(
     Parameters
     ----------
     model : PreTrainedModel
-        A supported vision-language model, as ``from_pretrained`` returns it.
+        A supported vision-language model, as ``from_pretrained`` returns it, or a PEFT model around
+        one.
     method : Method
         What to keep, for example ``tc.MoB(budget=64)``.
     prompt : Tensor, str or list of str, optional
@@ -84,6 +85,7 @@ def prune(
     ...     answer = model.generate(**inputs, max_new_tokens=32)
     >>> run.trace[0].prompt_centers                              # doctest: +SKIP
     """
+    model = _unwrap(model)
     family = family_of(model)
     if not isinstance(method, Method):
         raise InputError(
@@ -100,3 +102,9 @@ def prune(
     run._session.install()
     _pruned[model] = run
     return run
+
+
+def _unwrap(model: nn.Module) -> nn.Module:
+    """The model inside the wrapper of PEFT, whose adapters lie in its modules."""
+    get_base_model = getattr(model, "get_base_model", None)
+    return get_base_model() if isinstance(model, nn.Module) and get_base_model else model
