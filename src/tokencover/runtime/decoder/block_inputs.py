@@ -297,6 +297,8 @@ class PrunedCache:
                 f"crop({tokens_to_remove}) would cut into a prompt whose visual tokens were "
                 f"dropped: of {total} tokens the newest {total - self._memory.whole} can go."
             )
+        if count > 0:
+            self._require_plain_layers("crop")
         for layer in self.layers if count > 0 else ():
             layer.crop(-count)
 
@@ -312,13 +314,24 @@ class PrunedCache:
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Take some of the rows."""
+        self._require_plain_layers("batch_select_indices")
         super().batch_select_indices(indices)  # type: ignore[misc]
         self._memory.arrange_rows(lambda mask: mask[indices.to(mask.device)])
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat every row."""
+        self._require_plain_layers("batch_repeat_interleave")
         super().batch_repeat_interleave(repeats)  # type: ignore[misc]
         self._memory.arrange_rows(lambda mask: mask.repeat_interleave(repeats, dim=0))
+
+    def _require_plain_layers(self, name: str) -> None:
+        """Quantised layers change only what they have not quantised yet, and do not say so."""
+        for layer in self.layers:
+            if hasattr(layer, "_quantized_keys"):
+                raise InputError(
+                    f"{name} does not reach what a {type(layer).__name__} has quantised: use a "
+                    "DynamicCache."
+                )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _restore, (type(self).__mro__[2], vars(self))
