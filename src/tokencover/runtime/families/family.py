@@ -279,7 +279,7 @@ def _find_not_full(text: Any, model: nn.Module) -> str | None:
 
 
 def _uses_windows(model: nn.Module) -> bool:
-    """Whether the text stack has windows; a setting that its attention never reads means nothing."""
+    """Whether the text stack has windows; a setting that attention never reads means nothing."""
     names = [name for name, _ in model.named_modules() if name.endswith("self_attn")]
     found = [model.get_submodule(name) for name in names]
     return not found or any(hasattr(attention, "sliding_window") for attention in found)
