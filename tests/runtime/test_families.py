@@ -43,7 +43,7 @@ from tokencover.runtime.families.layout import (
 Place = tuple[int, int, int, int]
 
 NAMES = tuple(ZOO)
-CASES = [(name, kind) for name in NAMES for kind in ZOO[name].kinds]
+CASES = [(name, kind) for name in NAMES for kind in ZOO[name].telling_kinds]
 ROUTES = ("forward", "generate")
 METHODS = {"images": "get_image_features", "videos": "get_video_features"}
 MIXING = ("attn.proj", "attn.out_proj", "attention.o", "attention.projection_layer")

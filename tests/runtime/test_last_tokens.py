@@ -14,7 +14,7 @@ from tests.runtime.prompts_ending_in_pictures import (
     inputs_ending_in_pictures,
     last_real,
 )
-from tests.runtime.test_matrix import ALL, NEVER, built, generate
+from tests.runtime.test_matrix import DISTINCT, NEVER, built, generate
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward, recompute_greedy
@@ -24,7 +24,7 @@ FEW = [pytest.param(ZOO[name], id=name) for name in ("llava", "llava_next", "qwe
 
 @pytest.mark.parametrize("stage", [0, 1, 4])
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_the_last_token_of_a_row_survives(entry: ZooEntry, side: Side, stage: int) -> None:
     model = built(entry.name)
     inputs = inputs_ending_in_pictures(entry, "ragged", side)

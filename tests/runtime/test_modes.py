@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from tests.runtime.random_method import KeepRandom, dropped_by
-from tests.runtime.test_matrix import ALL, BUDGET, NEVER, built, generate
+from tests.runtime.test_matrix import BUDGET, DISTINCT, NEVER, built, generate
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import blocked_forward, recompute_decode, recompute_greedy
@@ -36,7 +36,7 @@ def alone(entry: ZooEntry, kind: str) -> list[Inputs]:
 
 
 @pytest.mark.parametrize("stages", STAGES)
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_beam_search_of_a_batch_equals_the_single_runs(
     entry: ZooEntry, stages: tuple[int, ...]
 ) -> None:
@@ -96,7 +96,7 @@ def test_sampling_is_repeatable(entry: ZooEntry) -> None:
 
 
 @pytest.mark.parametrize("stages", STAGES[:2])
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_a_chat_goes_on_over_a_kept_cache(entry: ZooEntry, stages: tuple[int, ...]) -> None:
     model, method = built(entry.name), KeepRandom(BUDGET, stages)
     inputs = entry.inputs("single")

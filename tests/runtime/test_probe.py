@@ -17,7 +17,7 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 import tokencover as tc
 from tests.runtime.kin import KIN
 from tests.runtime.random_method import KeepRandom, dropped_by
-from tests.runtime.test_matrix import ALL, BUDGET, built, with_media
+from tests.runtime.test_matrix import BUDGET, DISTINCT, built, with_media
 from tests.runtime.test_prune import fingerprint
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
@@ -154,7 +154,7 @@ def assert_true(
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_rows_and_keys_are_those_of_eager_attention(
     entry: ZooEntry, side: Side, attention: str
 ) -> None:
@@ -169,7 +169,7 @@ def test_rows_and_keys_are_those_of_eager_attention(
         assert_true(method, truth, eager, visual)
 
 
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_before_any_pruning_the_maps_of_the_plain_model(entry: ZooEntry) -> None:
     eager = built(entry.name, "eager")
     inputs = entry.inputs("ragged")
@@ -182,7 +182,7 @@ def test_before_any_pruning_the_maps_of_the_plain_model(entry: ZooEntry) -> None
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_a_batch_equals_the_single_runs(entry: ZooEntry, side: Side) -> None:
     model = built(entry.name)
     inputs = entry.inputs("ragged", side)
@@ -211,7 +211,7 @@ def test_the_kin_of_the_families(name: str) -> None:
     assert_true(method, truth, model, visual)
 
 
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_nothing_is_left_behind(entry: ZooEntry) -> None:
     model: Any = built(entry.name)
     inputs = entry.inputs("ragged")

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 import tokencover as tc
 from tests.runtime.kin import KIN
 from tests.runtime.random_method import KeepRandom, dropped_by
-from tests.runtime.test_matrix import ALL, built
+from tests.runtime.test_matrix import DISTINCT, built
 from tests.runtime.test_probe import (
     CLOSE,
     Seen,
@@ -110,7 +110,7 @@ def assert_rows(method: Watch, truth: dict[int, Truth], visual: Tensor) -> None:
 
 
 @pytest.mark.parametrize(("side", "stages"), [("left", (1, 3)), ("right", (0, 2))])
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_the_block_about_to_run(entry: ZooEntry, side: Side, stages: tuple[int, ...]) -> None:
     """Both stages are watched: the first is asked before it runs, and after."""
     eager, inputs = built(entry.name, "eager"), entry.inputs("ragged", side)

@@ -14,7 +14,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 import tokencover as tc
 from tests.runtime.random_method import KeepRandom, dropped_by
-from tests.runtime.test_matrix import ALL, built
+from tests.runtime.test_matrix import DISTINCT, built
 from tests.runtime.test_probe import (
     CLOSE,
     Watch,
@@ -109,7 +109,7 @@ def turned(keys: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_keys_are_those_of_the_plain_blocks_turned_by_hand(entry: ZooEntry, side: Side) -> None:
     eager, inputs = built(entry.name, "eager"), entry.inputs("ragged", side)
     method = asking(built(entry.name), entry, inputs)
@@ -138,7 +138,7 @@ def cached_keys(cache: Any, block: int) -> Tensor:
     return found
 
 
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize("entry", DISTINCT)
 def test_rotated_keys_are_those_in_the_cache(entry: ZooEntry) -> None:
     """Kept rows of the cache are aligned to the right, in their order."""
     past = DynamicCache()

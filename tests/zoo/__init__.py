@@ -30,6 +30,7 @@ from . import (
     ovis2,
     paddleocr_vl,
     perception_lm,
+    pp_chart2table,
     qianfan_ocr,
     qwen2_5_omni_thinker,
     qwen2_5_vl,
@@ -88,6 +89,7 @@ ZOO: dict[str, ZooEntry] = {
         cosmos3_edge,
         kimi_k25,
         llava_next_video,
+        pp_chart2table,
     )
 }
 

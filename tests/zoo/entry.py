@@ -146,6 +146,12 @@ class ZooEntry:
     flash: bool = True
     alike: str | None = None
 
+    @property
+    def telling_kinds(self) -> tuple[str, ...]:
+        """Those kinds that tell something new: fewer for an entry built like another."""
+        few = ("ragged", "mixed", "video")
+        return self.kinds if self.alike is None else tuple(k for k in self.kinds if k in few)
+
     def samples(self, kind: str) -> list[Sample]:
         """Give the rows of a batch of this kind, not padded."""
         if kind not in self.kinds:

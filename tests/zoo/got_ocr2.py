@@ -1,7 +1,14 @@
 """GOT-OCR 2: a SAM tower whose windows and convolutions leave one token of 4 by 4 patches."""
 
+from typing import Any
+
 import torch
-from transformers import GotOcr2Config, GotOcr2ForConditionalGeneration, PreTrainedModel
+from transformers import (
+    GotOcr2Config,
+    GotOcr2ForConditionalGeneration,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from .single_grids import single_grids
 from .vocabulary import IMAGE
@@ -13,7 +20,10 @@ TOKEN = 4 * PATCH
 
 
 def build(
-    attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
+    attn_implementation: str = "sdpa",
+    layers: int = 5,
+    dtype: torch.dtype = torch.float32,
+    config_class: type[PreTrainedConfig] = GotOcr2Config,
 ) -> PreTrainedModel:
     vision = {
         "hidden_size": 16,
@@ -26,7 +36,8 @@ def build(
         "window_size": 5,
         "global_attn_indexes": [1],
     }
-    config = GotOcr2Config(
+    make: Any = config_class
+    config = make(
         vision_config=vision,
         text_config=text_config(layers, model_type="qwen2"),
         image_token_index=IMAGE,

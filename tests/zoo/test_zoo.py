@@ -27,7 +27,7 @@ TOLERANCE = 1e-5
 CLEAR = 1e-4
 
 NAMES = tuple(ZOO)
-CASES = [(name, kind) for name in NAMES for kind in ZOO[name].kinds]
+CASES = [(name, kind) for name in NAMES for kind in ZOO[name].telling_kinds]
 WITH_MEDIA = [(name, kind) for name, kind in CASES if kind != "text_only"]
 
 every_name = pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,8 +169,9 @@ class PassReader:
             visual = self._read_mask(real, cached) & real
         else:
             kinds, known = find_media_kinds(arguments)
-            ids = torch.tensor(self._family.visual_ids(self._config, kinds), device=real.device)
-            visual = torch.isin(input_ids, ids) & real
+            visual = self._mark(input_ids, kinds) & real
+            if kinds and not bool(visual.any()):  # GLM writes the frames of a video as images
+                visual = self._mark(input_ids, ("image", "video")) & real
         if not bool(visual.any()):
             return None
         tokens = real.long() if input_ids is None else input_ids
@@ -188,6 +189,11 @@ class PassReader:
             used=mark_used(visual, real, **self._model_calls.labels),
             find_places=find_places,
         )
+
+    def _mark(self, input_ids: Tensor, kinds: Collection[str]) -> Tensor:
+        """The tokens that stand for pieces of such pictures, ``(b, s)`` bool."""
+        ids = self._family.visual_ids(self._config, kinds)
+        return torch.isin(input_ids, torch.tensor(ids, device=input_ids.device))
 
     def _read_mask(self, real: Tensor, cached: int) -> Tensor:
         """What the caller says is visual, where there are embeddings instead of ids."""

@@ -162,13 +162,8 @@ class BlockInputs:
 
         kept = current.find_left(number)
         columns = current.columns[group] = self._find_columns(current, group, kept, cache)
-        arguments = {
-            "config": self._config,
-            "inputs_embeds": states,
-            "attention_mask": columns,
-            "past_key_values": cache,
-            "layer_idx": number,
-        }
+        arguments = {"config": self._config, "inputs_embeds": states, "layer_idx": number}
+        arguments |= {"attention_mask": columns, "past_key_values": cache}
         if cache is None:
             return create_causal_mask(**arguments)
         before = int(cache.get_seq_length()) - (current.length if number > 0 else 0)
@@ -189,10 +184,8 @@ class BlockInputs:
         if group not in current.rotations:
             current.rotations[group] = renumbering.number(states, current.columns[group])
         numbers, rotation = current.rotations[group]
-        return {
-            "position_ids": self._shorten_position_ids(numbers, None),
-            "position_embeddings": rotation,
-        }
+        position_ids = self._shorten_position_ids(numbers, None)
+        return {"position_ids": position_ids, "position_embeddings": rotation}
 
     def _shorten_position_ids(
         self, position_ids: Tensor | None, kept: Kept | None

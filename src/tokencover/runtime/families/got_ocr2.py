@@ -18,9 +18,4 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     return [grid(1, rows, columns)] * len(values), []
 
 
-FAMILY = Family(
-    name="GOT-OCR 2",
-    model_types=("got_ocr2", "pp_chart2table"),
-    layouts=find_layouts,
-    kin=("pp_chart2table",),
-)
+FAMILY = Family(name="GOT-OCR 2", model_types=("got_ocr2", "pp_chart2table"), layouts=find_layouts)
