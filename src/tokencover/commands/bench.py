@@ -78,7 +78,9 @@ def run_bench(
         table, data = _measure(workload, wanted, tokens_out, repeats)
     print_table(table)
     if json_file is not None:
-        json_file.write_text(json.dumps(data, indent=2) + "\n")
+        from tokencover.files import write_atomically
+
+        write_atomically(json_file, json.dumps(data, indent=2) + "\n")
 
 
 def _compute_paper_costs() -> tuple[TextTable, Any]:

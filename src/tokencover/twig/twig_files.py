@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from tokencover.errors import InputError
+from tokencover.files import write_atomically
 from tokencover.twig.twig_module import Twig, TwigPlan, fill_twig
 
 PLAN_FILE: Final = "twig.json"
@@ -29,14 +30,13 @@ def save_twig(twig: Twig, folder: str | os.PathLike[str]) -> None:
     folder : str or path
         Gets two files; older ones are replaced.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
     weights = {name: each.detach().cpu().contiguous() for name, each in twig.state_dict().items()}
-    save_file(weights, path / WEIGHTS_FILE, metadata={"format": "pt"})
+    write_atomically(path / WEIGHTS_FILE, save(weights, metadata={"format": "pt"}))
     text = json.dumps(dataclasses.asdict(twig.plan), indent=2, sort_keys=True)
-    (path / PLAN_FILE).write_text(text + "\n")
+    write_atomically(path / PLAN_FILE, text + "\n")
 
 
 def load_twig(folder: str | os.PathLike[str]) -> Twig:
