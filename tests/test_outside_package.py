@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 MODULE = '''
-"""What somebody else's package holds."""
+"""What another package holds."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar

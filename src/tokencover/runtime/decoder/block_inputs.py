@@ -327,7 +327,7 @@ class PrunedCache:
                 )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _restore, (type(self).__mro__[2], vars(self))
+        return _restore, (type(self).__bases__[1], vars(self))
 
     # ---- for the passes that go on ----------------------------------------------------------
 
@@ -381,7 +381,7 @@ def mark_pruned(cache: Any, pruning: Pruning) -> PrunedCache:
 def mark_unpruned(cache: PrunedCache) -> None:
     """Make it an ordinary cache again."""
     del cache._memory
-    cache.__class__ = type(cache).__mro__[2]
+    cache.__class__ = type(cache).__bases__[1]
 
 
 def _derive(kind: type) -> Any:

@@ -105,11 +105,9 @@ class Family:
 
     def visual_ids(self, config: Any, kinds: Collection[str] = ("image", "video")) -> list[int]:
         """The token ids that stand for pieces of a picture or video."""
-        found = [getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")]
-        wanted = [kind in kinds for kind in ("image", "video")]
-        return [
-            value for value, want in zip(found, wanted, strict=True) if want and value is not None
-        ]
+        asked = [kind for kind in ("image", "video") if kind in kinds]
+        found = [getattr(config, f"{kind}_token_id", None) for kind in asked]
+        return [token for token in found if token is not None]
 
 
 def _read_name(family: object) -> str:
