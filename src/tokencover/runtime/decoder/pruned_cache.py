@@ -1,0 +1,227 @@
+"""Caches whose layers differ in length.
+
+What must be known about them is part of the cache itself: it goes along when the cache is copied,
+pickled, cropped or its rows change places, and a pruned cache refuses to be used without the
+pruning that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from tokencover.errors import InputError
+
+_DERIVED: dict[type, type] = {}
+"""For each class of caches, the one that a pruned cache has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What a cache has in common with the passes that may go on with it.
+
+    Attributes
+    ----------
+    groups : tuple of int
+        The first block of each group of layers that share a length, ascending.
+    positions : str
+        What positions kept tokens have, see `Method`.
+    """
+
+    groups: tuple[int, ...]
+    positions: str
+
+    def __str__(self) -> str:
+        blocks = ", ".join(map(str, self.groups))
+        return f"pruned before blocks {blocks}, positions {self.positions!r}"
+
+
+@dataclass(slots=True)
+class CacheMemory:
+    """Which cached columns are real tokens, for the layers that hold shortened sequences.
+
+    Attributes
+    ----------
+    pruning : Pruning
+        Where the cache was shortened.
+    masks : dict
+        ``(b, cached length)`` bool for each group of layers.
+    missing : int
+        How much shorter layer 0 is than the text.
+    whole : int
+        The length of the text up to the last token that was dropped.
+    expected : int or None
+        The block that is about to add to the cache.
+    measuring : bool
+        Whether the cache tells its true lengths now.
+    """
+
+    pruning: Pruning
+    masks: dict[int, Tensor] = field(default_factory=dict)
+    missing: int = 0
+    whole: int = 0
+    expected: int | None = None
+    measuring: bool = False
+
+    def arrange_rows(self, arrange: Callable[[Tensor], Tensor]) -> None:
+        """The rows of the cache changed: so do those of the masks."""
+        self.masks = {group: arrange(mask) for group, mask in self.masks.items()}
+
+
+class PrunedCache:
+    """Goes before the class of a cache of transformers, see `mark_pruned`."""
+
+    _memory: CacheMemory
+    layers: list[Any]
+
+    def get_seq_length(self, layer_idx: int = 0) -> Any:
+        """Length of the whole text, for layer 0; true lengths of the other layers.
+
+        transformers reads the length of layer 0 to number new tokens and to find where a chat goes
+        on. That is only wrong if pruning happens before the very first block.
+        """
+        length = self.measure(layer_idx)
+        if self._memory.measuring or layer_idx != 0 or int(length) == 0:
+            return length
+        return length + self._memory.missing
+
+    def measure(self, layer_idx: int) -> Any:
+        """The true length of a layer."""
+        return super().get_seq_length(layer_idx)  # type: ignore[misc]
+
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """Add to a layer, if a pruned model announced it."""
+        layer = kwargs.get("layer_idx", args[2] if len(args) > 2 else None)
+        if self._memory.expected != layer:
+            if int(self.measure(0)) == 0:  # it was emptied, and starts again without pruning
+                mark_unpruned(self)
+                return self.update(*args, **kwargs)
+            raise InputError(
+                f"this cache holds a prompt whose visual tokens were {self._memory.pruning}; only "
+                "a model pruned by the same method can go on with it: stay inside the `with` of "
+                "tc.prune, or begin with a new cache."
+            )
+        self._memory.expected = None
+        return super().update(*args, **kwargs)  # type: ignore[misc]
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the newest tokens: so many if the number is negative, else all after so many."""
+        total = int(self.get_seq_length())
+        count = -tokens_to_remove if tokens_to_remove <= 0 else total - tokens_to_remove
+        if count > 0 and total - count < self._memory.whole:
+            raise InputError(
+                f"crop({tokens_to_remove}) would cut into a prompt whose visual tokens were "
+                f"dropped: of {total} tokens the newest {total - self._memory.whole} can go."
+            )
+        if count > 0:
+            self._require_plain_layers("crop")
+        for layer in self.layers if count > 0 else ():
+            layer.crop(-count)
+
+    def reset(self) -> None:
+        """Empty the cache; it forgets that it was pruned."""
+        super().reset()  # type: ignore[misc]
+        mark_unpruned(self)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Take rows in another order."""
+        super().reorder_cache(beam_idx)  # type: ignore[misc]
+        self._memory.arrange_rows(lambda mask: mask[beam_idx.to(mask.device)])
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Take some of the rows."""
+        self._require_plain_layers("batch_select_indices")
+        super().batch_select_indices(indices)  # type: ignore[misc]
+        self._memory.arrange_rows(lambda mask: mask[indices.to(mask.device)])
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat every row."""
+        self._require_plain_layers("batch_repeat_interleave")
+        super().batch_repeat_interleave(repeats)  # type: ignore[misc]
+        self._memory.arrange_rows(lambda mask: mask.repeat_interleave(repeats, dim=0))
+
+    def _require_plain_layers(self, name: str) -> None:
+        """Quantised layers change only what they have not quantised yet, and do not say so."""
+        for layer in self.layers:
+            if hasattr(layer, "_quantized_keys"):
+                raise InputError(
+                    f"{name} does not reach what a {type(layer).__name__} has quantised: use a "
+                    "DynamicCache."
+                )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _restore, (type(self).__bases__[1], vars(self))
+
+    # ---- for the passes that go on ----------------------------------------------------------
+
+    def announce(self, block: int, pruning: Pruning) -> None:
+        """A pruned model is going to add to the layer of this block."""
+        if block == 0 and int(self.measure(0)) == 0:  # it was emptied, and starts again
+            self._memory = CacheMemory(pruning)
+        if pruning != self._memory.pruning:
+            raise InputError(
+                f"this cache was {self._memory.pruning}, but this model is {pruning}: go on with "
+                "the method that filled the cache, or begin with a new cache."
+            )
+        self._memory.expected = block
+
+    def find_columns(self, group: int) -> Tensor | None:
+        """``(b, cached length)`` bool, which columns of a group's layers are real tokens.
+
+        None if nothing was dropped there. Newer columns may have been cropped away since.
+        """
+        mask = self._memory.masks.get(group)
+        return None if mask is None else mask[:, : int(self.measure(group))]
+
+    def remember(self, group: int, columns: Tensor) -> None:
+        """Keep the columns of a group for the passes to come."""
+        self._memory.masks[group] = columns
+
+    def note_dropped(self, whole: int, missing: int) -> None:
+        """Tokens were dropped, the last at the end of `whole`; layer 0 lacks `missing` more."""
+        self._memory.missing += missing
+        self._memory.whole = max(whole, self._memory.whole)
+
+    @contextmanager
+    def tell_true_lengths(self) -> Iterator[None]:
+        """Let the cache tell its true lengths, to size an attention mask."""
+        self._memory.measuring = True
+        try:
+            yield
+        finally:
+            self._memory.measuring = False
+
+
+def mark_pruned(cache: Any, pruning: Pruning) -> PrunedCache:
+    """Make a cache remember that it was pruned; it stays the same object."""
+    if not isinstance(cache, PrunedCache):
+        cache.__class__ = _derive(type(cache))
+        cache._memory = CacheMemory(pruning)
+    found: PrunedCache = cache
+    return found
+
+
+def mark_unpruned(cache: PrunedCache) -> None:
+    """Make it an ordinary cache again."""
+    del cache._memory
+    cache.__class__ = type(cache).__bases__[1]
+
+
+def _derive(kind: type) -> Any:
+    """The class of a cache, with `PrunedCache` before it."""
+    if kind not in _DERIVED:
+        name, members = f"Pruned{kind.__name__}", {"__module__": kind.__module__}
+        _DERIVED[kind] = type(name, (PrunedCache, kind), members)
+    return _DERIVED[kind]
+
+
+def _restore(kind: Any, state: dict[str, Any]) -> Any:
+    """A copied or pickled cache."""
+    found = kind.__new__(kind)
+    vars(found).update(state)
+    found.__class__ = _derive(kind)
+    return found
