@@ -16,7 +16,8 @@ class Summary:
     Attributes
     ----------
     accuracy : dict
-        By task: mean score of the examples that did not fail; None if all failed.
+        By task: its own number as a share, or else the mean score of the examples that did not
+        fail; None if all failed.
     groups : dict
         By group: mean over its tasks; None if one of them has no score.
     tokens, mean_tokens, flops : float, optional
@@ -33,7 +34,11 @@ class Summary:
     failed: int
 
 
-def summarize(records: Mapping[str, Sequence[Record]], groups: Mapping[str, str]) -> Summary:
+def summarize(
+    records: Mapping[str, Sequence[Record]],
+    groups: Mapping[str, str],
+    overall: Mapping[str, float] | None = None,
+) -> Summary:
     """Summarize what one method did.
 
     Parameters
@@ -42,9 +47,12 @@ def summarize(records: Mapping[str, Sequence[Record]], groups: Mapping[str, str]
         By task.
     groups : mapping
         The group of each task.
+    overall : mapping, optional
+        The number of those tasks for which it is not the mean score.
     """
     good = {task: [each for each in rows if each.failed is None] for task, rows in records.items()}
     accuracy = {task: _average_known(each.score for each in rows) for task, rows in good.items()}
+    accuracy.update(overall or {})
     members = {
         group: [accuracy[task] for task in records if groups[task] == group]
         for group in dict.fromkeys(groups[task] for task in records)

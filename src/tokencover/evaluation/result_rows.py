@@ -106,7 +106,8 @@ def _collect_row(combination: Combination, plan: EvaluationPlan, results: Result
         where = "" if len(reasons) == len(found) else f"{name}: "
         return ResultRow(combination, {}, None, None, where + reason)
     records = {name: each.records for name, each in found.items()}
-    summary = summarize(records, {task.name: task.group for task in plan.tasks})
+    overall = {name: each.overall for name, each in found.items() if each.overall is not None}
+    summary = summarize(records, {task.name: task.group for task in plan.tasks}, overall)
     timed = 1.0 if combination.method is None else None
     if plan.timed and combination.method is not None:
         timed = results.read_seconds(Timing(combination, plan.tasks[0])).ratio

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -67,10 +67,24 @@ class Record:
 
 @dataclass(frozen=True)
 class Scores:
-    """What came of a `Scoring`: records, or the reason why the method cannot run."""
+    """What came of a `Scoring`: records, or the reason why the method cannot run.
+
+    Attributes
+    ----------
+    records : tuple of Record
+        One for each example.
+    cannot : str, optional
+        Why there are none.
+    overall : float, optional
+        The benchmark's own number, as a share; None if it is the mean score.
+    metrics : mapping
+        Everything that the benchmark counts, on its own scales.
+    """
 
     records: tuple[Record, ...] = ()
     cannot: str | None = None
+    overall: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,7 +161,7 @@ class Results:
         if "cannot" in found:
             return Scores(cannot=str(found["cannot"]))
         try:
-            return Scores(tuple(Record(**each) for each in found["examples"]))
+            return read_scores(found)
         except (KeyError, TypeError, ValueError) as error:
             raise _make_damage_error(self.folder / work.file, str(error)) from error
 
@@ -168,6 +182,10 @@ class Results:
         if result.cannot is not None:
             content["cannot"] = result.cannot
         elif isinstance(result, Scores):
+            if result.overall is not None:
+                content["overall"] = result.overall
+            if result.metrics:
+                content["metrics"] = dict(result.metrics)
             rows = [_drop_missing(dataclasses.asdict(record)) for record in result.records]
         else:
             content.update(unpruned=result.unpruned, pruned=result.pruned)
@@ -180,6 +198,16 @@ class Results:
         if wrong:
             raise _make_damage_error(self.folder / work.file, f"it has another {wrong[0]}")
         return found
+
+
+def read_scores(content: Mapping[str, Any]) -> Scores:
+    """What a file of scores says; raises `KeyError`, `TypeError`, `ValueError` if it is damaged."""
+    overall = content.get("overall")
+    return Scores(
+        tuple(Record(**each) for each in content["examples"]),
+        overall=None if overall is None else float(overall),
+        metrics={name: float(value) for name, value in content.get("metrics", {}).items()},
+    )
 
 
 def _make_text(content: Mapping[str, Any], rows: list[dict[str, Any]] | None) -> str:

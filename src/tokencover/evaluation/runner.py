@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation.answering import VisionLanguageModel
 from tokencover.evaluation.plan import EvaluationPlan, Scoring, Work
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results import Record, Results, Scores
-from tokencover.evaluation.tasks import Example, Task
+from tokencover.evaluation.tasks import Example, Task, Total
 from tokencover.evaluation.timing import time_first_tokens
-from tokencover.runtime import Run, family_of, prune
+from tokencover.runtime import Run, family_of, mark_text, prune
 
 TRIED = 8
 """How many examples of a task, besides those of its first batch, must be refused by a method
@@ -156,13 +157,17 @@ def score(
     """
     examples = list(work.task.examples())
     with ExitStack() as stack:
-        method, run = work.combination.method, None
+        method, run, words = work.combination.method, None, None
         if method is not None:
+            if any(example.prompt_words is not None for example in examples):
+                words = _NamedWords(model.processor)
             try:
-                run = stack.enter_context(prune(model.model, method, processor=model.processor))
+                run = stack.enter_context(
+                    prune(model.model, method, prompt=words, processor=model.processor)
+                )
             except InputError as error:
                 return Scores(cannot=str(error))
-        asking = _Asking(model, work.task, run, settings)
+        asking = _Asking(model, work.task, run, settings, words)
         records: list[Record] = []
         for first in range(0, len(examples), settings.batch_size):
             batch = examples[first : first + settings.batch_size]
@@ -171,7 +176,15 @@ def score(
                 return Scores(cannot=reason)
             records += [_keep_or_raise(each, work, settings) for each in outcomes]
             advance(first + len(batch), len(examples))
-    return Scores(tuple(records))
+    return _sum_up(work.task, examples, records)
+
+
+def _sum_up(task: Task, examples: Sequence[Example], records: Sequence[Record]) -> Scores:
+    """What the task makes of its records; those that failed have no part in it."""
+    pairs = zip(examples, records, strict=True)
+    answered = [(example, record.answer) for example, record in pairs if record.answer is not None]
+    total = Total() if task.sum_up is None or not answered else task.sum_up(answered)
+    return Scores(tuple(records), overall=total.share, metrics=dict(total.metrics))
 
 
 def _keep_or_raise(outcome: Record | Trouble, work: Scoring, settings: AskingSettings) -> Record:
@@ -196,13 +209,32 @@ def _tell(unit: Scoring, scores: Scores, progress: Progress, told: set[tuple[str
             progress.note(f"{unit}: example {record.id} failed: {record.failed}")
 
 
+class _NamedWords:
+    """The words of a batch that a method is to read as the prompt: each example names its own."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self.texts: list[str] = []
+
+    def __call__(self, input_ids: Tensor, visual: Tensor) -> Tensor:
+        """Mark them in the ids that the model receives."""
+        return mark_text(self._processor, input_ids, self.texts)
+
+
 class _Asking:
     """A model, as it is or with a method at work on it."""
 
     def __init__(
-        self, model: VisionLanguageModel, task: Task, run: Run | None, settings: AskingSettings
+        self,
+        model: VisionLanguageModel,
+        task: Task,
+        run: Run | None,
+        settings: AskingSettings,
+        words: _NamedWords | None,
     ) -> None:
         self._model, self._task, self._run, self._settings = model, task, run, settings
+        self._words = words
+        self._length = task.max_new_tokens or settings.max_new_tokens
 
     def ask(self, batch: Sequence[Example]) -> list[Record | Trouble]:
         """Answer a batch; if that fails, each example alone, to see whose fault it is."""
@@ -245,7 +277,10 @@ class _Asking:
 
     def _make_records(self, batch: Sequence[Example], inputs: Any) -> list[Record]:
         before = None if self._run is None else self._run.trace
-        answers = self._model.answer(inputs, max_new_tokens=self._settings.max_new_tokens)
+        if self._words is not None:
+            self._words.texts = [each.prompt_words or each.question for each in batch]
+        said = self._model.answer(inputs, max_new_tokens=self._length)
+        answers = map(self._task.cut, said)
         measured = self._measure(inputs, before)
         return [
             Record(example.id, example.cluster, answer, self._task.score(answer, example), *each)

@@ -13,7 +13,7 @@ from tokencover.errors import InputError
 from tokencover.evaluation.metrics import summarize
 from tokencover.evaluation.plan import Combination
 from tokencover.evaluation.result_rows import ResultRow, find_unpruned
-from tokencover.evaluation.results import FORMAT, RUN, Record, Seconds
+from tokencover.evaluation.results import FORMAT, RUN, Record, Scores, Seconds, read_scores
 from tokencover.evaluation.results_table import ResultsTable, make_table, make_task_table
 from tokencover.files import read_object
 from tokencover.methods import from_json
@@ -64,7 +64,7 @@ class StoredResults:
 class _Found:
     """What the files say of one combination."""
 
-    records: dict[str, tuple[Record, ...]] = field(default_factory=dict)
+    scores: dict[str, Scores] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     seconds: Seconds | None = None
 
@@ -154,7 +154,7 @@ def _add_file(
         if "cannot" in content:
             each.reasons[task] = str(content["cannot"])
         else:
-            each.records[task] = tuple(Record(**row) for row in content["examples"])
+            each.scores[task] = read_scores(content)
     except (KeyError, TypeError, ValueError) as error:
         raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
 
@@ -170,9 +170,12 @@ def _make_row(combination: Combination, found: _Found, groups: Mapping[str, str]
     if found.reasons:
         return ResultRow(combination, {}, None, None, found.reasons[min(found.reasons)])
     records: dict[str, Sequence[Record]] = {
-        task: found.records[task] for task in groups if task in found.records
+        task: found.scores[task].records for task in groups if task in found.scores
     }
-    summary = summarize(records, groups) if len(records) == len(groups) else None
+    overall = {
+        task: each.overall for task, each in found.scores.items() if each.overall is not None
+    }
+    summary = summarize(records, groups, overall) if len(records) == len(groups) else None
     unpruned = 1.0 if combination.method is None else None
     timed = unpruned if found.seconds is None else found.seconds.ratio
     return ResultRow(combination, records, summary, timed, None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from PIL import Image
@@ -34,6 +34,8 @@ class Example:
         resample whole clusters.
     clip_sources : tuple of tuple of Image or Path
         The frames of each clip, or where they lie; the prompt shows clips after pictures.
+    prompt_words : str, optional
+        The part of `question` that a method is to read as the prompt; by default all of it.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Example:
     answers: tuple[str, ...]
     cluster: str
     clip_sources: tuple[tuple[Source, ...], ...] = ()
+    prompt_words: str | None = None
 
     @property
     def pictures(self) -> tuple[Image.Image, ...]:
@@ -57,6 +60,23 @@ class Example:
     def media(self) -> tuple[Medium, ...]:
         """Pictures and clips, in the order in which the prompt shows them."""
         return *self.pictures, *self.clips
+
+
+@dataclass(frozen=True)
+class Total:
+    """What a benchmark makes of all answers, where that is more than their mean score.
+
+    Attributes
+    ----------
+    share : float, optional
+        Its own number as a share of the best one: what tables show instead of the mean score. None
+        if the mean is its number.
+    metrics : mapping
+        Everything it counts, by its own names and on its own scales.
+    """
+
+    share: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +98,16 @@ class Task:
         Another one when the examples are others: results of two versions do not mix.
     shows : frozenset of "image" and "video"
         What a model must take to be asked; empty if that is not known beforehand.
+    max_new_tokens : int, optional
+        Length of an answer, if the task fixes it.
+    stops : tuple of str
+        Texts at which an answer ends.
+    sum_up : callable, optional
+        From examples with their answers to what the benchmark makes of them; by default their mean
+        score.
+    judged : bool
+        Whether the benchmark has its answers judged by a language model: questions and right
+        answers are kept beside the results then.
     """
 
     name: str
@@ -86,6 +116,16 @@ class Task:
     score: Callable[[str, Example], float]
     version: str = ""
     shows: frozenset[Kind] = frozenset()
+    max_new_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    sum_up: Callable[[Sequence[tuple[Example, str]]], Total] | None = None
+    judged: bool = False
+
+    def cut(self, answer: str) -> str:
+        """An answer up to where it ends."""
+        for stop in self.stops:
+            answer = answer.split(stop, 1)[0]
+        return answer.strip()
 
 
 def _open_picture(source: Source) -> Image.Image:

@@ -10,7 +10,7 @@ from tokencover.runtime.families import (
     find_claims,
     find_refused,
 )
-from tokencover.runtime.prompt import FIRST_CONTROL, Reader, TokenLine, UserWords
+from tokencover.runtime.prompt import FIRST_CONTROL, Reader, TokenLine, UserWords, mark_text
 from tokencover.runtime.prune import Run, prune
 from tokencover.runtime.trace import Trace
 
@@ -29,5 +29,6 @@ __all__ = [
     "family_of",
     "find_claims",
     "find_refused",
+    "mark_text",
     "prune",
 ]

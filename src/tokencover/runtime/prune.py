@@ -12,7 +12,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from tokencover.errors import InputError
 from tokencover.methods import Method
 from tokencover.runtime.families import family_of
-from tokencover.runtime.prompt import GivenMask, choose_words
+from tokencover.runtime.prompt import GivenMask, Words, choose_words
 from tokencover.runtime.session import Session
 from tokencover.runtime.trace import Trace
 
@@ -55,7 +55,7 @@ def prune(
     model: nn.Module,
     method: Method,
     *,
-    prompt: Tensor | str | Sequence[str] | None = None,
+    prompt: Tensor | str | Sequence[str] | Words | None = None,
     processor: Any = None,
     visual: Tensor | None = None,
 ) -> Run:
@@ -68,9 +68,10 @@ def prune(
         one.
     method : Method
         What to keep, for example ``tc.MoB(budget=64)``.
-    prompt : Tensor, str or list of str, optional
-        What counts as the prompt: a mask ``(batch, length)`` over ``input_ids``, or a text that
-        stands in it. By default the user's own words, which the model's tokenizer tells.
+    prompt : Tensor, str, list of str or callable, optional
+        What counts as the prompt: a mask ``(batch, length)`` over ``input_ids``, a text that
+        stands in it, or what makes such a mask of ``input_ids`` and the mask of visual positions.
+        By default the user's own words, which the model's tokenizer tells.
     processor : processor or tokenizer, optional
         Where to learn what the user's words are; by default the tokenizer that lies beside the
         model's weights.

@@ -1,7 +1,13 @@
 """The prompt: which tokens are the user's own words."""
 
 from tokencover.runtime.prompt.chat_shape import FIRST_CONTROL, Reader, TokenLine
-from tokencover.runtime.prompt.user_words import GivenMask, UserWords, Words, choose_words
+from tokencover.runtime.prompt.user_words import (
+    GivenMask,
+    UserWords,
+    Words,
+    choose_words,
+    mark_text,
+)
 
 __all__ = [
     "FIRST_CONTROL",
@@ -11,4 +17,5 @@ __all__ = [
     "UserWords",
     "Words",
     "choose_words",
+    "mark_text",
 ]

@@ -27,11 +27,13 @@ _WAY_OUT = "Pass processor= to tc.prune, or prompt= as a mask or as a text."
 
 
 def choose_words(
-    model: nn.Module, prompt: Tensor | str | Sequence[str] | None, processor: Any
+    model: nn.Module, prompt: Tensor | str | Sequence[str] | Words | None, processor: Any
 ) -> Words:
     """The way to find the prompt words that the arguments of `tc.prune` ask for."""
     if isinstance(prompt, Tensor):
         return GivenMask(prompt)
+    if callable(prompt):
+        return prompt
     if prompt is not None:
         reader = processor or load_tokenizer(model)
         return lambda input_ids, visual: mark_text(reader, input_ids, prompt)
