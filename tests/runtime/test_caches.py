@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from tests.runtime.random_method import KeepRandom, dropped_by
 from tests.runtime.test_matrix import BUDGET, built
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
-from tests.zoo.oracle import recompute_decode
+from tests.zoo.oracle import decoder_blocks, recompute_decode
 
 FEW = [pytest.param(ZOO[name], id=name) for name in ("llava", "qwen2_vl", "qwen3_vl")]
 STAGES = [(0,), (1,), (3,)]
@@ -196,3 +198,68 @@ def test_a_cache_in_which_nothing_was_dropped_is_free() -> None:
             cache = prefill(case.model, case.inputs)
         found = go_on(case.model, cache, case.mask, case.first)
     close(found, recompute_decode(case.model, case.inputs, FIRST)[:, 1:])
+
+
+@contextmanager
+def failing(module: torch.nn.Module, error: type[BaseException]) -> Iterator[None]:
+    """Let a module raise an error instead of running."""
+
+    def fail(*_: object) -> None:
+        raise error("on purpose")
+
+    handle = module.register_forward_pre_hook(fail)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.parametrize("entry", FEW[:2])
+def test_a_pass_that_fails_in_its_first_block_leaves_the_cache_as_it_was(
+    entry: ZooEntry, stages: tuple[int, ...]
+) -> None:
+    case = Case(entry, stages)
+    block = decoder_blocks(case.model)[0].get_submodule("self_attn")
+    with torch.no_grad(), case.prune():
+        cache = prefill(case.model, case.inputs)
+        length = cache.get_seq_length()
+        with pytest.raises(RuntimeError, match="on purpose"), failing(block, RuntimeError):
+            go_on(case.model, cache, case.mask, case.first)
+        assert cache.get_seq_length() == length
+        found = go_on(case.model, cache, case.mask, case.first)
+    close(found, case.expect(case.first))
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_cache_carried_out_of_a_with_that_failed_is_refused_at_once(
+    error: type[BaseException],
+) -> None:
+    """Not only when the second block would add to it."""
+    case = Case(ZOO["llava"], (1,))
+    block = decoder_blocks(case.model)[0].get_submodule("self_attn")
+    with torch.no_grad():
+        with case.prune():
+            cache = prefill(case.model, case.inputs)
+        true_lengths = [layer.get_seq_length() for layer in cache.layers]
+        with pytest.raises(error, match="on purpose"), case.prune(), failing(block, error):
+            go_on(case.model, cache, case.mask, case.first)
+        with pytest.raises(tc.InputError, match="stay inside the `with`"):
+            go_on(case.model, cache, case.mask, case.first)
+        assert [layer.get_seq_length() for layer in cache.layers] == true_lengths
+
+
+@pytest.mark.parametrize("entry", FEW[:2])
+def test_a_picture_that_fails_on_its_way_does_not_change_the_length_of_the_text(
+    entry: ZooEntry,
+) -> None:
+    """What is dropped before the first block is missing only once the rest is in the cache."""
+    case = Case(entry, (0,))
+    block = decoder_blocks(case.model)[0].get_submodule("self_attn")
+    with torch.no_grad(), case.prune():
+        cache = prefill(case.model, case.inputs)
+        length = cache.get_seq_length()
+        again = {**case.inputs, "attention_mask": torch.cat([case.mask, case.mask], 1)}
+        with pytest.raises(RuntimeError, match="on purpose"), failing(block, RuntimeError):
+            case.model(**again, past_key_values=cache)
+        assert cache.get_seq_length() == length

@@ -29,7 +29,7 @@ def counted(model: Any, inputs: dict[str, Any]) -> int:
     )
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", [name for name in ZOO if not ZOO[name].recurrent])
 def test_trace_tells_the_operations_of_the_blocks(name: str) -> None:
     entry = ZOO[name]
     model = entry.build("eager").requires_grad_(False)  # the counter stumbles over Idefics2's

@@ -15,8 +15,10 @@ from tests.zoo.entry import ZooEntry
 from tokencover import InputError
 from tokencover.twig import grow, load_twig, save_twig
 
+ATTENDING = [case for case in ALL if not case.values[0].recurrent]  # type: ignore[union-attr]
 
-@pytest.mark.parametrize("entry", ALL)
+
+@pytest.mark.parametrize("entry", ATTENDING)
 def test_a_twig_comes_back_as_it_was(entry: ZooEntry, tmp_path: Path) -> None:
     twig = grow_shaken(built(entry.name), 2, 2)
     save_twig(twig, tmp_path / "deep" / "folder")

@@ -122,6 +122,8 @@ class ZooEntry:
         Whether the model is not told which crops make one image.
     deepstack
         Whether visual features are added again between the first blocks.
+    recurrent
+        Whether some blocks are linear attention or convolutions.
     flash
         Whether the class itself is right under flash attention; not if its blocks get positions of
         several axes, which transformers reads as several documents.
@@ -143,6 +145,7 @@ class ZooEntry:
     special_ids: frozenset[int] = SPECIAL_IDS
     crops: bool = False
     deepstack: bool = False
+    recurrent: bool = False
     flash: bool = True
     alike: str | None = None
 

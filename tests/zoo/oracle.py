@@ -1,8 +1,11 @@
 """Slow and obvious references for pruning and for decoding.
 
-Nothing is removed here. A dropped token stays in the sequence, but from the pruning block on no
-other token may attend to it, so at the kept positions every value is what it would be if the token
-had been taken out and the others had kept their positions.
+Where all blocks are attention nothing is removed. A dropped token stays in the sequence, but from
+the pruning block on no other token may attend to it, so at the kept positions every value is what
+it would be if the token had been taken out and the others had kept their positions.
+
+A block of linear attention or a convolution has no columns to hide. There every row is computed
+alone, without padding or cache, and the states of dropped tokens are taken out of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +17,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from .entry import Inputs
+
+RECURRENT = {"linear_attention", "conv"}
+"""What transformers calls blocks that take in one token after the other."""
 
 
 def text_model(model: PreTrainedModel) -> nn.Module:
@@ -63,6 +69,8 @@ def blocked_forward_schedule(
     model: PreTrainedModel, inputs: Inputs, dropped_before: dict[int, Tensor]
 ) -> Tensor:
     """Give the logits with tokens taken away before several blocks, each on top of the last."""
+    if RECURRENT & set(block_kinds(model)):
+        return deleting_forward(model, inputs, dropped_before)
     real = inputs["attention_mask"].bool()
     gone = torch.zeros_like(real)
     masks = []
@@ -72,6 +80,59 @@ def blocked_forward_schedule(
     with torch.no_grad(), _masks_of_blocks(model, masks):
         logits: Tensor = model(**inputs, use_cache=False).logits
     return logits
+
+
+def block_kinds(model: PreTrainedModel) -> list[str]:
+    """Whether each block is attention, linear attention or a convolution."""
+    blocks: Any = decoder_blocks(model)
+    kinds: Any = getattr(text_model(model).config, "layer_types", None)
+    return list(kinds or ["full_attention"] * len(blocks))
+
+
+def deleting_forward(
+    model: PreTrainedModel, inputs: Inputs, dropped_before: dict[int, Tensor]
+) -> Tensor:
+    """Give the logits by running the blocks one by one on each row, its dropped tokens deleted."""
+    decoder: Any = text_model(model)
+    norm = decoder.norm if hasattr(decoder, "norm") else decoder.embedding_norm
+    embedded, (cosines, sines) = first_block_inputs(model, inputs)
+    logits = torch.zeros(*embedded.shape[:2], model.config.get_text_config().vocab_size)
+    for row, real in enumerate(inputs["attention_mask"].bool()):
+        places = real.nonzero().squeeze(-1)  # where the tokens that are left were at first
+        states = embedded[row, places]
+        for index, kind in enumerate(block_kinds(model)):
+            if index in dropped_before:
+                stays = ~dropped_before[index][row, places]
+                places, states = places[stays], states[stays]
+            everything = torch.ones(1, len(places), dtype=torch.bool)
+            mask = None if kind in RECURRENT else additive_mask(everything, model.dtype)
+            rotation = tuple(table[row % len(table), places][None] for table in (cosines, sines))
+            with torch.no_grad():
+                states = decoder.layers[index](
+                    states[None], attention_mask=mask, position_embeddings=rotation
+                )[0]
+        with torch.no_grad():
+            logits[row, places] = model.lm_head(norm(states))
+    return logits
+
+
+def first_block_inputs(
+    model: PreTrainedModel, inputs: Inputs
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """What reaches the first block: embeddings, pictures among them, and rotations of places."""
+    seen: list[Any] = []
+
+    def note(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        seen.append((args[0], kwargs["position_embeddings"]))
+
+    handle = decoder_blocks(model)[0].register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        with torch.no_grad():
+            model(**inputs, use_cache=False)
+    finally:
+        handle.remove()
+    found: tuple[Tensor, tuple[Tensor, Tensor]] = seen[0]
+    return found
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,7 +12,9 @@ from transformers import PreTrainedModel
 
 from . import SIDES, ZOO, Inputs, Side, ZooEntry
 from .oracle import (
+    RECURRENT,
     additive_mask,
+    block_kinds,
     blocked_forward,
     blocked_forward_schedule,
     decoder_blocks,
@@ -285,16 +287,18 @@ def _cut_forward(
             if index > before_block and index in before_blocks:
                 visual = deepstack["vision_mask"].squeeze(-1)
                 states[visual[:, kept]] += before_blocks[index][kept[visual[0]]]
+            attends = block_kinds(model)[index] not in RECURRENT
             states = blocks[index](
                 states,
-                attention_mask=additive_mask(kept[None, kept], states.dtype),
+                attention_mask=additive_mask(kept[None, kept], states.dtype) if attends else None,
                 position_embeddings=cut["positions"],
                 **cut["kinds"],
             )
             if index < len(features):
                 visual = deepstack["visual_pos_masks"]
                 states[visual[:, kept]] += features[index][kept[visual[0]]]
-        logits: Tensor = model.get_submodule("lm_head")(decoder.get_submodule("norm")(states))
+        norm = "norm" if hasattr(decoder, "norm") else "embedding_norm"
+        logits: Tensor = model.get_submodule("lm_head")(decoder.get_submodule(norm)(states))
     return logits
 
 

@@ -63,9 +63,12 @@ def _value(name: str, like: Tensor, generator: torch.Generator) -> Tensor:
     noise: Tensor = torch.randn(like.shape, generator=generator)
     if "norm" in name or "ln_q" in name or "lambda" in name:
         sharper = ATTENTION_GAIN if "q_norm" in name or "k_norm" in name else 1.0
-        return sharper * (0.2 * noise + (0.0 if name.endswith("bias") else 1.0))
+        from_zero = name.endswith("bias") or not bool(like.any())  # some norms add one themselves
+        return sharper * (0.2 * noise + (0.0 if from_zero else 1.0))
     if name.endswith("bias"):
         return 0.2 * noise
+    if name.endswith("A_log"):  # slow enough that sums of many decays stay small, and exact
+        return 0.2 * noise - 2.0
     if like.ndim < 2 or "embed" in name:
         return noise * (0.3 if "patch" in name else 1.0)
     gain = ATTENTION_GAIN if any(part in name for part in ATTENTION_NAMES) else GAIN

@@ -58,7 +58,8 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
     ----------
     blocks : sequence of nn.Module
         Each with a ``self_attn`` whose projections are linear layers, or wrap or replace ones, as
-        adapters and quantised layers do.
+        adapters and quantised layers do; or with linear attention or a convolution instead, whose
+        cost grows with the number of tokens only.
     config : Any
         The decoder's; says how many experts work on a token, if there are experts.
     """
@@ -73,16 +74,21 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
 def _count_products(block: nn.Module) -> int | None:
     """How wide queries times keys and weights times values are together; None if not known.
 
-    Both are as wide as all query heads. In latent attention values have a width of their own, and
-    what is projected last to queries is ``q_b_proj``.
+    Both are as wide as all query heads; a gate for each may be projected with them (Qwen3.5). In
+    latent attention values have a width of their own, and what is projected last to queries is
+    ``q_b_proj``.
     """
     attention: Any = getattr(block, "self_attn", None)
+    if attention is None and any(isinstance(part, nn.Conv1d) for part in block.modules()):
+        return 0
     found = [getattr(attention, name, None) for name in ("q_proj", "q_b_proj")]
     queries = next((each for each in found if _is_linear(each)), None)
     if queries is None:
         return None
     if not hasattr(attention, "kv_b_proj"):
-        return 2 * queries.out_features
+        output = getattr(attention, "o_proj", None)
+        gated = _is_linear(output) and queries.out_features == 2 * output.in_features
+        return queries.out_features if gated else 2 * queries.out_features
     return queries.out_features + int(attention.num_heads * attention.v_head_dim)
 
 
@@ -105,6 +111,11 @@ def _count_weights(block: nn.Module, config: Any) -> int:
             total += getattr(config, next(names)) * of_one
         elif type(part).__name__.endswith("Router"):
             total += sum(each.numel() for each in part.parameters(recurse=False))
+        elif isinstance(part, nn.Conv1d):
+            total += part.weight.numel()
+        elif hasattr(part, "num_v_heads") and hasattr(part, "head_k_dim"):
+            # The state of a head of linear attention is read, corrected and read again.
+            total += 3 * int(part.num_v_heads * part.head_k_dim * part.head_v_dim)
     return total
 
 

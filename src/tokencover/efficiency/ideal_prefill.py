@@ -64,18 +64,22 @@ class IdealDecoder:
 
         first = 0
         for blocks, inputs in states:
+            cache = DynamicCache(config=self._decoder.config)
             with self._keep_only(first, first + blocks):
-                self._decoder(inputs_embeds=inputs, past_key_values=DynamicCache(), use_cache=True)
+                self._decoder(inputs_embeds=inputs, past_key_values=cache, use_cache=True)
             first += blocks
 
     @contextmanager
     def _keep_only(self, first: int, end: int) -> Iterator[None]:
         """Cut the decoder down to some of its blocks for a while."""
-        decoder, layers = self._decoder, self._decoder.layers
-        depth = decoder.config.num_hidden_layers
-        decoder.layers = layers[first:end]
-        decoder.config.num_hidden_layers = end - first
+        decoder, config, layers = self._decoder, self._decoder.config, self._decoder.layers
+        depth, kinds = config.num_hidden_layers, getattr(config, "layer_types", None)
+        decoder.layers, config.num_hidden_layers = layers[first:end], end - first
+        if kinds:
+            config.layer_types = kinds[first:end]
         try:
             yield
         finally:
-            decoder.layers, decoder.config.num_hidden_layers = layers, depth
+            decoder.layers, config.num_hidden_layers = layers, depth
+            if kinds:
+                config.layer_types = kinds

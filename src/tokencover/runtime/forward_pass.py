@@ -137,20 +137,26 @@ class ForwardPass:
     kept : dict
         For each pruning block that was reached, what is left; None if nothing was dropped there.
     masks : dict
-        The attention mask of each group of blocks.
+        The mask of each group of blocks, for each kind of block in it.
     columns : dict
         ``(b, cached + new)`` bool, which earlier and new tokens are real in each group of blocks.
     rotations : dict
         The rotation table of each group of blocks, where positions are numbered anew.
+    before : int
+        How many tokens the text had before this pass, dropped ones too.
     block : int
         The block that began last.
+    cache : Any
+        The cache that it was handed.
     """
 
     real: Tensor
     past: Tensor | None = None
+    before: int = 0
     block: int = -1
+    cache: Any = None
     kept: dict[int, Kept | None] = field(default_factory=dict)
-    masks: dict[int, Any] = field(default_factory=dict)
+    masks: dict[tuple[int, str], Any] = field(default_factory=dict)
     columns: dict[int, Tensor] = field(default_factory=dict)
     rotations: dict[int, Any] = field(default_factory=dict)
 

@@ -148,7 +148,7 @@ class PassReader:
         found = self._find_visual(arguments, real, past, cached)
         if found is not None or isinstance(cache, PrunedCache):
             check_structure(arguments, real, cached)
-        return found or ForwardPass(real, past)
+        return found or ForwardPass(real, past, cached)
 
     def _require_embeddings(self, arguments: Mapping[str, Any]) -> Tensor:
         """The embeddings that the model was given instead of token ids."""
@@ -184,6 +184,7 @@ class PassReader:
         return VisualPass(
             real=real,
             past=past,
+            before=cached,
             visual=visual,
             prompt=words & real & ~visual,
             used=mark_used(visual, real, **self._model_calls.labels),

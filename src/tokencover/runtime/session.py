@@ -131,6 +131,7 @@ class Session:
 
     def remove(self) -> None:
         """Take everything off the model again."""
+        self._forget_pass()  # an interrupt ends a pass without `_end`
         self._hooks.remove()
 
     # ---- the multimodal model ---------------------------------------------------------------
@@ -149,6 +150,14 @@ class Session:
             if self._reader is not None:
                 for kind in KINDS:
                     self._reader.forget(kind)
+        self._forget_pass()
+
+    def _forget_pass(self) -> None:
+        """The pass of this thread is over; after an error, too."""
+        current = self._get_pass()
+        if current is not None:
+            self._inputs.end_pass(current.cache)
+            current.cache = None
         self._local.current = None
 
     def _get_pass(self) -> ForwardPass | None:
@@ -173,8 +182,8 @@ class Session:
         current = None if is_aside() else self._find_pass_of(kwargs)
         if current is None:
             return None
-        current.block = number
-        self._inputs.announce(number, kwargs.get("past_key_values"))
+        current.block, current.cache = number, kwargs.get("past_key_values")
+        self._inputs.announce(number, current.cache)
         states = args[0]
         if isinstance(current, VisualPass) and current.added is not None:
             states = current.added.add(number, states, current.find_left(number - 1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor, nn
 
@@ -66,6 +66,9 @@ def find_past(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> P
     if layers is None:  # a cache of some other making
         length = int(cache.get_seq_length(index))
         return Past(None, length, None, readable=False) if length else None
+    if index < len(layers) and not hasattr(layers[index], "get_seq_length"):
+        length = int(cache.get_seq_length())  # linear attention has a state instead of keys
+        return Past(layers[index], length, None, readable=False) if length else None
     length = int(layers[index].get_seq_length()) if index < len(layers) else 0
     if length == 0:
         return None
@@ -182,4 +185,19 @@ def make_recorders(
             f"{tuple(stages)}: a block can be watched only if it runs before the last of these, or "
             "is the last itself."
         )
+    for number in watched:
+        if not hasattr(blocks[number], "self_attn"):
+            _refuse_without_attention(method, number, blocks)
     return {number: Recorder(number, blocks[number], current, past_columns) for number in watched}
+
+
+def _refuse_without_attention(method: Method, number: int, blocks: Sequence[nn.Module]) -> NoReturn:
+    """A block of linear attention, or a convolution: say which blocks near it attend."""
+    attending = [place for place, block in enumerate(blocks) if hasattr(block, "self_attn")]
+    near = sorted(attending, key=lambda place: (abs(place - number), place))[:2]
+    names = " or ".join(map(str, sorted(near)))
+    raise InputError(
+        f"{type(method).__name__} reads the attention of decoder block {number}, which has none: "
+        f"it is linear attention or a convolution. Let it read block {names}, by the place where "
+        "it acts, or use a method that reads no attention, for example tc.MoB."
+    )

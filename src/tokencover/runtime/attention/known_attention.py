@@ -66,6 +66,8 @@ class KnownAttention:
         """Queries or keys ``(b, m, heads, head_dim)`` of normed states ``(b, m, d)``."""
         projection, norm = getattr(self.module, f"{letter}_proj"), self._find_norm(letter)
         wide: Tensor = projection(move_to(projection, normed))
+        if letter == "q" and self._has_gates(wide):
+            wide = self.split_heads(wide)[:, :, ::2].flatten(2)
         if norm is None:
             return self.split_heads(wide)
         weight = getattr(norm, "weight", None)
@@ -80,6 +82,11 @@ class KnownAttention:
             f"neither that of a head, {self.module.head_dim}, nor of all, {wide.shape[-1]}. Ask "
             "for it at a later place, after it ran."
         )
+
+    def _has_gates(self, wide: Tensor) -> bool:
+        """Whether every query is projected with a gate after it, for what its head gives."""
+        output = getattr(self.module, "o_proj", None)
+        return wide.shape[-1] == 2 * getattr(output, "in_features", 0)
 
     def rotate(self, letter: Letter, heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         """Queries or keys ``(b, heads, q, head_dim)`` turned by tables ``(b, q, rotated dims)``."""

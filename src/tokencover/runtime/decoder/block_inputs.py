@@ -7,8 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning, mark_pruned
+from tokencover.errors import InputError
+from tokencover.runtime.decoder.pruned_cache import (
+    PrunedCache,
+    Pruning,
+    mark_pruned,
+)
 from tokencover.runtime.decoder.renumbering import Renumbering
+from tokencover.runtime.families import find_block_kinds, is_recurrent
 from tokencover.runtime.forward_pass import ForwardPass, Kept
 
 KINDS_OF_TOKENS = "moe_mm_token_type_ids"
@@ -19,7 +25,7 @@ class BlockInputs:
     """Masks and positions for sequences that were shortened.
 
     Blocks between two places where tokens are dropped form a group, named after its first block;
-    they share one mask and one set of positions.
+    they share one set of positions, and one mask for each kind of block.
 
     Parameters
     ----------
@@ -33,6 +39,7 @@ class BlockInputs:
 
     def __init__(self, decoder: Any, pruning: Pruning, renumbering: Renumbering | None) -> None:
         self._config, self._pruning, self._renumbering = decoder.config, pruning, renumbering
+        self._kinds = find_block_kinds(decoder)
 
     def find_group(self, number: int) -> int | None:
         """The group of a block; None before the first."""
@@ -42,6 +49,11 @@ class BlockInputs:
         """Tell a pruned cache that a block is going to add to it."""
         if isinstance(cache, PrunedCache):
             cache.announce(number, self._pruning)
+
+    def end_pass(self, cache: Any) -> None:
+        """Tell a pruned cache that no block is going to add to it now, after an error too."""
+        if isinstance(cache, PrunedCache):
+            cache.end_pass()
 
     def shorten(
         self,
@@ -56,6 +68,11 @@ class BlockInputs:
         kept = current.find_left(number)
         if kept is None and _find_remembered(cache, group) is None:
             return None
+        if group not in current.columns:
+            current.columns[group] = self._find_columns(current, group, kept, cache)
+            self._remember(current, group, number, kept, cache)
+        if kept is not None and isinstance(cache, PrunedCache):
+            cache.note_lacking(number, current.length - kept.index.shape[1])
         changed = {
             **kwargs,
             "position_ids": self._shorten_position_ids(kwargs.get("position_ids"), kept),
@@ -112,39 +129,65 @@ class BlockInputs:
         past = _find_remembered(cache, group)
         past = current.past if past is None else past
         if past is None:  # the model was given no mask, so whatever is cached is real
-            past = columns.new_ones(len(columns), int(cache.get_seq_length(group)))
+            past = columns.new_ones(len(columns), current.before)
         return torch.cat([past.to(columns.device), columns], dim=1)
+
+    def _remember(
+        self, current: ForwardPass, group: int, number: int, kept: Kept | None, cache: Any
+    ) -> None:
+        """Let the cache know what its layers of a group are going to hold."""
+        if cache is None:
+            return
+        pruned = mark_pruned(cache, self._pruning)
+        pruned.announce(number, self._pruning)
+        pruned.remember(group, current.columns[group])
+        if kept is not None:
+            pruned.note_dropped(current.before + kept.find_end_of_dropped(current.real))
 
     def _find_mask(
         self, current: ForwardPass, group: int, number: int, states: Tensor, cache: Any
     ) -> Any:
-        """The attention mask of a group of blocks, made once per pass and group."""
-        if group not in current.masks:
-            current.masks[group] = self._make_mask(current, group, number, states, cache)
-        mask = current.masks[group]
+        """The mask of the blocks of a group that are of one kind, made once per pass."""
+        key = (group, self._kinds[number])
+        if key not in current.masks:
+            make = self._make_padding_mask if is_recurrent(key[1]) else self._make_mask
+            current.masks[key] = make(current, group, number, states, cache)
+        mask = current.masks[key]
         return mask.to(states.device) if isinstance(mask, Tensor) else mask
 
     def _make_mask(
         self, current: ForwardPass, group: int, number: int, states: Tensor, cache: Any
     ) -> Any:
+        """For attention: what each token sees."""
         from transformers.masking_utils import create_causal_mask
 
-        kept = current.find_left(number)
-        columns = current.columns[group] = self._find_columns(current, group, kept, cache)
         arguments = {"config": self._config, "inputs_embeds": states, "layer_idx": number}
-        arguments |= {"attention_mask": columns, "past_key_values": cache}
-        if cache is None:
+        arguments |= {"attention_mask": current.columns[group], "past_key_values": cache}
+        if not isinstance(cache, PrunedCache):
             return create_causal_mask(**arguments)
-        before = int(cache.get_seq_length()) - (current.length if number > 0 else 0)
-        pruned = mark_pruned(cache, self._pruning)
-        pruned.announce(number, self._pruning)
-        with pruned.tell_true_lengths():
-            mask = create_causal_mask(**arguments)
-        pruned.remember(group, columns)
-        if kept is not None:
-            missing = current.length - kept.index.shape[1] if number == 0 else 0
-            pruned.note_dropped(before + kept.find_end_of_dropped(current.real), missing)
-        return mask
+        with cache.tell_true_lengths():
+            return create_causal_mask(**arguments)
+
+    def _make_padding_mask(
+        self, current: ForwardPass, group: int, number: int, states: Tensor, cache: Any
+    ) -> Any:
+        """For linear attention and convolutions: which of the new tokens are real.
+
+        Slots that fill up shorter rows stand before all tokens, where they change nothing, as they
+        do in padding; but between cached tokens and new ones a state would fade in them.
+        """
+        from transformers.masking_utils import create_recurrent_attention_mask
+
+        kept = current.find_left(number)
+        if kept is not None and current.before and not bool(kept.valid.all()):
+            raise InputError(
+                "the rows of this batch keep different numbers of tokens, and go on from a cache: "
+                f"block {number} ({self._kinds[number]}) takes in one token after the other, and "
+                "cannot leave out the slots that would fill up shorter rows. Go on with one row at "
+                "a time, or give the whole chat without a cache."
+            )
+        columns = current.columns[group]
+        return create_recurrent_attention_mask(self._config, states, columns, cache)
 
     def _renumber(
         self, renumbering: Renumbering, current: ForwardPass, group: int, states: Tensor

@@ -51,11 +51,13 @@ class CacheMemory:
     masks : dict
         ``(b, cached length)`` bool for each group of layers.
     missing : int
-        How much shorter layer 0 is than the text.
+        How much shorter than the text the first layer is that has a length.
     whole : int
         The length of the text up to the last token that was dropped.
     expected : int or None
-        The block that is about to add to the cache.
+        The block that is about to add to the cache; None when no pass is under way.
+    lacking : int
+        How much `missing` is going to grow by that.
     measuring : bool
         Whether the cache tells its true lengths now.
     """
@@ -65,11 +67,16 @@ class CacheMemory:
     missing: int = 0
     whole: int = 0
     expected: int | None = None
+    lacking: int = 0
     measuring: bool = False
 
     def arrange_rows(self, arrange: Callable[[Tensor], Tensor]) -> None:
         """The rows of the cache changed: so do those of the masks."""
         self.masks = {group: arrange(mask) for group, mask in self.masks.items()}
+
+    def crop(self, count: int) -> None:
+        """The newest tokens are gone."""
+        self.masks = {group: mask[:, :-count] for group, mask in self.masks.items()}
 
 
 class PrunedCache:
@@ -82,7 +89,8 @@ class PrunedCache:
         """Length of the whole text, for layer 0; true lengths of the other layers.
 
         transformers reads the length of layer 0 to number new tokens and to find where a chat goes
-        on. That is only wrong if pruning happens before the very first block.
+        on; if that is linear attention, which has no length, of the first layer that has one. It is
+        wrong only if pruning happens before that layer.
         """
         length = self.measure(layer_idx)
         if self._memory.measuring or layer_idx != 0 or int(length) == 0:
@@ -93,20 +101,54 @@ class PrunedCache:
         """The true length of a layer."""
         return super().get_seq_length(layer_idx)  # type: ignore[misc]
 
-    def update(self, *args: Any, **kwargs: Any) -> Any:
+    def update(
+        self, keys: Tensor, values: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> Any:
         """Add to a layer, if a pruned model announced it."""
-        layer = kwargs.get("layer_idx", args[2] if len(args) > 2 else None)
-        if self._memory.expected != layer:
-            if int(self.measure(0)) == 0:  # it was emptied, and starts again without pruning
-                mark_unpruned(self)
-                return self.update(*args, **kwargs)
-            raise InputError(
-                f"this cache holds a prompt whose visual tokens were {self._memory.pruning}; only "
-                "a model pruned by the same method can go on with it: stay inside the `with` of "
-                "tc.prune, or begin with a new cache."
-            )
-        self._memory.expected = None
-        return super().update(*args, **kwargs)  # type: ignore[misc]
+        found = self._open(layer_idx).update(keys, values, layer_idx, *args, **kwargs)
+        if isinstance(self, PrunedCache):
+            self._memory.missing += self._memory.lacking
+            self._memory.lacking = 0
+        return found
+
+    def get_conv_state(self, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        """What a convolution goes on from; blocks change it in place, so it is announced too."""
+        return self._open(layer_idx).get_conv_state(layer_idx, *args, **kwargs)
+
+    def update_conv_state(self, states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        """Add to what a convolution goes on from."""
+        return self._open(layer_idx).update_conv_state(states, layer_idx, *args, **kwargs)
+
+    def get_recurrent_state(self, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
+        """What linear attention goes on from."""
+        return self._open(layer_idx).get_recurrent_state(layer_idx, *args, **kwargs)
+
+    def update_recurrent_state(
+        self, states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Replace what linear attention goes on from."""
+        return self._open(layer_idx).update_recurrent_state(states, layer_idx, *args, **kwargs)
+
+    def _open(self, layer: int) -> Any:
+        """The cache without what is said here, if a pruned model announced a block.
+
+        A cache that was emptied starts again without pruning.
+        """
+        if self._memory.expected == layer:
+            return super()
+        if self._is_empty():
+            mark_unpruned(self)
+            return self
+        raise InputError(
+            f"this cache holds a prompt whose visual tokens were {self._memory.pruning}; only a "
+            "model pruned by the same method can go on with it: stay inside the `with` of "
+            "tc.prune, or begin with a new cache."
+        )
+
+    def _is_empty(self) -> bool:
+        """Whether no layer holds anything."""
+        states = (getattr(layer, "has_previous_state", {}) for layer in self.layers)
+        return int(self.measure(0)) == 0 and not any(any(each.values()) for each in states)
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the newest tokens: so many if the number is negative, else all after so many."""
@@ -119,8 +161,10 @@ class PrunedCache:
             )
         if count > 0:
             self._require_plain_layers("crop")
-        for layer in self.layers if count > 0 else ():
-            layer.crop(-count)
+            self._memory.crop(count)
+        for layer in self.layers if count >= 0 else ():
+            if count > 0 or getattr(layer, "record_past", False):  # shed what was recorded
+                layer.crop(-count)
 
     def reset(self) -> None:
         """Empty the cache; it forgets that it was pruned."""
@@ -145,13 +189,20 @@ class PrunedCache:
         self._memory.arrange_rows(lambda mask: mask.repeat_interleave(repeats, dim=0))
 
     def _require_plain_layers(self, name: str) -> None:
-        """Quantised layers change only what they have not quantised yet, and do not say so."""
+        """Some layers cannot do it; quantised ones change a part, and do not say so."""
         for layer in self.layers:
+            kind = type(layer).__name__
             if hasattr(layer, "_quantized_keys"):
                 raise InputError(
-                    f"{name} does not reach what a {type(layer).__name__} has quantised: use a "
-                    "DynamicCache."
+                    f"{name} does not reach what a {kind} has quantised: use a DynamicCache."
                 )
+            if name == "crop" and not (hasattr(layer, "crop") and layer.is_croppable):
+                raise InputError(
+                    f"a {kind} cannot forget its newest tokens: copy the cache (copy.deepcopy) "
+                    "before they are added, and go on from the copy."
+                )
+            if not hasattr(layer, name):
+                raise InputError(f"a {kind} has no {name}: choose rows with reorder_cache.")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _restore, (type(self).__bases__[1], vars(self))
@@ -160,7 +211,7 @@ class PrunedCache:
 
     def announce(self, block: int, pruning: Pruning) -> None:
         """A pruned model is going to add to the layer of this block."""
-        if block == 0 and int(self.measure(0)) == 0:  # it was emptied, and starts again
+        if block == 0 and self._is_empty():  # it was emptied, and starts again
             self._memory = CacheMemory(pruning)
         if pruning != self._memory.pruning:
             raise InputError(
@@ -169,22 +220,33 @@ class PrunedCache:
             )
         self._memory.expected = block
 
+    def end_pass(self) -> None:
+        """Nothing is going to be added before the next announcement."""
+        self._memory.expected, self._memory.lacking = None, 0
+
     def find_columns(self, group: int) -> Tensor | None:
         """``(b, cached length)`` bool, which columns of a group's layers are real tokens.
 
         None if nothing was dropped there. Newer columns may have been cropped away since.
         """
         mask = self._memory.masks.get(group)
-        return None if mask is None else mask[:, : int(self.measure(group))]
+        end = min((first for first in self._memory.pruning.groups if first > group), default=None)
+        measured = find_first_measured(self, group, end)
+        if mask is None or measured is None:
+            return mask
+        return mask[:, : int(self.measure(measured))]
 
     def remember(self, group: int, columns: Tensor) -> None:
         """Keep the columns of a group for the passes to come."""
         self._memory.masks[group] = columns
 
-    def note_dropped(self, whole: int, missing: int) -> None:
-        """Tokens were dropped, the last at the end of `whole`; layer 0 lacks `missing` more."""
-        self._memory.missing += missing
+    def note_dropped(self, whole: int) -> None:
+        """Tokens were dropped, the last at the end of `whole`."""
         self._memory.whole = max(whole, self._memory.whole)
+
+    def note_lacking(self, block: int, count: int) -> None:
+        """What a block is going to add is so much shorter than the new text."""
+        self._memory.lacking = count if block == find_first_measured(self) else 0
 
     @contextmanager
     def tell_true_lengths(self) -> Iterator[None]:
@@ -194,6 +256,19 @@ class PrunedCache:
             yield
         finally:
             self._memory.measuring = False
+
+
+def find_first_measured(cache: Any, begin: int = 0, end: int | None = None) -> int | None:
+    """The first layer of a cache that has a length, from `begin` to `end`; None without any.
+
+    Linear attention and convolutions have none. Layers that are not there yet will have one.
+    """
+    layers = getattr(cache, "layers", [])
+    end = max(len(layers), begin + 1) if end is None else end
+    places = range(begin, end)
+    return next(
+        (n for n in places if n >= len(layers) or hasattr(layers[n], "get_seq_length")), None
+    )
 
 
 def mark_pruned(cache: Any, pruning: Pruning) -> PrunedCache:

@@ -1,7 +1,8 @@
 """What the runtime must know about a model family, and which family a model belongs to.
 
 A model that cannot be pruned exactly is refused. Dropping a token is the same as hiding it only
-where every block attends to all tokens before it. A window counts positions in the shortened
+where every block attends to all tokens before it; and a block of linear attention or a convolution
+is what it would be for a prompt without the token. A window counts positions in the shortened
 sequence, so it would see other tokens than it should; that stays invisible while the prompt is
 shorter than the window, so the configuration decides.
 """
@@ -22,6 +23,8 @@ from tokencover.runtime.families.layout import Layout, Media
 from tokencover.runtime.families.refusals import REFUSALS
 
 FULL = "full_attention"
+RECURRENT = ("linear_attention", "conv")
+"""Blocks that take in one token after the other, and keep a state instead of keys and values."""
 WHY = "but pruning is exact only where every block attends to all tokens before it"
 CROSS_SETTINGS = (
     "is_encoder_decoder",
@@ -246,6 +249,17 @@ def find_missing_module(family: Family, model: nn.Module) -> str | None:
     return None
 
 
+def find_block_kinds(decoder: Any) -> list[str]:
+    """What each block of a text model is, in the words of transformers' ``layer_types``."""
+    kinds = getattr(decoder.config, "layer_types", None)
+    return list(kinds) if kinds else [FULL] * len(decoder.layers)
+
+
+def is_recurrent(kind: str) -> bool:
+    """Whether blocks of this kind take in one token after the other."""
+    return kind in RECURRENT
+
+
 def _find_cross_attention(config: Any) -> str | None:
     for name in CROSS_SETTINGS:
         if value := getattr(config, name, None):
@@ -267,7 +281,7 @@ def _find_not_causal(config: Any) -> str | None:
 def _find_not_full(text: Any, model: nn.Module) -> str | None:
     types = getattr(text, "layer_types", None)
     if types:
-        others = Counter(kind for kind in types if kind != FULL)
+        others = Counter(kind for kind in types if kind != FULL and not is_recurrent(kind))
         found = ", ".join(f"{kind!r} in {count}" for kind, count in others.items())
         return f"layer_types has {found} of {len(types)} blocks, {WHY}" if others else None
     window = getattr(text, "sliding_window", None)

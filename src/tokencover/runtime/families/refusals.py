@@ -64,8 +64,6 @@ REFUSALS: dict[str, str] = {
     "pi0": f"it predicts a robot's actions, not text, and {_BOTH}",
     "pix2struct": _ENCODER_DECODER,
     "pp_formulanet": _ENCODER_DECODER,
-    "qwen3_5": _LINEAR,
-    "qwen3_5_moe": _LINEAR,
     "qwen4_exp": f"{_LINEAR}, and the others are indexed attention",
     "shieldgemma2": _WINDOWS_BOTH,
     "step3p7": _WINDOWS,
