@@ -150,7 +150,7 @@ def test_rows_of_a_cache_change_places() -> None:
     order = torch.tensor([1, 0])
     words = torch.tensor([[33, 44], [51, 52]])
     with torch.no_grad(), tc.prune(case.model, method, prompt=prompt):
-        cache = DynamicCache(config=case.model.config.get_text_config())
+        cache: Any = DynamicCache(config=case.model.config.get_text_config())
         case.model(**twice, past_key_values=cache)
         cache.reorder_cache(order)
         found = case.go_on(cache, words[order])
