@@ -144,10 +144,10 @@ def _list_departures(methods: list[MethodEntry]) -> str:
 
 def _list_families(families: list[FamilyEntry]) -> str:
     rows = [
-        (each.name, ", ".join(f"`{name}`" for name in each.model_types), each.tested)
+        (each.name, ", ".join(f"`{name}`" for name in each.model_types), each.in_tower, each.tested)
         for each in families
     ]
-    return _make_table(("family", "classes (`model_type`)", "tested"), rows)
+    return _make_table(("family", "classes (`model_type`)", "in the tower", "tested"), rows)
 
 
 def _list_refused(refused: list[RefusedEntry]) -> str:

@@ -75,8 +75,10 @@ class FamilyEntry:
     tiles : bool
         Whether pictures come as a base view and tiles of it.
     reads_tower : bool
-        Whether tokens of the vision tower become visual tokens one to one, so that methods can
-        look at its attention and merge in it.
+        Whether it is known which tokens of the vision tower make which visual token, so that
+        methods can look at its attention.
+    merges_in_tower : bool
+        Whether they become visual tokens one to one, so that methods can merge them in the tower.
     kin : tuple of str
         Those of `model_types` that are tested by the code path of another one, not by value.
     """
@@ -86,7 +88,15 @@ class FamilyEntry:
     several_axes: bool
     tiles: bool
     reads_tower: bool
+    merges_in_tower: bool
     kin: tuple[str, ...]
+
+    @property
+    def in_tower(self) -> str:
+        """What methods may do in the vision tower, in words."""
+        if not self.reads_tower:
+            return "-"
+        return "read, merge" if self.merges_in_tower else "read"
 
     @property
     def tested(self) -> str:
@@ -173,7 +183,8 @@ def describe_families() -> list[FamilyEntry]:
             model_types=family.model_types,
             several_axes=family.several_axes,
             tiles=family.tiles,
-            reads_tower=family.tower_tokens is not None,
+            reads_tower=family.reads_tower,
+            merges_in_tower=family.tower_tokens is not None,
             kin=family.kin,
         )
         for family in FAMILIES

@@ -109,7 +109,7 @@ def test_crops_lead_from_cells_to_tokens_and_back() -> None:
         assert int(row[crop, cell]) == -1
     assert crops.medium == [0, 1, 1, 1, 0, 0, 0, 0, 0]
     assert crops.frame == [0, 0, 1, 1, 0, 1, 0, 1, 1]
-    assert crops.video == [False] * 4 + [True] * 2 + [False] * 3
+    assert crops.tile == [False] * 2 + [True] * 2 + [False] * 3 + [True] * 2
     assert crops.class_slot.tolist() == [-1] * 4 + [0, 10] + [-1] * 3
     assert crops.capacities == [9, 9, 3, 3, 9, 9, 9, 9, 9]
 

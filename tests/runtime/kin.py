@@ -73,6 +73,7 @@ def by_token(token: str) -> dict[str, Any]:
 
 PIXTRAL = {**siglip_tower(8, "pixtral"), "head_dim": 12}
 FLAT = {"vision_use_head": False}
+DINO = {**siglip_tower(4, "dinov2"), "num_hidden_layers": 3}
 MROPE: dict[str, Any] = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
@@ -115,6 +116,12 @@ KIN = {
     "llava, siglip": Kin(
         LlavaForConditionalGeneration,
         {"vision_config": siglip_tower(4) | FLAT, "vision_feature_select_strategy": "full"},
+        prompt(16, 16, pixel_values=SQUARES),
+        (SQUARE, SQUARE),
+    ),
+    "llava, dinov2": Kin(
+        LlavaForConditionalGeneration,
+        {"vision_config": DINO},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),

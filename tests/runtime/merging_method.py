@@ -71,26 +71,33 @@ class MergeNothing(MergePairs):
 
 
 def slow_tower(tower: Any, method: MergePairs) -> Callable[..., BaseModelOutputWithPooling]:
-    """Give a forward that runs a CLIP tower crop by crop and block by block."""
+    """Give a forward that runs a CLIP or SigLIP tower crop by crop and block by block."""
 
     def forward(pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
-        first = tower.pre_layrnorm(tower.embeddings(pixel_values))
+        first = tower.embeddings(pixel_values)
+        if _is_clip(tower):
+            first = tower.pre_layrnorm(first)
         crops = [_slow_crop(tower, method, crop) for crop in first]
         hidden: Any = tuple(torch.stack(each) for each in zip(*crops, strict=True))
-        return BaseModelOutputWithPooling(last_hidden_state=hidden[-1], hidden_states=hidden)
+        last = hidden[-1] if _is_clip(tower) else tower.post_layernorm(hidden[-1])
+        return BaseModelOutputWithPooling(last_hidden_state=last, hidden_states=hidden)
 
     return forward
+
+
+def _is_clip(tower: Any) -> bool:
+    return hasattr(tower, "pre_layrnorm")
 
 
 def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
     """All hidden states of one crop, each at full length."""
     members: list[Group] = [[token] for token in range(len(states))]
     keys: Tensor | None = None
-    hidden = []
+    hidden, classes = [], int(_is_clip(tower))
     for number, block in enumerate(tower.encoder.layers):
         merges = number in method.tower_stages
         if merges and not method.inside_tower_blocks:
-            states, members = _merged(method, states, members, keys)
+            states, members = _merged(method, states, members, keys, classes)
         if number == 0:
             hidden.append(_spread(states, members))
         normed = block.layer_norm1(states[None])[0]
@@ -100,7 +107,7 @@ def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
         if merges and method.inside_tower_blocks:
             whole = whole + block.self_attn(block.layer_norm1(whole[None]))[0][0]
             states = _of_groups(whole, members) if method.proportional_attention else whole
-            states, members = _merged(method, states, members, keys)
+            states, members = _merged(method, states, members, keys, classes)
             states = states + block.mlp(block.layer_norm2(states))
         else:
             whole = block(whole[None], None)[0]
@@ -110,12 +117,12 @@ def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
 
 
 def _merged(
-    method: MergePairs, states: Tensor, members: list[Group], keys: Tensor | None
+    method: MergePairs, states: Tensor, members: list[Group], keys: Tensor | None, classes: int
 ) -> tuple[Tensor, list[Group]]:
     scores = states.sum(-1)
     if keys is not None:
         scores = scores + keys.mean(1).sum(-1)
-    groups = method.plan(scores, classes=1).tolist()
+    groups = method.plan(scores, classes).tolist()
     new, owned = [], []
     for group in range(max(groups) + 1):
         parts = [token for token, own in enumerate(groups) if own == group]

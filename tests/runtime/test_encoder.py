@@ -26,12 +26,15 @@ from tokencover.runtime.families import FAMILIES
 from tokencover.runtime.prune import prune
 
 NAMES = ("llava", "llava_next", "video_llava")
-ABLE = [pytest.param(ZOO[name], id=name) for name in NAMES]
+"""Those with a class token and three blocks of which the second makes the features."""
+WITH_CLASSES = [pytest.param(ZOO[name], id=name) for name in NAMES]
+ABLE = [*WITH_CLASSES, *(pytest.param(ZOO[name], id=name) for name in ("deepseek_vl", "janus"))]
+"""Those whose patches become visual tokens one to one."""
 REFUSED = [
     pytest.param(entry, id=name)
     for family in FAMILIES
     for name, entry in ZOO.items()
-    if name in family.model_types and family.tower_tokens is None
+    if name in family.model_types and not family.reads_tower
 ]
 
 
@@ -155,7 +158,7 @@ def crops_and_towers(model: Any, inputs: Inputs) -> list[tuple[Any, Tensor]]:
     return seen
 
 
-@pytest.mark.parametrize("entry", ABLE)
+@pytest.mark.parametrize("entry", WITH_CLASSES)
 def test_attention_from_queries_and_keys_is_the_tower_s_own(entry: ZooEntry) -> None:
     model = built(entry.name, "eager")
     for kind in with_media(entry):
@@ -185,6 +188,23 @@ def test_siglip_has_no_class_token() -> None:
     check_projected(view, 0)
 
 
+def test_dinov2_has_a_class_token_and_attention_of_its_own_make() -> None:
+    kin = KIN["llava, dinov2"]
+    model: Any = kin.build()
+    (view,) = views_of(model, kin.inputs, Read(named=(0, 1)))
+    encoded = encoded_in(view)
+    assert (encoded.classes, encoded.depth, encoded.feature_block) == (1, 3, 1)
+    check_projected(view, 0)
+    model.model.vision_tower.set_attn_implementation("eager")
+    maps = model.model.vision_tower(kin.inputs["pixel_values"], output_attentions=True).attentions
+    for block in range(2):
+        products = encoded.queries(block) @ encoded.keys(block).transpose(-1, -2)
+        found = (products * encoded.scaling).softmax(-1)
+        torch.testing.assert_close(found, maps[block], atol=1e-6, rtol=1e-5)
+    with pytest.raises(InputError, match="towers of type 'dinov2' are not known well enough"):
+        prune(model, MergePairs(), prompt=torch.zeros(1, 1))
+
+
 def test_a_class_token_that_the_model_keeps_has_an_index() -> None:
     kin = KIN["llava, class token kept"]
     (view,) = views_of(kin.build(), kin.inputs, Read())
@@ -192,7 +212,7 @@ def test_a_class_token_that_the_model_keeps_has_an_index() -> None:
     check_projected(view, 0)
 
 
-@pytest.mark.parametrize("entry", ABLE)
+@pytest.mark.parametrize("entry", WITH_CLASSES)
 def test_merged_tokens_are_spread(entry: ZooEntry) -> None:
     """A merge before blocks 0 and 1: each block's keys are those of the tokens it had."""
     model = built(entry.name)
@@ -244,7 +264,7 @@ def test_families_whose_tokens_are_not_the_tower_s_are_refused(entry: ZooEntry) 
     ("name", "message"),
     [
         ("vipllava", "joins the features of several tower blocks"),
-        ("llava, pixtral", "towers of type 'pixtral'"),
+        ("llava, pixtral", "with a tower of type 'pixtral' has pictures of all sizes in one row"),
     ],
 )
 def test_other_towers_are_refused(name: str, message: str) -> None:
@@ -289,9 +309,9 @@ def test_features_made_before_are_refused() -> None:
 
 def recorded_in(view: View) -> list[weakref.ref[Tensor]]:
     encoded = encoded_in(view)
-    base = encoded.keys(2)._base
-    assert base is not None
-    return [weakref.ref(encoded.features), weakref.ref(base)]
+    keys: Any = encoded.keys
+    records = [each.blocks[0].outputs for each in keys.func.__self__.recordings]
+    return [weakref.ref(encoded.features), *(weakref.ref(each["k"]) for each in records)]
 
 
 @pytest.mark.parametrize("entry", ABLE)
@@ -300,7 +320,7 @@ def test_nothing_is_left_behind(entry: ZooEntry) -> None:
     with torch.no_grad():
         plain = model(**inputs).logits
         before = fingerprint(model)
-        method = Read(named=(0, 2))
+        method = Read(named=(0, 1))
         with prune(model, method, prompt=torch.zeros_like(inputs["input_ids"])):
             assert fingerprint(model) != before
             model(**inputs)

@@ -26,10 +26,10 @@ from tests.zoo.oracle import (
 )
 from tokencover.errors import InputError
 from tokencover.methods.base import TowerChoice, TowerView
-from tokencover.runtime.families import FAMILIES
+from tokencover.runtime.families import FAMILIES, family_of
 from tokencover.runtime.prune import prune
 
-NAMES = ("llava", "llava_next", "video_llava")
+NAMES = ("llava", "llava_next", "video_llava", "deepseek_vl", "janus")
 ABLE = [pytest.param(ZOO[name], id=name) for name in NAMES]
 REFUSED = [
     pytest.param(entry, id=name)
@@ -52,9 +52,7 @@ METHODS = [
 @contextmanager
 def slow(model: PreTrainedModel, method: MergePairs) -> Iterator[None]:
     """The unpruned model, with towers that merge by hand."""
-    base: Any = model.model
-    names = ("vision_tower", "image_tower", "video_tower")
-    towers = [getattr(base, name) for name in names if hasattr(base, name)]
+    towers: list[Any] = [model.get_submodule(path) for path in family_of(model).towers]
     for tower in towers:
         tower.forward = slow_tower(tower, method)
     try:

@@ -9,8 +9,11 @@ def list_models() -> None:
     """List the models that can be pruned, then those that are refused and why."""
     from tokencover.catalog import read_families, read_refused
 
-    rows = [(entry.name, ", ".join(entry.model_types), entry.tested) for entry in read_families()]
-    print_table(TextTable(("family", "model types", "tested"), rows, words=3))
+    rows = [
+        (entry.name, ", ".join(entry.model_types), entry.in_tower, entry.tested)
+        for entry in read_families()
+    ]
+    print_table(TextTable(("family", "model types", "in the tower", "tested"), rows, words=4))
     print()
     refused = [(entry.model_type, entry.reason) for entry in read_refused()]
     print_table(TextTable(("refused", "why"), refused, words=2))

@@ -203,8 +203,9 @@ class Card:
         Where to read about it: an arXiv number, or a venue; empty for controls. Methods are listed
         by it.
     needs : tuple of str
-        What a model must have: "encoder" (visual tokens come from the tower one to one, so its
-        attention can be read), "class token", "tower" (tokens can be merged inside it), "tiles".
+        What a model must have: "encoder" (visual tokens are patches of its tower, or made of known
+        ones, so that its attention can be read), "class token", "tower" (tokens can be merged
+        inside it, because each is a visual token), "tiles".
         What is needed beyond a model: "text after the picture", "trained twig", "another method".
     ours : bool
         Whether it is MoB or a half of it; these are listed first.

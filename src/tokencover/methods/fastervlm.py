@@ -27,7 +27,8 @@ class FasterVLM(ReadsTower):
     and shared evenly; it packs tiles with their padding, here the model's own packing has cut the
     padding away, so tiles with fewer tokens than their share leave the rest to the others. For
     towers without a class token the score is the mean attention received, which the authors
-    recommend there.
+    recommend there; where the model folds patches into one token, scores are folded the same way,
+    as they recommend too: the mean over its patches.
 
     Parameters
     ----------

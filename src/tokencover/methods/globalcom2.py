@@ -83,7 +83,7 @@ class GlobalCom2(ReadsTower):
     def choose(self, view: View) -> Choice:
         """The best of base view and tiles, as many as their budgets."""
         encoded, crops = Crops.from_view(view, "GlobalCom2")
-        local = score_cells(encoded)
+        local = score_cells(encoded, crops.visible)
         row, column = crops.look_up(view.row), crops.look_up(view.column)
         budgets = self.left(view)
         scores, counts = local.clone(), [0] * len(local)
@@ -103,11 +103,26 @@ class GlobalCom2(ReadsTower):
         return crops.keep(choose_best(scores, crops.visible, counts), budgets, view)
 
 
-def score_cells(encoded: Encoded) -> Tensor:
-    """``(c, cells)`` float32, what the class token of each crop looks for."""
+def score_cells(encoded: Encoded, visible: Tensor) -> Tensor:
+    """What the class token of each crop looks for.
+
+    Parameters
+    ----------
+    visible : Tensor
+        ``(c, cells)`` bool, the cells that are visual tokens; where patches are folded there are no
+        others.
+
+    Returns
+    -------
+    Tensor
+        ``(c, cells)`` float32.
+    """
     if encoded.classes == 0:
         features = encoded.features.float()
-        return -nn.functional.cosine_similarity(features, features.mean(1, keepdim=True), dim=-1)
+        there = torch.ones_like(visible) if encoded.passes_classes else visible
+        counts = there.sum(1).clamp(min=1).view(-1, 1, 1)
+        mean = (features * there.unsqueeze(-1)).sum(1, keepdim=True) / counts
+        return -nn.functional.cosine_similarity(features, mean, dim=-1)
     last = encoded.depth - 1
     logits = compute_class_logits(encoded.queries(last), encoded.keys(last), encoded.scaling)
     return logits.mean(1)[:, encoded.classes :]

@@ -42,7 +42,7 @@ class HiRED(ReadsTower):
     the largest fractions so that exactly K tokens stay, and what a tile cannot hold goes to the
     others; several pictures share K by their number of crops. Its regions are bands of rows rather
     than the places of the tiles (`partition`). For towers without a class token scores are the mean
-    attention received.
+    attention received, and where the model folds patches into one token the mean over its patches.
 
     Parameters
     ----------
@@ -89,17 +89,22 @@ class HiRED(ReadsTower):
     def choose(self, view: View) -> Choice:
         """The best of every crop, as many as its budget."""
         encoded, crops = Crops.from_view(view, "HiRED")
-        first = read_attention_rows(encoded, 0).sum(1)
         scores = read_attention_rows(encoded, encoded.feature_block).sum(1)
+        pictures = group_pictures(view, crops)
+        tiled = any(picture.tiles for mine in pictures for picture in mine)
+        first = read_attention_rows(encoded, 0).sum(1) if tiled else scores
         budgets = self.left(view)
         row, column = crops.look_up(view.row), crops.look_up(view.column)
         capacities, counts = crops.capacities, [0] * len(crops.slot)
-        for mine, budget in zip(group_pictures(view, crops), budgets, strict=True):
+        for mine, budget in zip(pictures, budgets, strict=True):
             fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]
             weights = [len(picture.crops) for picture in mine]
             totals = share_out(min(budget, sum(fits)), weights, fits)
             for picture, total in zip(mine, totals, strict=True):
                 base = picture.base
+                if not picture.tiles:
+                    counts[base] = total
+                    continue
                 regions = self._find_regions(picture, row[base], column[base])
                 given = self._divide_budget(picture, total, capacities, first[base], regions)
                 for crop, count in zip(picture.crops, given, strict=True):

@@ -195,10 +195,11 @@ class MustDrop(BudgetedMethod):
         """The key set, and what the text looks at most."""
         check_text(view)
         encoded = view.encoded
-        if encoded is None or encoded.classes == 0:
+        if encoded is None or encoded.classes == 0 or not encoded.passes_classes:
+            lacks = "folds its patches" if encoded and encoded.classes else "has no class token"
             raise InputError(
-                "MustDrop needs the class token's attention in the vision tower, and this one has "
-                "no class token: use a model with a CLIP tower, or another method."
+                "MustDrop needs the class token's attention to each visual token in the vision "
+                f"tower, and this one {lacks}: use a model with a CLIP tower, or another method."
             )
         if START not in view.notes:
             view.notes[START] = self._begin(view, encoded)

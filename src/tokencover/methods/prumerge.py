@@ -40,7 +40,8 @@ class PruMerge(ReadsTower):
     outliers are sought in each crop, not in the whole batch at once; pictures with tiles, which it
     does not prune at all, are treated crop by crop with even shares of the budget; a crop that may
     keep all its tokens is left as it is. For towers without a class token scores are the mean
-    attention received.
+    attention received. Where the model folds patches into one token (the Qwens, InternVL) scores
+    and keys are means over its patches, and the features x are those of tokens after folding.
 
     Parameters
     ----------
@@ -94,7 +95,10 @@ class PruMerge(ReadsTower):
             _join_heads(get(encoded.depth - 1)) for get in (encoded.queries, encoded.keys)
         )
         scaling = queries.shape[-1] ** -0.5
-        scores = compute_attention_rows(queries, keys, scaling, encoded.classes).squeeze(1)
+        segments = encoded.segments(encoded.depth - 1)
+        rows = compute_attention_rows(queries, keys, scaling, encoded.classes, segments)
+        scores = encoded.fold(rows).squeeze(1)
+        keys = encoded.fold(keys[:, 0, encoded.classes :].transpose(1, 2)).transpose(1, 2)
         budgets = self.left(view)
         counts = crops.share_evenly(budgets)
         made = {}
@@ -108,11 +112,12 @@ class PruMerge(ReadsTower):
                         encoded,
                         crops.slot[crop, cells],
                         encoded.features[crop, encoded.classes :][cells],
-                        keys[crop, 0, encoded.classes :][cells],
+                        keys[crop, cells],
                         scores[crop, cells],
                         kept,
                     )
-        return write_tokens(made, crops, view, fill=None if self.adaptive else budgets)
+        fill = None if self.adaptive else budgets
+        return write_tokens(made, crops, view, fill, stay=self.positions == "original")
 
     def _choose_cells(self, scores: Tensor, share: int) -> Tensor:
         """Which of a crop's ``(m,)`` scores to keep, ascending; all of them if it is left alone."""

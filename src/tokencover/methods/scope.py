@@ -8,7 +8,8 @@ Written from the published formula alone. Where that leaves a choice:
 
 - Negative cosines are clipped at 0: nothing covers a token better than no token does.
 - Saliency is the attention in the tower block that makes the visual tokens, mean over heads. In
-  towers without a class token it is the mean attention received.
+  towers without a class token it is the mean attention received; where the model folds patches into
+  one token, the mean over its patches.
 - All pictures and crops of a prompt form one pool with one budget. Class tokens that a model passes
   on have no saliency; newline tokens always stay.
 - When no token has both gain and saliency, the most salient ones left make up the number.

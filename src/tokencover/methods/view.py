@@ -115,12 +115,24 @@ class View:
     encoded: Encoded | None = None
 
 
+def _leave(values: Tensor) -> Tensor:
+    return values
+
+
+def _see_all(block: int) -> Tensor | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """What the vision tower computed, crop by crop.
 
     Shapes: ``c`` crops (images, tiles or frames of all samples), ``t`` tokens of each, class tokens
-    first, ``w`` the tower's width.
+    first, the others are its cells; ``p`` tokens that the tower worked on, ``w`` the tower's width.
+
+    Where each cell is one of the tower's patches, ``p`` is ``t``. Where the model folds several
+    patches into one visual token, that token is the cell: what is computed of patches is folded the
+    same way, by `fold`, and the features are those of the visual tokens as the decoder gets them.
 
     If the method merges inside the tower, features, queries and keys are those of the tokens as
     they are in that block, copied to all of the ``t`` first tokens that each stands for; so `index`
@@ -132,9 +144,9 @@ class Encoded:
     ----------
     features : Tensor
         ``(c, t, w)``, what becomes visual tokens; class tokens included, though the model drops
-        them.
+        them. Zeros beyond the cells of a crop that is smaller than others.
     classes : int
-        How many class tokens stand before the others; 0 for SigLIP.
+        How many class tokens stand before the others; 0 for SigLIP and the Qwens.
     depth : int
         Number of the tower's blocks.
     feature_block : int
@@ -145,10 +157,22 @@ class Encoded:
         ``(b, n)`` int64, for each visual token of the view its place in ``c * t``, that is, crop
         times ``t`` plus token; -1 where it does not come from the tower.
     queries, keys : callable
-        Give ``(c, heads, t, head_dim)`` of a tower block that `Method.encoder_blocks` named, not
-        scaled.
+        Give ``(c, heads, p, head_dim)`` of a tower block that `Method.encoder_blocks` named, not
+        scaled; rotated, if the tower rotates them.
     project : callable
         From features ``(..., w)`` to states ``(..., d)`` of the decoder.
+    fold : callable
+        From values of patches ``(..., p - classes)`` of all crops, the first axis, to those of
+        cells ``(..., t - classes)``: the mean over the patches of each.
+    segments : callable
+        Gives, for a tower block, ``(c, p)`` int64: tokens of a crop attend to those of the same
+        number only (windows), and -1 is no token. None if all of a crop attend to all of it.
+    passes_classes : bool
+        Whether class tokens have features and could become visual tokens; not where patches are
+        folded.
+    tiles : bool
+        Whether the crops of an image after its first are tiles of it; otherwise each crop is a
+        picture of its own.
     """
 
     features: Tensor
@@ -160,6 +184,10 @@ class Encoded:
     queries: Callable[[int], Tensor]
     keys: Callable[[int], Tensor]
     project: Callable[[Tensor], Tensor]
+    fold: Callable[[Tensor], Tensor] = _leave
+    segments: Callable[[int], Tensor | None] = _see_all
+    passes_classes: bool = True
+    tiles: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,10 @@ class VisionZip(ReadsTower):
     Where the released code differs: its two numbers are for one crop, here one budget is for the
     whole prompt and shared evenly among crops; padding of tiles, which the model's own packing has
     cut away, is neither kept nor merged; a crop that may keep all its tokens is left as it is. A
-    tower without class tokens has none to keep, and its score is the mean attention received.
+    tower without class tokens has none to keep, and its score is the mean attention received. Where
+    the model folds patches into one token (the Qwens, InternVL) scores and keys are means over its
+    patches, tokens are merged as they are after folding, and a class token is not kept. With
+    ``positions="original"`` each token stays where it comes from.
 
     Parameters
     ----------
@@ -78,7 +81,7 @@ class VisionZip(ReadsTower):
             0 if all_ else round_half_up(CONTEXTUAL_SHARE * count)
             for count, all_ in zip(counts, whole, strict=True)
         ]
-        has_class = encoded.classes > 0
+        has_class = encoded.classes > 0 and encoded.passes_classes
         patches = [
             count if all_ else max(0, count - merged - has_class)
             for count, merged, all_ in zip(counts, contextual, whole, strict=True)
@@ -102,7 +105,8 @@ class VisionZip(ReadsTower):
                         encoded.project(features[crop, targets[crop]]),
                     ),
                 )
-        return write_tokens(made, crops, view, fill=budgets)
+        stay = self.positions == "original"
+        return write_tokens(made, crops, view, fill=budgets, stay=stay)
 
 
 def space_evenly(rest: Tensor, counts: Sequence[int]) -> Tensor:
@@ -137,15 +141,18 @@ def merge_into(encoded: Encoded, members: Tensor, targets: Tensor) -> Tensor:
         ``(c, cells, w)``.
     """
     keys = encoded.keys(encoded.feature_block)[:, :, encoded.classes :].float().mean(1)
+    keys = encoded.fold(keys.transpose(1, 2)).transpose(1, 2)
     keys = torch.nn.functional.normalize(keys, dim=-1)
-    alike = (keys @ keys.transpose(1, 2)).masked_fill(~targets.unsqueeze(1), -torch.inf)
-    # (c, members, targets): sums as products, so that they are the same on every run.
-    joins = torch.nn.functional.one_hot(find_largest(alike), alike.shape[-1]).float()
-    joins = joins * members.unsqueeze(-1)
     features = encoded.features[:, encoded.classes :].float()
-    counts = joins.sum(1).clamp(min=1).unsqueeze(-1)
-    received = joins.transpose(1, 2) @ features / counts
-    joined = torch.where(targets.unsqueeze(-1), features + received, features)
+    joined = features.clone()
+    for crop in range(len(features)):
+        goals, others = (each[crop].nonzero().squeeze(-1) for each in (targets, members))
+        if len(goals) and len(others):
+            nearest = find_largest(keys[crop, others] @ keys[crop, goals].T)
+            # Sums as products, so that they are the same on every run.
+            joins = torch.nn.functional.one_hot(nearest, len(goals)).float()
+            counts = joins.sum(0).clamp(min=1).unsqueeze(-1)
+            joined[crop, goals] = features[crop, goals] + joins.T @ features[crop, others] / counts
     return joined.to(encoded.features.dtype)
 
 

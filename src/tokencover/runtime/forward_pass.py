@@ -192,6 +192,9 @@ class VisualPass(ForwardPass):
         What was recorded of each watched block, until the pass ends.
     encodings : Encodings or None
         What the vision tower computed, once the method has looked at it and until the pass ends.
+    entered : Tensor or None
+        ``(b, s, d)``, the states before the first block, if the method is to be shown the visual
+        tokens there, and until the pass ends.
     added : AddedFeatures or None
         What is added before some of the blocks.
     sources : Tensor or None
@@ -209,6 +212,7 @@ class VisualPass(ForwardPass):
     find_places: Callable[[], Places]
     recorded: dict[int, Recorded] = field(default_factory=dict)
     encodings: Encodings | None = None
+    entered: Tensor | None = None
     added: AddedFeatures | None = None
     sources: Tensor | None = None
     seconds: float = 0.0

@@ -69,6 +69,7 @@ class Session:
             self._merger = TowerMerger(model, family, method)
         if method.encoder_blocks(*tower) is not None:
             self._reader = TowerReader(model, family, method, self._merger)
+        self._folds = self._reader is not None and self._reader.folds
         # In this order: what is read from the tower has been spread over its first tokens before.
         self._in_tower = [each for each in (self._merger, self._reader) if each is not None]
         renumbering = None
@@ -146,7 +147,7 @@ class Session:
             # Gradient checkpointing will ask a merging method again, when blocks run backward.
             if not (self.method.merges and torch.is_grad_enabled()):
                 current.recorded.clear()
-                current.encodings = None
+                current.encodings = current.entered = None
             if self._reader is not None:
                 for kind in KINDS:
                     self._reader.forget(kind)
@@ -185,6 +186,8 @@ class Session:
         current.block, current.cache = number, kwargs.get("past_key_values")
         self._inputs.announce(number, current.cache)
         states = args[0]
+        if number == 0 and isinstance(current, VisualPass) and self._folds:
+            current.entered = states if self.method.merges else states.detach()
         if isinstance(current, VisualPass) and current.added is not None:
             states = current.added.add(number, states, current.find_left(number - 1))
         group = self._inputs.find_group(number)
@@ -309,7 +312,9 @@ class Session:
         if self._reader is None:
             return None
         if current.encodings is None:
-            current.encodings = self._reader.take(self._calls.input_ids, self._calls.media)
+            current.encodings = self._reader.take(self._calls)
+        if current.entered is not None:
+            current.encodings.remember_states(current.entered)
         return current.encodings.show(tokens, states)
 
     def _find_upcoming(

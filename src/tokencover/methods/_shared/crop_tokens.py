@@ -52,7 +52,12 @@ class CropTokens:
 
 
 def write_tokens(
-    made: dict[int, CropTokens], crops: Crops, view: View, fill: Sequence[int] | None = None
+    made: dict[int, CropTokens],
+    crops: Crops,
+    view: View,
+    fill: Sequence[int] | None = None,
+    *,
+    stay: bool = False,
 ) -> Choice:
     """Write the tokens of all crops.
 
@@ -71,6 +76,9 @@ def write_tokens(
     fill : sequence of int, optional
         For each sample how many tokens to keep in all; newline and class tokens that `made` does
         not hold make up the number.
+    stay : bool
+        Whether tokens that come from a visual token are written there, whatever the order: their
+        positions are kept.
     """
     states = view.states.clone()
     kept, sources, details = [], [], []
@@ -78,7 +86,7 @@ def write_tokens(
         sections = _group_sections(mine, made, crops)
         ordered = [_order_tokens(section, made, crops) for section in sections]
         pairs = zip(ordered, sections, strict=True)
-        slots = torch.cat([_find_slots(tokens, section, crops) for tokens, section in pairs])
+        slots = torch.cat([_find_slots(tokens, section, crops, stay) for tokens, section in pairs])
         tokens = Made.join(ordered)
         states[sample, slots.to(states.device)] = tokens.states.to(states)
         spare = crops.find_fillers(sample, view)
@@ -102,10 +110,10 @@ def _group_sections(
     mine: Sequence[int], made: dict[int, CropTokens], crops: Crops
 ) -> list[tuple[int, ...]]:
     """The crops of a sample of which something is left, tiles of one picture together."""
-    found: dict[tuple[bool, int, int], tuple[int, ...]] = {}
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
     for crop in mine:
         if crop in made:
-            key = crops.video[crop], crops.medium[crop], crops.frame[crop]
+            key = crops.medium[crop], crops.frame[crop]
             found[key] = (*found.get(key, ()), crop)
     return list(found.values())
 
@@ -117,13 +125,15 @@ def _order_tokens(section: tuple[int, ...], made: dict[int, CropTokens], crops: 
     merged = Made.join([each.merged for each in tokens])
     raster = patches.sources.argsort()
     patches = Made(patches.sources[raster], patches.states[raster])
-    first = section[0]
-    is_tiled = crops.frame[first] > 0 and not crops.video[first]
-    return Made.join([patches, classes, merged] if is_tiled else [classes, patches, merged])
+    tiled = crops.tile[section[0]]
+    return Made.join([patches, classes, merged] if tiled else [classes, patches, merged])
 
 
-def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops) -> Tensor:
-    """The slots of the tokens' sources, and free ones for tokens without; ascending."""
+def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops, stay: bool) -> Tensor:
+    """The slots of the tokens' sources, and free ones for tokens without.
+
+    Ascending, so that tokens have their order; or each that has a source in its own, if they stay.
+    """
     own = tokens.sources[tokens.sources != NO_TOKEN]
     cells = crops.slot[list(section)].flatten()
     free = cells[(cells >= 0) & ~torch.isin(cells, own)].sort().values
@@ -132,4 +142,8 @@ def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops) -> Tensor:
     before = int((tokens.sources != NO_TOKEN).int().argmax()) if len(own) else needed
     after = needed - before
     ends = torch.cat([free[:before], free[len(free) - after :]])
+    if stay:
+        slots = tokens.sources.clone()
+        slots[slots == NO_TOKEN] = ends
+        return slots
     return torch.cat([own, ends]).sort().values

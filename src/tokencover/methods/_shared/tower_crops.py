@@ -3,7 +3,7 @@
 Methods that act before the decoder rank tokens by the attention of the tower's class token. Here
 are those rows, the way from cells of a crop to visual tokens, the crops of one picture (a base view
 and its tiles), and the sharing of one budget among crops. A cell is a token of a crop that is no
-class token.
+class token: a patch, or several patches that the model folds into one visual token.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 from tokencover.methods.base import BeforeDecoder, Choice, Encoded, View
+
+MAP_SIZE = 2**22
+"""Numbers of an attention map that are computed at a time."""
 
 
 class ReadsTower(BeforeDecoder):
@@ -36,25 +39,60 @@ def read_attention_rows(encoded: Encoded, block: int) -> Tensor:
     -------
     Tensor
         ``(c, heads, cells)`` float32. Of a tower without class tokens, the mean attention that each
-        cell receives from all cells.
+        cell receives from all of its crop. Where a cell is several patches, the mean over those.
     """
     queries, keys = encoded.queries(block), encoded.keys(block)
-    return compute_attention_rows(queries, keys, encoded.scaling, encoded.classes)
+    segments = encoded.segments(block)
+    rows = compute_attention_rows(queries, keys, encoded.scaling, encoded.classes, segments)
+    return encoded.fold(rows)
 
 
-def compute_attention_rows(queries: Tensor, keys: Tensor, scaling: float, classes: int) -> Tensor:
-    """`read_attention_rows` from queries and keys ``(c, heads, t, head_dim)``."""
+def compute_attention_rows(
+    queries: Tensor, keys: Tensor, scaling: float, classes: int, segments: Tensor | None = None
+) -> Tensor:
+    """`read_attention_rows` for patches, from queries and keys ``(c, heads, p, head_dim)``.
+
+    Parameters
+    ----------
+    scaling, classes, segments
+        See `Encoded`.
+    """
     if classes > 0:
         logits = compute_class_logits(queries, keys, scaling)
+        if segments is not None:
+            apart = segments != segments[:, :1]
+            logits = logits.masked_fill(apart.unsqueeze(1), -torch.inf)
         return logits.softmax(-1)[..., classes:]
-    # Crop by crop: whole maps of all crops at once would be large.
-    pairs = zip(queries.float(), keys.float(), strict=True)
-    maps = ((query @ key.transpose(-1, -2) * scaling).softmax(-1) for query, key in pairs)
-    return torch.stack([each.mean(-2) for each in maps])
+    rows = torch.zeros(keys.shape[:-1], device=keys.device)
+    for crop in range(len(keys)):
+        segment = None if segments is None else segments[crop]
+        rows[crop] = _average_received(queries[crop].float(), keys[crop].float() * scaling, segment)
+    return rows
+
+
+def _average_received(queries: Tensor, keys: Tensor, segments: Tensor | None) -> Tensor:
+    """Mean over all queries of a crop, ``(heads, p, head_dim)`` to ``(heads, p)``.
+
+    A whole map of a large picture would be the largest tensor of the tower, so there are only a few
+    of its rows at a time.
+    """
+    heads, count, _ = keys.shape
+    here = torch.arange(count, device=keys.device)
+    here = here if segments is None else here[segments >= 0]
+    received = torch.zeros(heads, len(here), device=keys.device)
+    for some in here.split(max(1, MAP_SIZE // (heads * max(1, count)))):
+        logits = queries[:, some] @ keys[:, here].transpose(-1, -2)
+        if segments is not None:
+            apart = segments[some].unsqueeze(-1) != segments[here]
+            logits = logits.masked_fill(apart, -torch.inf)
+        received += logits.softmax(-1).sum(-2)
+    rows = torch.zeros(heads, count, device=keys.device)
+    rows[:, here] = received / max(1, len(here))
+    return rows
 
 
 def compute_class_logits(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
-    """Products of the first query with all keys, ``(c, heads, t)`` float32."""
+    """Products of the first query with all keys, ``(c, heads, p)`` float32."""
     first = queries[:, :, :1].float()
     return (first @ keys.float().transpose(-1, -2)).squeeze(-2) * scaling
 
@@ -121,8 +159,8 @@ class Crops:
         For each sample its crops, in the order in which they appear in the sequence.
     medium, frame : list of int
         Of each crop: see `View`; -1 for crops of samples that are not shown.
-    video : list of bool
-        Whether the crop is a frame of a video.
+    tile : list of bool
+        Whether the crop is a tile of an image.
     """
 
     slot: Tensor
@@ -130,7 +168,7 @@ class Crops:
     members: list[list[int]]
     medium: list[int]
     frame: list[int]
-    video: list[bool]
+    tile: list[bool]
 
     @classmethod
     def from_view(cls, view: View, method: str) -> tuple[Encoded, Crops]:
@@ -164,9 +202,12 @@ class Crops:
             known[crop[sample, token]] = plane.to(device)[sample, token].long()
             planes.append(known.tolist())
         medium, frame, video = planes
+        tile = [
+            encoded.tiles and each > 0 and one <= 0 for each, one in zip(frame, video, strict=True)
+        ]
         class_slot = slot[:, 0] if encoded.classes else torch.full_like(slot[:, 0], -1)
         cells = slot[:, encoded.classes :]
-        return encoded, cls(cells, class_slot, members, medium, frame, [one > 0 for one in video])
+        return encoded, cls(cells, class_slot, members, medium, frame, tile)
 
     @property
     def visible(self) -> Tensor:
@@ -277,14 +318,11 @@ def group_pictures(view: View, crops: Crops) -> list[list[Picture]]:
 def _group_crops(mine: list[int], crops: Crops, row: Tensor, column: Tensor) -> list[Picture]:
     found = []
     for crop in mine:
-        if crops.frame[crop] == 0 or crops.video[crop]:
+        if not crops.tile[crop]:
             tiles = tuple(
                 other
                 for other in mine
-                if crops.frame[other] > 0
-                and crops.medium[other] == crops.medium[crop]
-                and not crops.video[other]
-                and not crops.video[crop]
+                if crops.tile[other] and crops.medium[other] == crops.medium[crop]
             )
             # Tiles along the upper and the left edge of the stitched view.
             grid = (

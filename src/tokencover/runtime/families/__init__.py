@@ -20,6 +20,7 @@ from tokencover.runtime.families.family import (
     find_refused,
     is_recurrent,
 )
+from tokencover.runtime.families.folding import FoldedCrops, Folding, SquareFolding, TowerFacts
 from tokencover.runtime.families.layout import (
     CLASS,
     CLASS_TOKENS,
@@ -92,9 +93,13 @@ __all__ = [
     "PATCH",
     "Claim",
     "Family",
+    "FoldedCrops",
+    "Folding",
     "Layout",
     "Media",
     "Places",
+    "SquareFolding",
+    "TowerFacts",
     "UnsupportedModelError",
     "add_newline",
     "count_patches",

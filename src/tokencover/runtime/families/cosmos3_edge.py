@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
-from tokencover.runtime.families.patch_grids import find_layouts
+from tokencover.runtime.families.patch_grids import FOLDING, find_layouts
 
 FAMILY = Family(
     name="Cosmos 3 Edge",
     model_types=("cosmos3_edge",),
     layouts=find_layouts,
+    folding=FOLDING,
     towers=("model.visual",),
     projector="model.projector",
     several_axes=True,

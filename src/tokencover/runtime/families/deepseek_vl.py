@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor, nn
+
 from tokencover.runtime.families.family import Family
 from tokencover.runtime.families.layout import Layout, Media, count_patches, grid, read_pixels
 
@@ -14,10 +16,18 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     return [grid(1, *count_patches(media, *values.shape[-2:]))] * len(values), []
 
 
+def carry_tower_tokens(
+    base: nn.Module, media: Media, images: Tensor | None, videos: Tensor | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The tokens of each image in order."""
+    return [] if images is None else list(images), []
+
+
 FAMILY = Family(
     name="DeepSeek-VL",
     model_types=("deepseek_vl",),
     layouts=find_layouts,
     towers=("model.vision_model",),
     projector="model.aligner",
+    tower_tokens=carry_tower_tokens,
 )

@@ -11,4 +11,5 @@ FAMILY = replace(
     name="DeepSeek-VL hybrid",
     model_types=("deepseek_vl_hybrid",),
     towers=("model.vision_model", "model.high_res_vision_model"),
+    tower_tokens=None,
 )

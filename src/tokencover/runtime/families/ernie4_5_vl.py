@@ -19,6 +19,7 @@ FAMILY = Family(
     name="ERNIE 4.5 VL",
     model_types=("ernie4_5_vl_moe",),
     layouts=find_layouts,
+    folding=patch_grids.FOLDING,
     projector="model.resampler_model",
     several_axes=True,
 )

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.methods import Method
 from tokencover.plugins import Plugins
+from tokencover.runtime.families.folding import Folding
 from tokencover.runtime.families.layout import Layout, Media
 from tokencover.runtime.families.refusals import REFUSALS
 
@@ -81,6 +82,11 @@ class Family:
         each ``(crops, tokens)`` int64 or None, to the visual tokens that they become: a tensor for
         each image and for each video, negative where a visual token is not from the tower. None
         where tower tokens do not become visual tokens one to one.
+    folding : Folding, optional
+        Which patches of the tower make which visual token, where several make one. With neither
+        this nor `tower_tokens` nothing can be read from the tower.
+    class_token : bool
+        Whether the towers of its models begin with a class token.
     kin : tuple of str
         Those of `model_types` that run the code of another one and are tested by their layouts and
         module paths only. All others are tested by value.
@@ -100,7 +106,14 @@ class Family:
     call_names: tuple[str, ...] = ()
     reads_attention: bool = True
     tower_tokens: TowerTokens | None = None
+    folding: Folding | None = None
+    class_token: bool = False
     kin: tuple[str, ...] = ()
+
+    @property
+    def reads_tower(self) -> bool:
+        """Whether methods can be shown what the vision tower computed."""
+        return self.tower_tokens is not None or self.folding is not None
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The decoder's blocks, in order."""
@@ -215,8 +228,13 @@ def _asks(method: type[Method]) -> bool:
 
 
 def _has(family: Family, needs: set[str]) -> bool:
-    tower = family.tower_tokens is not None
-    return (tower or not needs & {"encoder", "tower"}) and (family.tiles or "tiles" not in needs)
+    offers = {
+        "encoder": family.reads_tower,
+        "tower": family.tower_tokens is not None,
+        "class token": family.class_token,
+        "tiles": family.tiles,
+    }
+    return all(offered for name, offered in offers.items() if name in needs)
 
 
 # ---- why a model cannot be pruned exactly ----------------------------------------------------

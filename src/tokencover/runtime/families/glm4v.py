@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokencover.runtime.families import patch_grids
 from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.folding import Patches, SquareFolding
 from tokencover.runtime.families.layout import Layout, Media
 
 
@@ -17,10 +18,17 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     return images + videos, []
 
 
+def find_patches(media: Media) -> tuple[list[Patches], list[Patches]]:
+    """The patches of each image or video."""
+    images, videos = patch_grids.find_patches(media)
+    return images + videos, []
+
+
 FAMILY = Family(
     name="GLM-4V",
     model_types=("glm4v", "glm4v_moe", "glm46v", "glmga", "glm_ocr"),
     layouts=find_layouts,
+    folding=SquareFolding(find_patches, in_squares=True),
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

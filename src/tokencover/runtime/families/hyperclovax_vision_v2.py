@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
-from tokencover.runtime.families.patch_grids import find_layouts
+from tokencover.runtime.families.patch_grids import FOLDING, find_layouts
 
 FAMILY = Family(
     name="HyperCLOVA X Vision 2",
     model_types=("hyperclovax_vision_v2",),
     layouts=find_layouts,
+    folding=FOLDING,
     towers=("model.vision_model",),
     projector="model.projector",
 )

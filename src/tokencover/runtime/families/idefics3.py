@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.folding import Patches, SquareFolding
 from tokencover.runtime.families.layout import (
     Layout,
     Media,
@@ -26,19 +27,30 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
 
 def lay_out_crops(media: Media, least: int) -> list[Layout]:
     """The crops that are not all zeros, but no fewer than `least`."""
+    sides = [patches // media.config.scale_factor for _, patches, _ in count_crops(media, least)]
+    return [grid(1, side, side) for side in sides]
+
+
+def count_crops(media: Media, least: int) -> list[Patches]:
+    """The patches of each of these crops."""
     if media.images is None:
         return []
     values = read_pixels(media.images, "batch crops channels height width", "pixel_values")
     real = int(values.flatten(2).any(-1).sum())
-    patches = require_square(*count_patches(media, *values.shape[-2:]))
-    side = patches // media.config.scale_factor
-    return [grid(1, side, side)] * max(real, least)
+    side = require_square(*count_patches(media, *values.shape[-2:]))
+    return [(1, side, side)] * max(real, least)
+
+
+def find_patches(media: Media) -> tuple[list[Patches], list[Patches]]:
+    """The patches of each crop."""
+    return count_crops(media, least=0), []
 
 
 FAMILY = Family(
     name="Idefics3",
     model_types=("idefics3",),
     layouts=find_layouts,
+    folding=SquareFolding(find_patches),
     decoder=DECODER,
     towers=TOWERS,
     projector=PROJECTOR,

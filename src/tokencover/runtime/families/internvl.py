@@ -6,6 +6,7 @@ A video is frames, each an image.
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.folding import Patches, SquareFolding
 from tokencover.runtime.families.layout import (
     Layout,
     Media,
@@ -23,10 +24,24 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     """
     if media.images is None:
         return [], []
+    crops, _ = find_patches(media)
+    sides = [int(patches * media.config.downsample_ratio) for _, patches, _ in crops]
+    return [grid(1, side, side) for side in sides], []
+
+
+def find_patches(media: Media) -> tuple[list[Patches], list[Patches]]:
+    """The patches of each crop."""
+    if media.images is None:
+        return [], []
     values = read_pixels(media.images, "crops channels height width", "pixel_values")
-    patches = require_square(*count_patches(media, *values.shape[-2:]))
-    side = int(patches * media.config.downsample_ratio)
-    return [grid(1, side, side)] * len(values), []
+    side = require_square(*count_patches(media, *values.shape[-2:]))
+    return [(1, side, side)] * len(values), []
 
 
-FAMILY = Family(name="InternVL", model_types=("internvl", "qianfan_ocr"), layouts=find_layouts)
+FAMILY = Family(
+    name="InternVL",
+    model_types=("internvl", "qianfan_ocr"),
+    layouts=find_layouts,
+    folding=SquareFolding(find_patches),
+    class_token=True,
+)

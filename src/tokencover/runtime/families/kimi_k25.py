@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.folding import SquareFolding
 from tokencover.runtime.families.layout import Layout, Media, grid, read_rows, require
+from tokencover.runtime.families.patch_grids import find_patches
 
 
 def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
@@ -27,6 +29,7 @@ FAMILY = Family(
     name="Kimi K2.5",
     model_types=("kimi_k25",),
     layouts=find_layouts,
+    folding=SquareFolding(find_patches),
     projector="model.mm_projector",
     reads_attention=False,
 )

@@ -13,7 +13,7 @@ from tokencover.errors import InputError
 
 PATCH, NEWLINE, CLASS = 0, 1, 2
 """Kinds of visual tokens: a piece of the picture, the end of a row of tiles, a class token."""
-CLASS_TOKENS = {"clip_vision_model": 1, "siglip_vision_model": 0, "pixtral": 0}
+CLASS_TOKENS = {"clip_vision_model": 1, "siglip_vision_model": 0, "pixtral": 0, "dinov2": 1}
 """The vision towers whose tokens are known, and how many class tokens they begin with."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
-from tokencover.runtime.families.mistral3 import find_layouts
+from tokencover.runtime.families.mistral3 import FOLDING, find_layouts
 
 FAMILY = Family(
     name="LightOnOCR",
     model_types=("lighton_ocr",),
     layouts=find_layouts,
+    folding=FOLDING,
     towers=("model.vision_encoder",),
     projector="model.vision_projection",
 )

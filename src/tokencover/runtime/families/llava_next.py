@@ -79,4 +79,5 @@ FAMILY = Family(
     layouts=find_layouts,
     tiles=True,
     tower_tokens=carry_tower_tokens,
+    class_token=True,
 )

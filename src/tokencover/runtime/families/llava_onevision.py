@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from math import ceil, sqrt
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from tokencover.errors import InputError
 from tokencover.runtime.families.anyres import measure_base, measure_tiles
 from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.folding import FoldedCrops, Layouts, TowerFacts
 from tokencover.runtime.families.layout import (
     Layout,
     Media,
@@ -21,8 +25,11 @@ from tokencover.runtime.families.layout import (
     read_setting,
     require,
 )
+from tokencover.runtime.families.mixed_tokens import Mixed, end_rows, gather_cells, interpolate
 
 ASPECT_RATIO = "anyres_max_"
+NEVER_SCALED = 10**6
+"""Tiles that no picture has."""
 SLACK = 1.1
 """The tiled view is scaled down once its side exceeds the largest one by this factor."""
 
@@ -69,10 +76,15 @@ def _lay_out_base(media: Media) -> Layout:
 
 def _lay_out_tiles(media: Media, size: Sequence[int]) -> Layout:
     rows, columns = measure_tiles(media, size)
-    ratio = sqrt(rows * columns / (_read_most_tiles(media) * measure_base(media) ** 2))
+    ratio = _measure_excess(media, rows, columns)
     if ratio > SLACK:
         rows, columns = int(rows // ratio), int(columns // ratio)
     return join_views(_lay_out_base(media), grid_with_newlines(rows, columns))
+
+
+def _measure_excess(media: Media, rows: int, columns: int) -> float:
+    """How much longer than the longest the sides of a tiled view are."""
+    return sqrt(rows * columns / (_read_most_tiles(media) * measure_base(media) ** 2))
 
 
 def _read_most_tiles(media: Media) -> int:
@@ -95,4 +107,87 @@ def _find_videos(media: Media) -> list[Layout]:
     return [add_newline(grid(values.shape[1], side, side))] * len(values)
 
 
-FAMILY = Family(name="LLaVA-OneVision", model_types=("llava_onevision",), layouts=find_layouts)
+class ScaledTiles:
+    """Tiles are packed into one view, which may be scaled down; frames of videos are pooled.
+
+    Both go by bilinear interpolation, so a visual token is a mixture of up to four patches.
+    """
+
+    def measure(self, media: Media) -> None:
+        """Nothing: sizes and the shape of pixels are enough."""
+
+    def place(
+        self, base: Any, media: Media, layouts: Layouts, measured: Any, tower: TowerFacts
+    ) -> FoldedCrops:
+        """See `Folding`."""
+        side = measure_base(media)
+        counts = _count_tiles(media)
+        images = _mix_images(base, media, counts, side)
+        frames = [layout.shape[0] for layout in layouts[1]]
+        videos = _mix_frames(frames, sum(counts) * side * side, side)
+        crops, tokens = sum(counts) + sum(frames), tower.classes + side * side
+        index = torch.arange(crops * tokens).view(crops, tokens)
+        return gather_cells(images, videos, index[:, tower.classes :], index[:, : tower.classes])
+
+
+def _count_tiles(media: Media) -> list[int]:
+    """How many crops each image has, its base view included."""
+    if media.images is None:
+        return []
+    from transformers.models.llava_onevision.modeling_llava_onevision import (
+        image_size_to_num_patches,
+    )
+
+    sizes = read_rows(require(media.images, "image_sizes"))
+    view, pinpoints = media.config.vision_config.image_size, media.config.image_grid_pinpoints
+    return [
+        image_size_to_num_patches(size, pinpoints, view) if only else 1
+        for size, only in zip(sizes, _find_alone(media.images, len(sizes)), strict=True)
+    ]
+
+
+def _mix_images(base: Any, media: Media, counts: Sequence[int], side: int) -> list[Mixed]:
+    """The model packs numbers of patches itself, before anything is scaled down."""
+    if media.images is None:
+        return []
+    sizes = read_rows(require(media.images, "image_sizes"))
+    # Doubles hold the numbers exactly; newline tokens become -1.
+    numbers = torch.arange(sum(counts) * side * side, dtype=torch.float64).view(-1, side * side, 1)
+    newline = torch.tensor([-1.0], dtype=torch.float64)
+    packed, _ = base.pack_image_features(
+        numbers.split(list(counts)), torch.tensor(sizes), newline, f"{ASPECT_RATIO}{NEVER_SCALED}"
+    )
+    whole = [each.squeeze(-1).long() for each in packed]
+    return [
+        Mixed.plain(places) if count == 1 else _scale_tiles(media, places, size, side)
+        for places, size, count in zip(whole, sizes, counts, strict=True)
+    ]
+
+
+def _scale_tiles(media: Media, places: Tensor, size: Sequence[int], side: int) -> Mixed:
+    rows, columns = measure_tiles(media, size)
+    ratio = _measure_excess(media, rows, columns)
+    if ratio <= SLACK:
+        return Mixed.plain(places)
+    view, tiles = places[: side * side], places[side * side :].view(rows, columns + 1)[:, :-1]
+    rows, columns = int(rows // ratio), int(columns // ratio)
+    return Mixed.join([Mixed.plain(view), end_rows(interpolate(tiles, rows, columns), columns)])
+
+
+def _mix_frames(frames: Sequence[int], start: int, side: int) -> list[Mixed]:
+    pooled, found = ceil(side / 2), []
+    newline = Mixed.plain(torch.tensor([-1]))
+    for count in frames:
+        places = start + torch.arange(count * side * side).view(count, side, side)
+        start += places.numel()
+        found.append(Mixed.join([*(interpolate(each, pooled, pooled) for each in places), newline]))
+    return found
+
+
+FAMILY = Family(
+    name="LLaVA-OneVision",
+    model_types=("llava_onevision",),
+    layouts=find_layouts,
+    tiles=True,
+    folding=ScaledTiles(),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
+from tokencover.runtime.families.folding import Patches, SquareFolding
 from tokencover.runtime.families.layout import (
     Layout,
     Media,
@@ -18,9 +19,18 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     if media.images is None:
         return [], []
     side: int = media.config.spatial_merge_size
+    patches, _ = find_patches(media)
+    return [grid(1, rows // side, columns // side) for _, rows, columns in patches], []
+
+
+def find_patches(media: Media) -> tuple[list[Patches], list[Patches]]:
+    """The patches of each image."""
+    if media.images is None:
+        return [], []
     sizes = read_rows(require(media.images, "image_sizes"))
-    patches = [count_patches(media, *size) for size in sizes]
-    return [grid(1, rows // side, columns // side) for rows, columns in patches], []
+    return [(1, *count_patches(media, *size)) for size in sizes], []
 
 
-FAMILY = Family(name="Mistral 3", model_types=("mistral3",), layouts=find_layouts)
+FOLDING = SquareFolding(find_patches)
+
+FAMILY = Family(name="Mistral 3", model_types=("mistral3",), layouts=find_layouts, folding=FOLDING)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
-from tokencover.runtime.families.patch_grids import find_layouts
+from tokencover.runtime.families.folding import SquareFolding
+from tokencover.runtime.families.patch_grids import find_layouts, find_patches
 
 FAMILY = Family(
     name="PaddleOCR-VL",
     model_types=("paddleocr_vl",),
     layouts=find_layouts,
+    folding=SquareFolding(find_patches),
     towers=("model.visual",),
     projector="model.projector",
     several_axes=True,

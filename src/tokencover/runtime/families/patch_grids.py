@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tokencover.runtime.families.folding import Patches, SquareFolding
 from tokencover.runtime.families.layout import Layout, Media, grid, read_rows, require
 
 
@@ -17,9 +18,23 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     return images, _read_grids(media, media.videos, "video_grid_thw")
 
 
-def _read_grids(media: Media, arguments: Mapping[str, Any] | None, name: str) -> list[Layout]:
+def find_patches(media: Media) -> tuple[list[Patches], list[Patches]]:
+    """The patches of each image and each video."""
+    images = _read_patches(media.images, "image_grid_thw")
+    return images, _read_patches(media.videos, "video_grid_thw")
+
+
+def _read_patches(arguments: Mapping[str, Any] | None, name: str) -> list[Patches]:
     if arguments is None:
         return []
+    rows = read_rows(require(arguments, name))
+    return [(frames, tall, wide) for frames, tall, wide in rows]
+
+
+FOLDING = SquareFolding(find_patches, in_squares=True)
+
+
+def _read_grids(media: Media, arguments: Mapping[str, Any] | None, name: str) -> list[Layout]:
     side: int = media.config.vision_config.spatial_merge_size
-    patches = read_rows(require(arguments, name))
+    patches = _read_patches(arguments, name)
     return [grid(frames, rows // side, columns // side) for frames, rows, columns in patches]

@@ -6,12 +6,13 @@ A video has a timestamp before each frame.
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
-from tokencover.runtime.families.patch_grids import find_layouts
+from tokencover.runtime.families.patch_grids import FOLDING, find_layouts
 
 FAMILY = Family(
     name="Qwen3-VL",
     model_types=("qwen3_vl", "qwen3_vl_moe", "cosmos3_omni"),
     layouts=find_layouts,
+    folding=FOLDING,
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from tokencover.runtime.families.family import Family
-from tokencover.runtime.families.idefics3 import DECODER, PROJECTOR, TOWERS, lay_out_crops
+from tokencover.runtime.families.folding import Patches, SquareFolding
+from tokencover.runtime.families.idefics3 import (
+    DECODER,
+    PROJECTOR,
+    TOWERS,
+    count_crops,
+    lay_out_crops,
+)
 from tokencover.runtime.families.layout import Layout, Media
 
 
@@ -12,10 +19,16 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     return lay_out_crops(media, least=1), []
 
 
+def find_patches(media: Media) -> tuple[list[Patches], list[Patches]]:
+    """The patches of each crop."""
+    return count_crops(media, least=1), []
+
+
 FAMILY = Family(
     name="SmolVLM",
     model_types=("smolvlm",),
     layouts=find_layouts,
+    folding=SquareFolding(find_patches),
     decoder=DECODER,
     towers=TOWERS,
     projector=PROJECTOR,

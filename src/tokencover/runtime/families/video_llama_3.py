@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tokencover.errors import InputError
+from tokencover.runtime.families import patch_grids
 from tokencover.runtime.families.family import Family
 from tokencover.runtime.families.layout import (
     Layout,
@@ -57,6 +58,7 @@ FAMILY = Family(
     name="VideoLLaMA 3",
     model_types=("video_llama_3",),
     layouts=find_layouts,
+    folding=patch_grids.FOLDING,
     towers=("model.vision_model",),
     projector="model.projector",
     call_names=(COMPRESSION,),

@@ -14,7 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.families import Family, Layout, Media, Places
+from tokencover.runtime.families import (
+    Family,
+    FoldedCrops,
+    Layout,
+    Media,
+    Places,
+    TowerFacts,
+)
 from tokencover.runtime.hooks import Hooks
 
 KINDS = ("image", "video")
@@ -96,25 +103,37 @@ class EncoderCalls:
         """Where the visual tokens of the pass under way lie in their pictures."""
         images, videos = (
             [torch.stack([each.kind, each.frame, each.row, each.column]) for each in layouts]
-            for layouts in self._find_layouts()
+            for layouts in self._measure_pictures()[0]
         )
         ids = self._family.visual_ids(self._config)
         found = spread_over_batch(self.input_ids, ids, images, videos, count=4)
         kind, frame, row, column = found.values
         return Places(found.medium, kind, frame, row, column, found.video)
 
-    def _find_layouts(self) -> tuple[list[Layout], list[Layout]]:
-        """Found once for the latest pictures; after that only the shape of pixels is kept."""
-        media, known = self.media, getattr(self._local, "layouts", None)
+    def place_crops(self, tower: TowerFacts) -> FoldedCrops:
+        """Which patches of the tower make which visual token; for families that fold them."""
+        folding = self._family.folding
+        assert folding is not None
+        layouts, measured = self._measure_pictures()
+        return folding.place(self._base, self.media, layouts, measured, tower)
+
+    def _measure_pictures(self) -> tuple[tuple[list[Layout], list[Layout]], Any]:
+        """Their layouts, and what a folding must know of them.
+
+        Found once for the latest pictures; after that only the shape of pixels is kept.
+        """
+        media, known = self.media, getattr(self._local, "measured", None)
         if known is None or known[0] is not media.images or known[1] is not media.videos:
-            known = media.images, media.videos, self._family.layouts(media)
-            self._local.layouts = known
+            folding = self._family.folding if self.has_listeners else None
+            measured = None if folding is None else folding.measure(media)
+            known = media.images, media.videos, (self._family.layouts(media), measured)
+            self._local.measured = known
             for kind in KINDS:
                 arguments = getattr(self._local, kind, None) or {}
                 for pixels in PIXELS:
                     if isinstance(arguments.get(pixels), Tensor):
                         arguments[pixels] = torch.empty_like(arguments[pixels], device="meta")
-        found: tuple[list[Layout], list[Layout]] = known[2]
+        found: tuple[tuple[list[Layout], list[Layout]], Any] = known[2]
         return found
 
     def _record(self, kind: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -262,9 +281,14 @@ def find_feature_blocks(
 
 def read_feature_layers(config: Any, arguments: Mapping[str, Any] | None = None) -> tuple[int, ...]:
     """The hidden states that become visual tokens, as the call says, else the configuration."""
+    return find_named_layers(config, arguments) or (-1,)
+
+
+def find_named_layers(config: Any, arguments: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    """The same; nothing if neither says: the model takes what the tower gives in the end."""
     for name in ("vision_feature_layer", "vision_feature_layers"):
         layer = (arguments or {}).get(name)
         layer = getattr(config, name, None) if layer is None else layer
         if layer is not None:
             return (layer,) if isinstance(layer, int) else tuple(layer)
-    return (-1,)
+    return ()

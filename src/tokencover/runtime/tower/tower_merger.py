@@ -5,10 +5,9 @@ follows runs on fewer tokens. After the tower every state is copied to all the t
 for: projector, packing of tiles and all else of the model work unchanged. Before decoder block 0
 the runtime then keeps one visual token for each group, the first in the order of the sequence.
 
-This needs crops of one length that go through plain blocks and become visual tokens one to one:
-LLaVA-1.5 and ViP-LLaVA, LLaVA-Next (images) and Video-LLaVA, with a CLIP or SigLIP tower. Families
-that pack pictures of any size into one row (the Qwens) or fold several patches into one token are
-refused.
+This needs crops of one length that go through plain blocks (those of CLIP and SigLIP) and become
+visual tokens one to one, as in the LLaVAs. Families that pack pictures of any size into one row
+(the Qwens) or fold several patches into one token are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method, TowerView
-from tokencover.runtime.families import Family, Media
+from tokencover.runtime.families import FAMILIES, Family, Media
+from tokencover.runtime.tower.tower_kinds import TOWER_KINDS, TowerAttention
 from tokencover.runtime.tower.tower_run import (
     TowerRun,
     add_bias,
@@ -34,7 +34,13 @@ from tokencover.runtime.tower.tower_run import (
     spread,
     weigh_sizes,
 )
-from tokencover.runtime.tower.vision_tower import Hook, VisionTower, VisionTowers, refuse_features
+from tokencover.runtime.tower.vision_tower import (
+    Hook,
+    VisionTower,
+    VisionTowers,
+    refuse_family,
+    refuse_features,
+)
 
 MERGING = "merges tokens inside the vision tower"
 
@@ -58,9 +64,13 @@ class TowerMerger:
     """
 
     def __init__(self, model: nn.Module, family: Family, method: Method) -> None:
+        if family.tower_tokens is None:
+            able = [each.name for each in FAMILIES if each.tower_tokens is not None]
+            raise refuse_family(method, family, MERGING, able)
         self._method, self._config = method, model.config
         self._towers = VisionTowers(model, family, method, MERGING)
         for tower in self._towers.all:
+            _check_blocks(tower, method)
             _check_attention(tower, method)
         self._stages = _find_blocks(method, self._towers.first)
         self._inside = method.inside_tower_blocks
@@ -74,9 +84,9 @@ class TowerMerger:
             for number, block in enumerate(tower.blocks):
                 yield block, functools.partial(self._before_block, tower, number), True
             for number in self._find_watched():
-                for name in ("q_proj", "k_proj"):
-                    hook = functools.partial(self._record, name)
-                    yield getattr(tower.attention(number), name), hook, False
+                attention = tower.find_attention(number)
+                for name, part in attention.parts.items():
+                    yield part, functools.partial(self._record, attention, name), False
 
     def list_wraps(self) -> Iterator[tuple[nn.Module, str, Callable[..., Any]]]:
         """Modules, the method of each that must be wrapped, and what sees its calls."""
@@ -133,10 +143,13 @@ class TowerMerger:
         labels = 2 * carried.numbers + carried.video
         return mark_first(torch.where(carried.numbers < 0, -1, labels))
 
-    def spread_now(self, projected: Tensor) -> Tensor:
+    def spread_now(self, attention: TowerAttention, output: Tensor) -> Tensor:
         """Copy what a block computes to all the tokens each of its tokens stands for."""
         run = self._get_run()
-        return projected if run is None else spread(projected, run.groups[-1])
+        if run is None:
+            return output
+        groups = run.groups[-1]
+        return spread(attention.cut_crops(output, len(groups)), groups)
 
     def _label_groups(self, name: str) -> Tensor:
         """``(c, n)`` int64 on the CPU, a number of its own for each group of each crop.
@@ -245,10 +258,19 @@ class TowerMerger:
             return (1,) * crops
         return self._towers.count_crops(media, crops, tokens)
 
-    def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+    def _record(
+        self,
+        attention: TowerAttention,
+        name: str,
+        module: nn.Module,
+        args: Any,
+        kwargs: Any,
+        output: Tensor,
+    ) -> None:
         run = self._get_run()
         if run is not None:
-            run.projections[name] = output.detach()
+            crops = len(run.groups[-1])
+            run.projections[name] = attention.cut_crops(output.detach(), crops)
 
     def _spread(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """Copy every state to all the tokens it stands for."""
@@ -274,6 +296,16 @@ def _find_blocks(method: Method, tower: VisionTower) -> tuple[int, ...]:
             f"and lie between 0 and {tower.depth - 1} in this model."
         )
     return stages
+
+
+def _check_blocks(tower: VisionTower, method: Method) -> None:
+    config: Any = tower.module.config
+    if not tower.kind.halves:
+        able = [name for name, kind in TOWER_KINDS.items() if kind.halves]
+        raise InputError(
+            f"{type(method).__name__} {MERGING}, but the blocks of towers of type "
+            f"{config.model_type!r} are not known well enough; known are {', '.join(able)}."
+        )
 
 
 def _check_attention(tower: VisionTower, method: Method) -> None:

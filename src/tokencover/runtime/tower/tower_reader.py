@@ -9,97 +9,30 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods import Encoded, Method
-from tokencover.runtime.families import Family, Media
+from tokencover.methods import Method
+from tokencover.runtime.families import FAMILIES, Family, FoldedCrops, Media, TowerFacts
+from tokencover.runtime.tower.encoder_calls import EncoderCalls
+from tokencover.runtime.tower.encodings import BlockRecord, Encodings, Recording
+from tokencover.runtime.tower.tower_kinds import TowerAttention
 from tokencover.runtime.tower.tower_merger import TowerMerger
-from tokencover.runtime.tower.vision_tower import Hook, VisionTower, VisionTowers, refuse_features
-from tokencover.runtime.visual_tokens import VisualTokens
+from tokencover.runtime.tower.vision_tower import (
+    CarriedNumbers,
+    Hook,
+    VisionTower,
+    VisionTowers,
+    refuse_family,
+    refuse_features,
+)
 
 READING = "reads what the vision tower computed"
-
-
-Projected = dict[tuple[int, str], Tensor]
-"""``(c, t, heads * head_dim)`` by block and "q_proj" or "k_proj"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What one whole forward pass of a tower computed.
-
-    Attributes
-    ----------
-    features : Tensor
-        ``(c, t, w)``.
-    projections : Projected
-        Of the blocks that were asked for.
-    """
-
-    features: Tensor
-    projections: Projected
-
-
-@dataclass(frozen=True, slots=True)
-class Encodings:
-    """All crops of a forward pass, and the place of each visual token in them.
-
-    Attributes
-    ----------
-    recording : Recording
-        Of all crops, those of images first.
-    numbers : Tensor
-        ``(b, s)`` int64, crop times ``t`` plus token; negative where there is none.
-    tower : VisionTower
-        One of the towers; they are alike.
-    projector : nn.Module
-        From the tower's width to the decoder's.
-    """
-
-    recording: Recording
-    numbers: Tensor
-    tower: VisionTower
-    projector: nn.Module
-
-    def show(self, tokens: VisualTokens, states: Tensor) -> Encoded:
-        """What a method may see of it, for the visual tokens that are left.
-
-        Parameters
-        ----------
-        states : Tensor
-            Of the decoder; projected features are of its type, and everything is on its device.
-        """
-        device = states.device
-        index = self.numbers[tokens.samples].gather(1, tokens.index).clamp(min=-1)
-        return Encoded(
-            features=self.recording.features.to(device),
-            classes=self.tower.classes,
-            depth=self.tower.depth,
-            feature_block=self.tower.feature_block,
-            scaling=float(self.tower.attention(0).scale),
-            index=index.masked_fill(~tokens.mask, -1).to(device),
-            queries=functools.partial(self._find_projected, "q_proj", device),
-            keys=functools.partial(self._find_projected, "k_proj", device),
-            project=functools.partial(self._project, device, states.dtype),
-        )
-
-    def _find_projected(self, name: str, device: torch.device, block: int) -> Tensor:
-        found = self.recording.projections.get((block, name))
-        if found is None:
-            named = sorted({each for each, _ in self.recording.projections})
-            raise InputError(
-                f"tower block {block} was not recorded, only {named}: name it in encoder_blocks."
-            )
-        return self.tower.by_head(block, found).to(device)
-
-    def _project(self, device: torch.device, dtype: torch.dtype, features: Tensor) -> Tensor:
-        states: Tensor = self.projector(features)
-        return states.to(device, dtype)
+TOLD = ("position_embeddings", "cu_seqlens")
+"""What an attention is told that matters to its weights."""
 
 
 class TowerReader:
@@ -116,17 +49,26 @@ class TowerReader:
     Raises
     ------
     InputError
-        If this model's visual tokens are not tokens of one tower block.
+        If it is not known how this model's visual tokens are made of tokens of one tower block.
     """
 
     def __init__(
         self, model: nn.Module, family: Family, method: Method, merging: TowerMerger | None
     ) -> None:
-        self._method, self._merging = method, merging
+        if not family.reads_tower:
+            able = [each.name for each in FAMILIES if each.reads_tower]
+            raise refuse_family(method, family, READING, able)
+        self._family, self._method, self._merging = family, method, merging
         self._towers = VisionTowers(model, family, method, READING)
+        _refuse_packed(method, family, self._towers.first)
         self._blocks = _find_blocks(method, self._towers.first, type(model).__name__)
         self._projector = model.get_submodule(family.projector)
         self._local = threading.local()
+
+    @property
+    def folds(self) -> bool:
+        """Whether features are to be those of the visual tokens as the decoder gets them."""
+        return self._family.folding is not None
 
     def list_hooks(self) -> Iterator[Hook]:
         """What must be put on the model, after the hooks that merge."""
@@ -134,9 +76,11 @@ class TowerReader:
             yield tower.module, self._begin, True
             yield tower.module, functools.partial(self._finish, tower), False
             for number in self._blocks:
-                for name in ("q_proj", "k_proj"):
-                    hook = functools.partial(self._record, number, name)
-                    yield getattr(tower.attention(number), name), hook, False
+                attention = tower.find_attention(number)
+                yield attention.module, functools.partial(self._listen, number), True
+                for name, part in attention.parts.items():
+                    hook = functools.partial(self._record, number, attention, name)
+                    yield part, hook, False
 
     def list_watched(self) -> list[nn.Module]:
         """The blocks whose inner modules have hooks."""
@@ -152,27 +96,34 @@ class TowerReader:
     def remember(self, name: str) -> None:
         """Keep what was recorded as that of the images or of the videos; nothing if it failed."""
         setattr(self._local, name, getattr(self._local, "recording", None))
-        self._local.recording = self._local.projections = None
+        self._local.recording = self._local.blocks = None
         self._local.expected = False
 
     def forget(self, name: str) -> None:
         """There are no such pictures, or the model is going to encode them."""
         setattr(self._local, name, None)
 
-    def take(self, input_ids: Tensor, media: Media) -> Encodings:
+    def take(self, calls: EncoderCalls) -> Encodings:
         """Hand what was recorded over to the forward pass that these pictures belong to."""
+        media, tower = calls.media, self._towers.first
         given = {"image": media.images, "video": media.videos}
         found = {name: self._take_one(name) for name in given if given[name] is not None}
-        numbers: dict[str, Tensor] = {}
-        start = 0
-        for name, recording in found.items():
-            crops, tokens = recording.features.shape[:2]
-            numbers[name] = start + torch.arange(crops * tokens).view(crops, tokens)
-            start += crops * tokens
-        joined = _join(list(found.values()))
-        images, videos = numbers.get("image"), numbers.get("video")
-        carried = self._towers.carry(input_ids, media, images, videos)
-        return Encodings(joined, carried.numbers, self._towers.first, self._projector)
+        crops: FoldedCrops | None = None
+        if self.folds:
+            crops = calls.place_crops(TowerFacts(tower.classes, tower.window))
+            index = torch.cat([crops.class_index, crops.index], dim=1)
+            carried = self._towers.spread(calls.input_ids, crops.images, crops.videos)
+        else:
+            index, carried = self._carry_crops(calls.input_ids, media, found)
+        return Encodings(
+            recordings=list(found.values()),
+            index=index,
+            numbers=carried.numbers,
+            tower=tower,
+            crops=crops,
+            projector=self._projector,
+            tiles=self._family.tiles,
+        )
 
     def _take_one(self, name: str) -> Recording:
         recording: Recording | None = getattr(self._local, name, None)
@@ -181,38 +132,88 @@ class TowerReader:
         setattr(self._local, name, None)
         return recording
 
+    def _carry_crops(
+        self, input_ids: Tensor, media: Media, found: dict[str, Recording]
+    ) -> tuple[Tensor, CarriedNumbers]:
+        """Crops of one length, whose patches are visual tokens one to one."""
+        numbers: dict[str, Tensor] = {}
+        start, lengths = 0, set()
+        for name, recording in found.items():
+            assert recording.features is not None
+            crops, tokens = recording.features.shape[:2]
+            numbers[name] = start + torch.arange(crops * tokens).view(crops, tokens)
+            start += crops * tokens
+            lengths.add(tokens)
+        if len(lengths) > 1:
+            raise InputError(
+                f"images and frames of videos have {sorted(lengths)} tokens in the vision tower: "
+                "give them in separate calls."
+            )
+        (tokens,) = lengths
+        images, videos = numbers.get("image"), numbers.get("video")
+        carried = self._towers.carry(input_ids, media, images, videos)
+        return torch.arange(start).view(-1, tokens), carried
+
     # ---- hooks ------------------------------------------------------------------------------
 
     def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         # What is recorded when the tower alone is called would never be taken.
-        self._local.projections = {} if getattr(self._local, "expected", False) else None
+        self._local.blocks = {} if getattr(self._local, "expected", False) else None
         self._local.recording = None
 
+    def _listen(self, number: int, module: nn.Module, args: Any, kwargs: Any) -> None:
+        record = self._find_record(number)
+        if record is not None:
+            for name in TOLD:
+                if kwargs.get(name) is not None:
+                    record.told[name] = kwargs[name]
+
     def _record(
-        self, number: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
+        self,
+        number: int,
+        attention: TowerAttention,
+        name: str,
+        module: nn.Module,
+        args: Any,
+        kwargs: Any,
+        output: Tensor,
     ) -> None:
-        projections = self._get_projections()
-        if projections is None:  # a block that runs again for gradient checkpointing
-            return
-        output = output.detach()
-        if self._merging is not None:
-            output = self._merging.spread_now(output)
-        projections[number, name] = output
+        record = self._find_record(number)
+        if record is not None:
+            output = output.detach()
+            if self._merging is not None:
+                output = self._merging.spread_now(attention, output)
+            record.outputs[name] = output
 
     def _finish(
         self, tower: VisionTower, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        projections = self._get_projections()
-        if projections is None:
+        blocks: dict[int, BlockRecord] | None = getattr(self._local, "blocks", None)
+        if blocks is None:
             return
-        features: Tensor = output.hidden_states[tower.feature_block + 1]
-        features = features if self._method.merges else features.detach()
-        self._local.recording = Recording(features, projections)
+        features = None if self.folds else tower.find_features(output)
+        if features is not None and not self._method.merges:
+            features = features.detach()
+        self._local.recording = Recording(features, blocks, kwargs.get("patch_attention_mask"))
 
-    def _get_projections(self) -> Projected | None:
-        """By the tower's pass under way; None if there is none, or it was not expected."""
-        found: Projected | None = getattr(self._local, "projections", None)
-        return found
+    def _find_record(self, number: int) -> BlockRecord | None:
+        """By the tower's pass under way; None if there is none, or it was not expected.
+
+        There is none when a block runs again for gradient checkpointing.
+        """
+        blocks: dict[int, BlockRecord] | None = getattr(self._local, "blocks", None)
+        return None if blocks is None else blocks.setdefault(number, BlockRecord())
+
+
+def _refuse_packed(method: Method, family: Family, tower: VisionTower) -> None:
+    """Refuse rows of several pictures, unless the family says how they become visual tokens."""
+    config: Any = tower.module.config
+    if tower.kind.packed and family.folding is None:
+        raise InputError(
+            f"{type(method).__name__} {READING}, but {family.name} with a tower of type "
+            f"{config.model_type!r} has pictures of all sizes in one row: use a method that acts "
+            "in the decoder, for example tc.MoB."
+        )
 
 
 def _find_blocks(method: Method, tower: VisionTower, model: str) -> tuple[int, ...]:
@@ -231,22 +232,3 @@ def _find_blocks(method: Method, tower: VisionTower, model: str) -> tuple[int, .
             f"{tower.depth - 1} in this model."
         )
     return tuple(sorted(set(wanted)))
-
-
-def _join(recordings: list[Recording]) -> Recording:
-    """All crops as those of one tower."""
-    if len(recordings) == 1:
-        return recordings[0]
-    features = [each.features for each in recordings]
-    lengths = {each.shape[1] for each in features}
-    if len(lengths) > 1:
-        raise InputError(
-            f"images and frames of videos have {sorted(lengths)} tokens in the vision tower: give "
-            "them in separate calls."
-        )
-    first, *others = recordings
-    projections = {
-        name: torch.cat([found, *(each.projections[name] for each in others)])
-        for name, found in first.projections.items()
-    }
-    return Recording(torch.cat(features), projections)

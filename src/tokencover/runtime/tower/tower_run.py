@@ -27,7 +27,7 @@ class TowerRun:
         For each block that was reached ``(c, n)`` int64: which of its tokens stands for each first
         token; in the end, which token of its output.
     projections : dict
-        ``(c, m, heads * head_dim)``, "q_proj" and "k_proj" of the attention that ran last, if it is
+        ``(c, m, heads * head_dim)``, "q" and "k" of the attention that ran last, if it is
         watched.
     bias : Tensor or None
         ``(c, m)``, what that attention added for the sizes of its tokens.
@@ -54,12 +54,12 @@ class TowerRun:
 
     def keys(self, tower: VisionTower, block: int) -> Tensor:
         """``(c, heads, m, head_dim)``, of the attention that ran last, that of this block."""
-        return tower.by_head(block, self._find_projection("k_proj", block))
+        return tower.by_head(block, self._find_projection("k", block))
 
     def attention(self, tower: VisionTower, block: int) -> Tensor:
         """``(c, m, m)`` float32, its weights, mean over heads."""
-        queries = tower.by_head(block, self._find_projection("q_proj", block))
-        scaling = float(tower.attention(block).scale)
+        queries = tower.by_head(block, self._find_projection("q", block))
+        scaling = tower.find_attention(block).scaling
         return average_attention(queries, self.keys(tower, block), scaling, self.bias)
 
     def _find_projection(self, name: str, block: int) -> Tensor:

@@ -1,13 +1,13 @@
 """What merging in the vision tower and reading from it have in common.
 
-Both need crops of one length that go through plain blocks and become visual tokens one to one, by
-the family's `tower_tokens`.
+Merging needs crops of one length that go through plain blocks and become visual tokens one to one,
+by the family's `tower_tokens`. Reading is possible too where several patches become one visual
+token, by the family's `folding`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,14 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method
-from tokencover.runtime.families import CLASS_TOKENS, FAMILIES, Family, Media
+from tokencover.runtime.families import Family, Media
 from tokencover.runtime.tower.encoder_calls import (
     find_feature_blocks,
+    find_named_layers,
     read_feature_layers,
     spread_over_batch,
 )
-
-KNOWN_BLOCKS = ("clip_vision_model", "siglip_vision_model")
-"""The towers whose blocks are known."""
+from tokencover.runtime.tower.tower_kinds import TOWER_KINDS, TowerAttention
 
 Hook = tuple[nn.Module, Any, bool]
 """A module, what to call, and whether before (else after) its forward."""
@@ -44,17 +43,20 @@ class VisionTower:
     """
 
     def __init__(self, module: Any, config: Any, method: Method, purpose: str) -> None:
-        kind = getattr(module.config, "model_type", None)
+        model_type = getattr(module.config, "model_type", None)
         name = type(method).__name__
-        if kind not in KNOWN_BLOCKS:
+        kind = TOWER_KINDS.get(model_type)
+        if kind is None:
             raise InputError(
-                f"{name} {purpose}, but nothing is known of towers of type {kind!r}; known are "
-                f"{', '.join(KNOWN_BLOCKS)}."
+                f"{name} {purpose}, but nothing is known of towers of type {model_type!r}; known "
+                f"are {', '.join(TOWER_KINDS)}."
             )
         self.module: nn.Module = module
-        self.classes = CLASS_TOKENS[kind]
-        self.blocks: list[nn.Module] = list(module.encoder.layers)
+        self.kind = kind
+        self.classes = kind.classes
+        self.blocks: list[nn.Module] = list(module.get_submodule(kind.blocks).children())
         self.feature_blocks = find_feature_blocks(config, len(self.blocks))
+        self._takes_hidden = bool(find_named_layers(config))
         if min(self.feature_blocks) < 0:
             raise InputError(
                 f"{name} {purpose}, but vision_feature_layer {read_feature_layers(config)} takes "
@@ -73,7 +75,29 @@ class VisionTower:
 
     def attention(self, number: int) -> Any:
         """The attention of a block."""
-        return self.blocks[number].self_attn
+        return getattr(self.blocks[number], self.kind.attention)
+
+    def find_attention(self, number: int) -> TowerAttention:
+        """How the attention of a block makes queries and keys."""
+        return TowerAttention(self.attention(number))
+
+    @property
+    def window(self) -> int | None:
+        """Squares along the side of a window, if the tower has its squares window by window."""
+        config: Any = self.module.config
+        if not hasattr(config, "fullatt_block_indexes"):
+            return None
+        found: int = config.window_size // config.spatial_merge_size // config.patch_size
+        return found
+
+    def find_features(self, output: Any) -> Tensor:
+        """What becomes visual tokens, ``(c, t, w)``, in the output of the tower."""
+        found: Tensor = (
+            output.hidden_states[self.feature_block + 1]
+            if self._takes_hidden
+            else output.last_hidden_state
+        )
+        return found
 
     def by_head(self, number: int, projected: Tensor) -> Tensor:
         """``(c, t, heads * head_dim)`` as ``(c, heads, t, head_dim)``."""
@@ -100,21 +124,13 @@ class VisionTowers:
     Raises
     ------
     InputError
-        If this family's towers pack pictures, or fold patches, or are of an unknown kind.
+        If it cannot be done with this family's towers, or they are of an unknown kind.
     """
 
     def __init__(self, model: nn.Module, family: Family, method: Method, purpose: str) -> None:
-        if family.tower_tokens is None:
-            able = ", ".join(each.name for each in FAMILIES if each.tower_tokens is not None)
-            raise InputError(
-                f"{type(method).__name__} {purpose}, which cannot be done for {family.name}: its "
-                "towers pack pictures of any size or fold several patches into one visual token. "
-                f"It works with {able}; elsewhere use a method that acts in the decoder, for "
-                "example tc.MoB."
-            )
         self._config: Any = model.config
         self._ids = family.visual_ids(self._config)
-        self._carry = functools.partial(family.tower_tokens, model.get_submodule(family.base))
+        self._family, self._base = family, model.get_submodule(family.base)
         self._method = method
         self.all = [
             VisionTower(model.get_submodule(path), self._config, method, purpose)
@@ -143,10 +159,22 @@ class VisionTowers:
         images, videos : Tensor or None
             ``(crops, tokens)`` int64 on the CPU.
         """
-        found = self._carry(media, images, videos)
-        planes = [[each.unsqueeze(0) for each in pictures] for pictures in found]
+        return self.spread(input_ids, *self._carry(media, images, videos))
+
+    def spread(
+        self, input_ids: Tensor, images: list[Tensor], videos: list[Tensor]
+    ) -> CarriedNumbers:
+        """Numbers ``(n,)`` of each image and each video, at the visual tokens of a batch."""
+        planes = [[each.unsqueeze(0) for each in pictures] for pictures in (images, videos)]
         spread = spread_over_batch(input_ids, self._ids, planes[0], planes[1], count=1)
         return CarriedNumbers(spread.values[0], spread.video)
+
+    def _carry(
+        self, media: Media, images: Tensor | None, videos: Tensor | None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        carry = self._family.tower_tokens
+        assert carry is not None
+        return carry(self._base, media, images, videos)
 
     def count_crops(self, media: Media, crops: int, tokens: int) -> tuple[int, ...]:
         """How many of the crops of one encoder call each picture has, in order."""
@@ -173,6 +201,20 @@ class CarriedNumbers:
 
     numbers: Tensor
     video: Tensor
+
+
+def refuse_family(method: Method, family: Family, purpose: str, able: Sequence[str]) -> InputError:
+    """The method cannot do this with the family's towers; it can with the able ones."""
+    reason = (
+        "its model folds patches into one visual token after the tower, and needs all of them"
+        if family.folding is not None
+        else "its visual tokens are neither patches of its tower nor made of known ones"
+    )
+    return InputError(
+        f"{type(method).__name__} {purpose}, which cannot be done for {family.name}: {reason}. It "
+        f"works with {', '.join(able)}; elsewhere use a method that acts in the decoder, for "
+        "example tc.MoB."
+    )
 
 
 def refuse_features(name: str) -> InputError:
