@@ -16,6 +16,7 @@ from tokencover.cli import main
 from tokencover.commands.evaluate import BudgetModeName
 from tokencover.methods import METHODS
 from tokencover.pebble.data import make_clip_examples
+from tokencover.runtime import FAMILIES
 from tokencover.viewing import MARGIN
 
 
@@ -90,8 +91,11 @@ def test_methods_lists_every_method_and_where_it_runs(
     for method in METHODS:
         assert method.card.place in lines[method.name]
     assert lines["mob"].endswith("all")
-    assert lines["pyramiddrop"].endswith("all* but Kimi K2.5")
-    assert lines["globalcom2"].endswith("LLaVA-Next")
+    silent = [family.name for family in FAMILIES if not family.reads_attention]
+    assert lines["pyramiddrop"].endswith(f"all* but {', '.join(silent)}")
+    without = [family.name for family in FAMILIES if not family.reads_tower]
+    assert lines["visionzip"].endswith(f"all* but {', '.join(without)}")
+    assert lines["globalcom2"].endswith("LLaVA-Next, LLaVA-OneVision")
 
 
 def test_ask_takes_any_method(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

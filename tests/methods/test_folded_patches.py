@@ -66,8 +66,10 @@ def slow_visionzip_of(view: View, sample: int, crop: int, count: int) -> dict[in
     ]
     block = encoded.feature_block
     rows = tower_crops.read_attention_rows(encoded, block)[crop].mean(0)
-    keys = encoded.fold(encoded.keys(block).mean(1).transpose(1, 2))[crop].T
-    cell = {slot: int(encoded.index[sample, slot]) % encoded.features.shape[1] for slot in slots}
+    keys = encoded.keys(block)[:, :, encoded.classes :].mean(1)
+    keys = encoded.fold(keys.transpose(1, 2))[crop].T
+    tokens, classes = encoded.features.shape[1], encoded.classes
+    cell = {slot: int(encoded.index[sample, slot]) % tokens - classes for slot in slots}
     merged = int(count * 5 / 32 + 0.5)
     by_score = sorted(slots, key=lambda slot: (-float(rows[cell[slot]]), slot))
     found = {slot: view.states[sample, slot] for slot in by_score[: count - merged]}

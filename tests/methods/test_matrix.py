@@ -32,7 +32,7 @@ def claimed() -> list[Any]:
     for case in CASES:
         for claim in find_claims(METHODS[case.method]):
             for entry in ZOO.values():
-                if entry.name in claim.family.model_types and entry.alike is None:
+                if entry.name in claim.family.model_types and case.tells_new(entry):
                     changes = {} if claim.as_published else {"positions": "original"}
                     found.append(pytest.param(case, entry, changes, id=f"{case.id}-{entry.name}"))
     return found

@@ -177,9 +177,9 @@ def test_what_is_missing_is_said(name: str, images: Any, videos: Any, message: s
 
 
 def test_unknown_tower_is_said() -> None:
-    config = LlavaConfig(vision_config={"model_type": "dinov2"}, text_config=text_config(2))
+    config = LlavaConfig(vision_config={"model_type": "vit"}, text_config=text_config(2))
     media = Media(config, {"pixel_values": SQUARES})
-    with pytest.raises(InputError, match=r"vision tower 'dinov2' is not known.*clip_vision_model"):
+    with pytest.raises(InputError, match=r"vision tower 'vit' is not known.*clip_vision_model"):
         FAMILIES["LLaVA-1.5"].layouts(media)
 
 

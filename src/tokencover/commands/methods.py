@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from tokencover.catalog import MethodEntry
 
 HEADER: Final = ("name", "year", "objective", "place", "needs", "families")
-FEW: Final = 3
-"""So many families that a method does not run on are named instead of those it runs on."""
 NOTES: Final = (
     "* the Qwens and what is built like them have positions of several axes: there give",
     "  positions='original'",
-    "encoder: the tower's tokens become visual tokens one to one, its attention is read",
-    "tower: tokens are merged inside it; tiles: there are a base view and tiles of it",
+    "encoder: it is known which tokens of the tower make which visual token, its attention is read",
+    "tower: they become visual tokens one to one, and are merged inside it; tiles: there is a base",
+    "  view and tiles of it",
 )
 
 
@@ -44,7 +43,7 @@ def _name_families(entry: MethodEntry, every: Sequence[str]) -> str:
     """The families a method runs on; a star where positions cannot be numbered anew."""
     starred, runs_on = set(entry.original_only), set(entry.families)
     missing = [name for name in every if name not in runs_on]
-    if len(missing) <= FEW:
+    if len(missing) < len(runs_on):
         but = f" but {', '.join(missing)}" if missing else ""
         return f"all{'*' if starred else ''}{but}"
     return ", ".join(name + "*" * (name in starred) for name in entry.families)
