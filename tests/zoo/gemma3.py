@@ -33,7 +33,7 @@ def build(
         mm_tokens_per_image=SIDE * SIDE,
         tie_word_embeddings=False,
     )
-    return center_norms(seeded(Gemma3ForConditionalGeneration, config, attn_implementation, dtype))
+    return seeded(Gemma3ForConditionalGeneration, config, attn_implementation, dtype)
 
 
 def mark_pictures(inputs: Inputs) -> Inputs:

@@ -37,7 +37,7 @@ def build(
         "max_position_embeddings": (SIDE * POOL) ** 2,
     }
     config = Step3p7Config(vision_config=vision, text_config=text, image_token_id=IMAGE)
-    return center_norms(seeded(Step3p7ForConditionalGeneration, config, attn_implementation, dtype))
+    return seeded(Step3p7ForConditionalGeneration, config, attn_implementation, dtype)
 
 
 ENTRY = replace(
