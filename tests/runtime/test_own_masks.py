@@ -22,13 +22,14 @@ import tokencover as tc
 from tests.runtime.random_method import KeepRandom, dropped_by
 from tests.runtime.test_matrix import BUDGET, NEVER, generate, left_over, logits
 from tests.runtime.test_probe import assert_true, eavesdropping, second_turn, watch
-from tests.zoo import ZOO, gemma4, llava
+from tests.zoo import ZOO, gemma4, llama4, llava
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks, recompute_decode
 from tests.zoo.towers import clip_tower
 from tests.zoo.vocabulary import IMAGE
 from tests.zoo.weights import seeded, text_config
 from tests.zoo.windows import WINDOW
+from tokencover.runtime import find_claims
 
 
 @cache
@@ -58,26 +59,43 @@ def build_mistral(
 MISTRAL = replace(ZOO["llava"], name="llava, mistral", build=build_mistral, own_masks=True)
 """Windows in every block of a family that seldom has any."""
 OWN = [pytest.param(entry, id=entry.name) for entry in (*ZOO.values(), MISTRAL) if entry.own_masks]
-WINDOWED = [each for each in OWN if each.id != "paligemma"]
+WINDOWED = [
+    pytest.param(entry, id=entry.name)
+    for entry in (*(ZOO[name] for name in ("gemma3", "llama4", "paligemma2")), MISTRAL)
+]
 LONG = 14
 """More new tokens than any window of the zoo is wide."""
 OPTIONS: dict[str, Any] = {"max_new_tokens": LONG, "do_sample": False, "eos_token_id": NEVER}
 
 
+SCALING = replace(ZOO["llama4"], name="llama4, scaled", build=partial(llama4.build, floor_scale=5))
+"""Queries of blocks 1 and 4 grow with every fifth token."""
 SHARING = replace(ZOO["gemma4"], name="gemma4, shared keys", build=partial(gemma4.build, shared=2))
 """Blocks 3 and 4 attend to the keys of blocks 2 and 1."""
 
 
-@pytest.mark.parametrize("stage", [0, 1])
-def test_blocks_that_attend_to_keys_of_earlier_blocks(stage: int) -> None:
-    model, inputs = built(SHARING), SHARING.inputs("ragged")
-    method, words = KeepRandom(BUDGET, (stage,)), SHARING.user_words(inputs)
-    dropped = dropped_by(method, inputs, SHARING.visual(inputs))
-    with tc.prune(model, method, prompt=words):
+def assert_decodes(entry: ZooEntry, model: PreTrainedModel, inputs: Inputs, stage: int) -> None:
+    """Every step of a long answer is what computing everything anew gives."""
+    method = KeepRandom(BUDGET, (stage,))
+    with tc.prune(model, method, prompt=entry.user_words(inputs)):
         found = generate(model, inputs, output_logits=True, return_dict_in_generate=True, **OPTIONS)
     words = found.sequences[:, inputs["input_ids"].shape[1] :]
-    expected = recompute_decode(model, inputs, words[:, :-1], dropped[stage], stage)
+    dropped = dropped_by(method, inputs, entry.visual(inputs))[stage]
+    expected = recompute_decode(model, inputs, words[:, :-1], dropped, stage)
     torch.testing.assert_close(torch.stack(found.logits, 1), expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_queries_that_grow_with_their_place_in_the_text(stage: int) -> None:
+    model, inputs = built(SCALING), SCALING.inputs("ragged")
+    assert_decodes(SCALING, model, inputs, stage)
+    plain = blocked_forward_schedule(built(ZOO["llama4"]), inputs, {})
+    assert (blocked_forward_schedule(model, inputs, {}) - plain).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_blocks_that_attend_to_keys_of_earlier_blocks(stage: int) -> None:
+    assert_decodes(SHARING, built(SHARING), SHARING.inputs("ragged"), stage)
 
 
 def test_nothing_is_dropped_between_shared_keys_and_their_blocks() -> None:
@@ -98,21 +116,11 @@ def test_windows_of_a_family_that_seldom_has_any(stages: tuple[int, ...], side: 
     torch.testing.assert_close(found[left], expected[left], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 3])
-@pytest.mark.parametrize("kind", ["single", "ragged"])
+@pytest.mark.parametrize("stage", [0, 3])
 @pytest.mark.parametrize("entry", OWN)
-def test_decoding_until_the_whole_prompt_has_left_the_window(
-    entry: ZooEntry, kind: str, stage: int
-) -> None:
-    model, inputs = built(entry), entry.inputs(kind)
-    assert count_windows(model) < LONG
-    method = KeepRandom(BUDGET, (stage,))
-    with tc.prune(model, method, prompt=entry.user_words(inputs)):
-        found = generate(model, inputs, output_logits=True, return_dict_in_generate=True, **OPTIONS)
-    words = found.sequences[:, inputs["input_ids"].shape[1] :]
-    dropped = dropped_by(method, inputs, entry.visual(inputs))[stage]
-    expected = recompute_decode(model, inputs, words[:, :-1], dropped, stage)
-    torch.testing.assert_close(torch.stack(found.logits, 1), expected, atol=2e-5, rtol=0)
+def test_decoding_until_the_whole_prompt_has_left_the_window(entry: ZooEntry, stage: int) -> None:
+    assert count_windows(built(entry)) < LONG
+    assert_decodes(entry, built(entry), entry.inputs("ragged"), stage)
 
 
 @pytest.mark.parametrize("entry", OWN)
@@ -132,9 +140,9 @@ def test_windows_tell_something_in_these_prompts(entry: ZooEntry) -> None:
     assert not torch.equal(mask[0, 0], torch.ones_like(mask[0, 0]).tril())
 
 
-@pytest.mark.parametrize("entry", OWN)
+@pytest.mark.parametrize("entry", WINDOWED)
 def test_the_same_words_without_a_cache_and_in_beams(entry: ZooEntry) -> None:
-    reads = entry.name in ("gemma3", "cohere2_vision", "paligemma")
+    reads = entry.name == "gemma3"
     method = tc.FastV(BUDGET, after=2) if reads else KeepRandom(BUDGET, (1, 3))
     model, inputs = built(entry), entry.inputs("ragged")
     for beams in (1,) if entry.name == "llama4" else (1, 3):  # it repeats no pictures for beams
@@ -226,6 +234,15 @@ def test_guessed_words_are_taken_back_from_windows(name: str) -> None:
         assert torch.equal(generate(model, inputs, prompt_lookup_num_tokens=3, **OPTIONS), plain)
 
 
+def test_methods_claim_these_families_only_as_far_as_they_run_there() -> None:
+    claims = {claim.family.name: claim for claim in find_claims(tc.FastV)}
+    assert claims["Gemma 3"].as_published
+    assert "Llama 4" not in claims
+    assert "Gemma 3" not in [claim.family.name for claim in find_claims(tc.LookAhead)]
+    anew = {claim.family.name: claim for claim in find_claims(tc.DivPrune)}
+    assert not anew["Gemma 3"].as_published
+
+
 @pytest.mark.parametrize("entry", OWN[:1])
 def test_what_leaves_nothing_to_cut_from_is_refused(entry: ZooEntry) -> None:
     inputs, model = entry.inputs("single"), entry.build()
@@ -246,10 +263,10 @@ def test_what_leaves_nothing_to_cut_from_is_refused(entry: ZooEntry) -> None:
         pytest.raises(tc.InputError, match="use a method that does not look ahead"),
     ):
         model(**inputs)
-    model.get_decoder().config._attn_implementation = "flex_attention"
+    model.get_decoder().config._attn_implementation = "flash_attention_2"
     with (
         torch.no_grad(),
-        tc.prune(model, method, prompt=words),
-        pytest.raises(tc.InputError, match=r"'flex_attention' counts windows"),
+        tc.prune(model, KeepRandom(BUDGET, (0,)), prompt=words),
+        pytest.raises(tc.InputError, match=r"'flash_attention_2' counts windows"),
     ):
         model(**inputs)

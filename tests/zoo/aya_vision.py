@@ -29,7 +29,6 @@ def build(
         text_config=text,
         image_token_index=IMAGE,
         downsample_factor=2,
-        alignment_intermediate_size=48,
         vision_feature_select_strategy="full",
         vision_feature_layer=-1,
         tie_word_embeddings=False,

@@ -55,7 +55,12 @@ def build(
         eoi_token_id=VISION_END,
         tie_word_embeddings=False,
     )
-    return seeded(Gemma4ForConditionalGeneration, config, attn_implementation, dtype)
+    model = seeded(Gemma4ForConditionalGeneration, config, attn_implementation, dtype)
+    with torch.no_grad():  # it does not scale products, so queries must be small
+        for name, parameter in model.named_parameters():
+            if "language_model" in name and "q_norm" in name:
+                parameter.mul_(0.3)
+    return model
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:

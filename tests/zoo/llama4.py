@@ -1,4 +1,4 @@
-"""Llama 4: chunks, blocks without rotation whose queries grow with their place, and experts."""
+"""Llama 4: chunks, blocks without rotation whose queries grow with their place, experts."""
 
 from dataclasses import replace
 
@@ -15,8 +15,12 @@ SIDE = 4
 
 
 def build(
-    attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
+    attn_implementation: str = "sdpa",
+    layers: int = 5,
+    dtype: torch.dtype = torch.float32,
+    floor_scale: int = 8192,
 ) -> PreTrainedModel:
+    """Queries are scaled after so many columns, padding too: a padded batch is another then."""
     kinds = choose_kinds(layers, CHUNKED)
     text = text_config(
         layers,
@@ -24,7 +28,7 @@ def build(
         attention_chunk_size=WINDOW,
         layer_types=kinds,
         no_rope_layers=[int(kind != FULL) for kind in kinds],
-        floor_scale=5,
+        floor_scale=floor_scale,
         attn_scale=0.5,
         num_local_experts=4,
         interleave_moe_layer_step=2,

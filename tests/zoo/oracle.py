@@ -32,10 +32,8 @@ def base_model(model: PreTrainedModel) -> Any:
 def text_model(model: PreTrainedModel) -> nn.Module:
     """Find the decoder of a vision-language model of the zoo."""
     base = base_model(model)
-    if base is model:
-        return model.get_submodule("language_model.model")
     found: nn.Module = base.text_model if hasattr(base, "text_model") else base.language_model
-    return found
+    return found.get_submodule("model") if base is model else found
 
 
 def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:

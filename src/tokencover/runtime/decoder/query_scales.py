@@ -66,10 +66,12 @@ class QueryScales:
         found = None if is_aside() else getattr(self._local, "factor", None)
         if found is None or found[0] != number:
             return None
-        return (output * found[1].to(output.device)).to(output.dtype)
+        scaled: Tensor = output * found[1].to(output.device)
+        return scaled.to(output.dtype)
 
 
 def _scale(attention: Any, places: Tensor) -> Tensor:
     """As the attention computes it."""
     steps = torch.floor((places.float() + 1.0) / attention.floor_scale)
-    return torch.log1p(steps) * attention.attn_scale + 1.0
+    scales: Tensor = torch.log1p(steps) * attention.attn_scale + 1.0
+    return scales
