@@ -26,7 +26,7 @@ from tests.zoo import ZOO, Grid, Inputs, Tiled, WithClass
 from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
 from tests.zoo.entry import noise
-from tests.zoo.oracle import pooled
+from tests.zoo.oracle import base_model, pooled
 from tests.zoo.towers import PATCH as PATCH_SIZE
 from tokencover.runtime.families import FAMILIES, Family, Media, family_of
 from tokencover.runtime.families.anyres import choose_resolution
@@ -46,7 +46,9 @@ NAMES = tuple(ZOO)
 CASES = [(name, kind) for name in NAMES for kind in ZOO[name].telling_kinds]
 ROUTES = ("forward", "generate")
 METHODS = {"images": "get_image_features", "videos": "get_video_features"}
-MIXING = ("attn.proj", "attn.out_proj", "attention.o", "attention.projection_layer")
+MIXING = (
+    "attn.proj", "attn.out_proj", "attn.o_proj", "attention.o", "attention.projection_layer",
+)  # fmt: skip
 """The last step of self-attention in the towers: without it a patch never hears of another."""
 
 WITHOUT_PLACES = ("aria", "idefics2")
@@ -89,7 +91,7 @@ def _keep_middle(convolution: nn.Conv2d) -> None:
 @contextmanager
 def captured(model: PreTrainedModel) -> Iterator[dict[str, Mapping[str, Any]]]:
     """Collect the arguments of the encoder's calls; Qwen3-VL's video calls its image method."""
-    base: Any = model.model
+    base = base_model(model)
     calls: dict[str, Mapping[str, Any]] = {}
     inside = False
 
@@ -138,7 +140,7 @@ def features_of(model: PreTrainedModel, media: Media) -> Tensor:
     name = "images" if media.images is not None else "videos"
     arguments = {**(getattr(media, name) or {}), "return_dict": True}
     with torch.no_grad():
-        features = pooled(getattr(model.model, METHODS[name])(**arguments))
+        features = pooled(getattr(base_model(model), METHODS[name])(**arguments))
     return torch.cat([feature.flatten(0, -2) for feature in features])
 
 
@@ -246,6 +248,8 @@ def _last_width(module: nn.Module) -> int:
     if isinstance(module, nn.Embedding):  # Ovis2's visual vocabulary
         return module.embedding_dim
     linear = [each for each in module.modules() if isinstance(each, nn.Linear)]
+    if not linear:  # Gemma 3 multiplies with a weight of its own
+        return next(module.parameters(recurse=False)).shape[-1]
     return linear[-1].out_features
 
 

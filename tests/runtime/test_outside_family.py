@@ -30,8 +30,9 @@ LISTED = (
     "Qwen3-Omni", "Video-LLaVA", "LLaVA-OneVision", "InternVL", "SmolVLM", "Idefics3",
     "Mistral 3", "LightOnOCR", "GLM-4V", "DeepSeek-VL", "DeepSeek-VL hybrid", "Janus",
     "GOT-OCR 2", "Ovis2", "FastVLM", "PerceptionLM", "VideoLLaMA 3", "HyperCLOVA X Vision 2",
-    "Granite 4 Vision", "Aria", "Idefics2", "Cosmos 3 Edge", "ERNIE 4.5 VL", "Kimi K2.5",
-    "PaddleOCR-VL",
+    "Granite 4 Vision", "Aria", "Idefics2", "Gemma 3", "Gemma 4", "Cohere Vision", "Llama 4",
+    "PaliGemma", "Molmo 2", "EXAONE 4.5", "Step 3.7",
+    "Cosmos 3 Edge", "ERNIE 4.5 VL", "Kimi K2.5", "PaddleOCR-VL",
 )  # fmt: skip
 
 

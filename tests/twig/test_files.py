@@ -15,7 +15,12 @@ from tests.zoo.entry import ZooEntry
 from tokencover import InputError
 from tokencover.twig import grow, load_twig, save_twig
 
-ATTENDING = [case for case in ALL if not case.values[0].recurrent]  # type: ignore[union-attr]
+ENTRIES: list[Any] = [case.values[0] for case in ALL]
+ATTENDING = [
+    pytest.param(entry, id=entry.name)
+    for entry in ENTRIES
+    if not entry.recurrent and not entry.own_masks
+]
 
 
 @pytest.mark.parametrize("entry", ATTENDING)
@@ -31,6 +36,11 @@ def test_a_twig_comes_back_as_it_was(entry: ZooEntry, tmp_path: Path) -> None:
     for name, tensor in found.state_dict().items():
         assert torch.equal(tensor, saved[name])
     assert [type(block) for block in found.blocks] == [type(block) for block in twig.blocks]
+
+
+def test_a_model_that_does_not_tell_its_blocks_is_refused() -> None:
+    with pytest.raises(InputError, match="Llama4ForCausalLM, has no layers"):
+        grow(built("llama4"), 1, 1)
 
 
 def test_a_plan_does_not_tell_where_the_model_was_read_from() -> None:

@@ -125,8 +125,12 @@ class ZooEntry:
     recurrent
         Whether some blocks are linear attention or convolutions.
     flash
-        Whether the class itself is right under flash attention; not if its blocks get positions of
-        several axes, which transformers reads as several documents.
+        Whether the class itself is right under flash attention and can be pruned with it; not if
+        its blocks get positions of several axes, which transformers reads as several documents, nor
+        if they have masks of their own.
+    own_masks
+        Whether blocks do not see all tokens before them, and those alone: windows, or tokens of a
+        picture that see each other.
     alike
         Another entry whose blocks are called in the same way, if there is one: every method runs
         on that one, so that it need not run on this one too.
@@ -147,6 +151,7 @@ class ZooEntry:
     deepstack: bool = False
     recurrent: bool = False
     flash: bool = True
+    own_masks: bool = False
     alike: str | None = None
 
     @property

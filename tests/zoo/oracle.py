@@ -2,7 +2,9 @@
 
 Where all blocks are attention nothing is removed. A dropped token stays in the sequence, but from
 the pruning block on no other token may attend to it, so at the kept positions every value is what
-it would be if the token had been taken out and the others had kept their positions.
+it would be if the token had been taken out and the others had kept their positions. Beside that
+every block sees what the model itself lets it see: windows, and tokens of a picture that see each
+other, are the model's own.
 
 A block of linear attention or a convolution has no columns to hide. There every row is computed
 alone, without padding or cache, and the states of dropped tokens are taken out of it.
@@ -22,11 +24,16 @@ RECURRENT = {"linear_attention", "conv"}
 """What transformers calls blocks that take in one token after the other."""
 
 
+def base_model(model: PreTrainedModel) -> Any:
+    """Find the part of a model that encodes pictures; Llama 4 does it all itself."""
+    return getattr(model, "model", model)
+
+
 def text_model(model: PreTrainedModel) -> nn.Module:
     """Find the decoder of a vision-language model of the zoo."""
-    base: Any = model.model
+    base = base_model(model)
     found: nn.Module = base.text_model if hasattr(base, "text_model") else base.language_model
-    return found
+    return found.get_submodule("model") if base is model else found
 
 
 def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:
@@ -36,9 +43,11 @@ def decoder_blocks(model: PreTrainedModel) -> Sequence[nn.Module]:
 
 def pooled(output: Any) -> Any:
     """The features that make visual tokens; the first of several where blocks get one each."""
-    if output.pooler_output is None:  # Granite 4 Vision
+    if output.pooler_output is not None:
+        return output.pooler_output
+    if hasattr(output, "deepstack_features"):  # Granite 4 Vision
         return output.deepstack_features[0][1]
-    return output.pooler_output
+    return output.last_hidden_state  # Llama 4
 
 
 def blocked_forward(
@@ -73,11 +82,11 @@ def blocked_forward_schedule(
         return deleting_forward(model, inputs, dropped_before)
     real = inputs["attention_mask"].bool()
     gone = torch.zeros_like(real)
-    masks = []
+    left = []
     for index, _ in enumerate(decoder_blocks(model)):
         gone = gone | dropped_before.get(index, torch.zeros_like(real))
-        masks.append(additive_mask(real & ~gone, model.dtype))
-    with torch.no_grad(), _masks_of_blocks(model, masks):
+        left.append(real & ~gone)
+    with torch.no_grad(), _blocked_columns(model, left):
         logits: Tensor = model(**inputs, use_cache=False).logits
     return logits
 
@@ -135,27 +144,30 @@ def first_block_inputs(
     return found
 
 
-def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(visible: Tensor, dtype: torch.dtype, own: Tensor | None = None) -> Tensor:
     """Build a mask ``(batch, 1, length, length)`` from causality and the visible columns.
 
-    Every row sees itself, dropped or padded or not: a softmax over nothing would be NaN, and what
-    such a row computes is seen by no other.
+    Instead of causality, what the model's own mask says. Every row sees itself, dropped or padded
+    or not: a softmax over nothing would be NaN, and what such a row computes is seen by no other.
     """
     length = visible.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
-    allowed = (causal & visible[:, None, :]) | torch.eye(length, dtype=torch.bool)
+    seen = torch.ones(length, length, dtype=torch.bool).tril()
+    if own is not None:
+        seen = own[:, 0] if own.dtype == torch.bool else own[:, 0] == 0
+    allowed = (seen & visible[:, None, :]) | torch.eye(length, dtype=torch.bool)
     zeros = torch.zeros(allowed.shape, dtype=dtype)
     return zeros.masked_fill(~allowed, float("-inf"))[:, None]
 
 
 @contextmanager
-def _masks_of_blocks(model: PreTrainedModel, masks: Sequence[Tensor]) -> Iterator[None]:
+def _blocked_columns(model: PreTrainedModel, left: Sequence[Tensor]) -> Iterator[None]:
     handles = []
-    for block, mask in zip(decoder_blocks(model), masks, strict=True):
+    for block, visible in zip(decoder_blocks(model), left, strict=True):
 
         def hand_over(
-            _: nn.Module, args: Any, kwargs: dict[str, Any], mask: Tensor = mask
+            _: nn.Module, args: Any, kwargs: dict[str, Any], visible: Tensor = visible
         ) -> tuple[Any, dict[str, Any]]:
+            mask = additive_mask(visible, model.dtype, kwargs["attention_mask"])
             return args, {**kwargs, "attention_mask": mask}
 
         handles.append(block.register_forward_pre_hook(hand_over, with_kwargs=True))
@@ -168,11 +180,15 @@ def _masks_of_blocks(model: PreTrainedModel, masks: Sequence[Tensor]) -> Iterato
 
 def extended(inputs: Inputs, generated: Tensor) -> Inputs:
     """Append generated tokens ``(batch, steps)`` to left-padded inputs."""
+    # Gemma 3 marks pictures with 1, PaliGemma what follows the prompt.
+    marks = inputs.get("token_type_ids")
+    follows = 0 if marks is None else 1 - int(marks.max())
     more = {
         "input_ids": generated,
         "attention_mask": torch.ones_like(generated),
         "mm_token_type_ids": torch.zeros_like(generated, dtype=torch.int),
         "moe_mm_token_type_ids": torch.zeros_like(generated, dtype=torch.int),
+        "token_type_ids": torch.full_like(generated, follows),
     }
     longer = {name: torch.cat([inputs[name], more[name]], 1) for name in more if name in inputs}
     return {**inputs, **longer}

@@ -55,7 +55,9 @@ def seeded(
         for name, parameter in model.named_parameters():
             parameter.copy_(_value(name, parameter, generator))
     model.generation_config.suppress_tokens = [PAD, IMAGE, VIDEO]
-    built: PreTrainedModel = model.to(dtype).eval()
+    # Not `to`, which would make Llama 4's complex rotations real.
+    model._apply(lambda each: each.to(dtype) if each.is_floating_point() else each)
+    built: PreTrainedModel = model.eval()
     return built
 
 

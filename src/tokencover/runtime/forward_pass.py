@@ -140,6 +140,9 @@ class ForwardPass:
         The mask of each group of blocks, for each kind of block in it.
     columns : dict
         ``(b, cached + new)`` bool, which earlier and new tokens are real in each group of blocks.
+    origins : dict
+        ``(b, cached + new)`` int64, where they stand in the whole text; only for models whose masks
+        are cut from those of the whole text.
     rotations : dict
         The rotation table of each group of blocks, where positions are numbered anew.
     before : int
@@ -156,8 +159,9 @@ class ForwardPass:
     block: int = -1
     cache: Any = None
     kept: dict[int, Kept | None] = field(default_factory=dict)
-    masks: dict[tuple[int, str], Any] = field(default_factory=dict)
+    masks: dict[tuple[int | None, str], Any] = field(default_factory=dict)
     columns: dict[int, Tensor] = field(default_factory=dict)
+    origins: dict[int, Tensor] = field(default_factory=dict)
     rotations: dict[int, Any] = field(default_factory=dict)
 
     @property

@@ -21,8 +21,14 @@ from tokencover.budget import block_cost
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
-from tokencover.runtime.decoder import BlockInputs, Pruning, Renumbering
-from tokencover.runtime.families import Family
+from tokencover.runtime.decoder import (
+    BlockInputs,
+    Pruning,
+    QueryScales,
+    Renumbering,
+    check_shared_keys,
+)
+from tokencover.runtime.families import Family, needs_own_masks
 from tokencover.runtime.forward_pass import (
     AddedFeatures,
     ForwardPass,
@@ -62,6 +68,7 @@ class Session:
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.blocks(model)
         self._stages = _find_stages(method, len(self._blocks))
+        check_shared_keys(method, self._blocks, self._stages)
         self._merger: TowerMerger | None = None
         self._reader: TowerReader | None = None
         tower = guess_tower(model.config)
@@ -72,11 +79,14 @@ class Session:
         self._folds = self._reader is not None and self._reader.folds
         # In this order: what is read from the tower has been spread over its first tokens before.
         self._in_tower = [each for each in (self._merger, self._reader) if each is not None]
+        own_masks = needs_own_masks(family, model)
         renumbering = None
         if method.positions != "original":
-            renumbering = Renumbering(method, family, self._decoder)
+            renumbering = Renumbering(method, family, self._decoder, own_masks)
         groups = self._stages if self._merger is None else (0, *self._stages)
-        self._inputs = BlockInputs(self._decoder, Pruning(groups, method.positions), renumbering)
+        pruning = Pruning(groups, method.positions, own_masks)
+        self._inputs = BlockInputs(self._decoder, pruning, renumbering)
+        self._scales = QueryScales(self._blocks) if family.scales_by_place else None
         self._calls = EncoderCalls(model, family, self._in_tower)
         self._model_calls = ModelCalls(model)
         self._pass_reader = PassReader(
@@ -86,7 +96,13 @@ class Session:
         self._recorders: dict[int, Recorder] = {}
         if watched := tuple(method.watched(len(self._blocks))):
             self._recorders = make_recorders(
-                method, watched, self._blocks, self._stages, self._get_pass, self._find_past_columns
+                method,
+                watched,
+                self._blocks,
+                self._stages,
+                self._get_pass,
+                self._find_past_columns,
+                own_masks,
             )
         cost = block_cost(self._blocks, self._decoder.config)
         norm = functools.partial(_apply_norm, self._decoder)
@@ -117,6 +133,8 @@ class Session:
                 self._put(each.list_hooks())
             self._hooks.after(self._decoder, self._after_decoder)
             self._calls.watch(self._hooks)
+            if self._scales is not None:
+                self._put(self._scales.list_hooks())
             if self.family.deepstack:
                 self._hooks.around(self._decoder, "_deepstack_process", self._add_deepstack)
             if self.family.added_features:
@@ -190,18 +208,19 @@ class Session:
             current.entered = states if self.method.merges else states.detach()
         if isinstance(current, VisualPass) and current.added is not None:
             states = current.added.add(number, states, current.find_left(number - 1))
-        group = self._inputs.find_group(number)
-        if group is None:
-            return None if states is args[0] else ((states, *args[1:]), kwargs)
         if isinstance(current, VisualPass):
             if number == 0 and self._merger is not None:
                 states = self._drop_merged(self._merger, current, states)
             if number in self._stages:
                 states = self._prune(current, number, states, kwargs)
+        group = self._inputs.find_group(number)
         changed = self._inputs.shorten(current, group, number, states, kwargs)
+        if self._scales is not None:
+            self._scales.prepare(current, number, states, kwargs.get("past_key_values"))
         if changed is None and states is args[0]:
             return None
-        return (states, *args[1:]), kwargs if changed is None else changed
+        others = self._inputs.shorten_others(args[1:], current.find_left(number))
+        return (states, *others), kwargs if changed is None else changed
 
     def _find_pass_of(self, kwargs: dict[str, Any]) -> ForwardPass | None:
         """The pass a block call belongs to.
@@ -209,7 +228,8 @@ class Session:
         With gradient checkpointing a block runs again during backward, when another pass may be
         under way; the rotation table it is handed is still the one of its own pass.
         """
-        rotation = kwargs["position_embeddings"][0]
+        rotation = kwargs["position_embeddings"]
+        rotation = rotation if isinstance(rotation, Tensor) else rotation[0]
         if rotation not in self._passes:
             current = self._get_pass()
             if current is None:
@@ -338,6 +358,7 @@ class Session:
                 self._inputs.find_undropped_positions, current, number, states, left, kwargs
             ),
             blocks=self._blocks,
+            mask=self._inputs.plan_undropped_mask(current, number, left, kwargs),
         )
 
     def _add_deepstack(

@@ -114,6 +114,11 @@ def grow(model: nn.Module, after: int, depth: int) -> Twig:
     """
     base: Any = model
     decoder, head = base.get_decoder(), base.get_output_embeddings()
+    if not hasattr(decoder, "layers"):
+        raise InputError(
+            f"a twig cannot be grown on a {type(model).__name__}: what it names as its decoder, a "
+            f"{type(decoder).__name__}, has no layers."
+        )
     blocks = list(decoder.layers)
     _check_range(after, depth, len(blocks))
     kinds = set((getattr(decoder.config, "layer_types", None) or [""])[after : after + depth])

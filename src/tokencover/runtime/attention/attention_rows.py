@@ -37,6 +37,9 @@ class Projections:
         Cached keys that the block attends to as well.
     has_run : bool
         Whether the cache has got the keys of this pass by now.
+    mask : Tensor or None
+        ``(b, 1, m, p + m)``, bool or what is added to logits: what each token sees, for models
+        whose blocks have masks of their own. None if each sees all before it.
     """
 
     attention: KnownAttention
@@ -47,6 +50,7 @@ class Projections:
     real: Tensor
     past: Past | None
     has_run: bool
+    mask: Tensor | None = None
 
     @property
     def past_length(self) -> int:
@@ -104,6 +108,10 @@ class Projections:
 
     def _find_visible(self, samples: Tensor, slots: Tensor) -> Tensor:
         """``(b', q, p + m)`` bool: what each row sees."""
+        if self.mask is not None:
+            table = self.mask[:, 0] if self.mask.dtype == torch.bool else self.mask[:, 0] >= 0
+            pick = (samples.to(table.device).unsqueeze(-1), slots.to(table.device))
+            return table[pick].to(slots.device)
         real = self.real[samples]
         places = torch.arange(real.shape[1], device=real.device)
         visible = real.unsqueeze(1) & (places <= slots.unsqueeze(-1))
@@ -119,6 +127,8 @@ class Projections:
 
 def read_cached_keys(block: str, past: Past, new: int) -> Tensor:
     """The keys ``(b, kv_heads, p, head_dim)`` of earlier passes, before `new` of this one."""
+    if past.keys is not None:
+        return past.keys.detach()
     keys = getattr(past.layer, "keys", None)
     if not past.readable or keys is None or keys.dim() != 4 or keys.shape[2] < past.length + new:
         raise InputError(

@@ -35,12 +35,15 @@ class Past:
         ``(b, p)`` bool, which of them are real tokens; None if all are.
     readable : bool
         Whether the cache keeps its keys as they are, in one place.
+    keys : Tensor or None
+        Those p keys, of a layer that forgets some of them with every pass (sliding windows).
     """
 
     layer: Any
     length: int
     columns: Tensor | None
     readable: bool
+    keys: Tensor | None = None
 
 
 def find_past(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> Past | None:
@@ -74,7 +77,12 @@ def find_past(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> P
         return None
     real = columns()
     real = None if real is None else real[:, :length]
-    return Past(layers[index], length, real, not getattr(cache, "offloading", False))
+    readable = not getattr(cache, "offloading", False)
+    if not getattr(layers[index], "is_sliding", False):
+        return Past(layers[index], length, real, readable)
+    length = int(layers[index].get_mask_sizes(0)[0])
+    real = None if real is None else real[:, -length:]
+    return Past(layers[index], length, real, readable, layers[index].keys[:, :, -length:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +95,15 @@ class Recorded:
         Cosines and sines, ``(b or 1, m, rotated dims)`` each.
     past : Past or None
         None if the pass began with an empty cache.
+    mask : Tensor or None
+        What each token saw, if the block has a mask of its own, see `Projections`.
     projections : dict
-        ``queries`` ``(b, m, heads, head_dim)`` and ``keys`` ``(b, m, kv_heads, head_dim)``, both
-        normalized if the block does that, and not yet rotated.
+        ``queries`` and ``keys``, ``(b, m, ...)`` each, for `KnownAttention.finish`.
     """
 
     rotation: tuple[Tensor, Tensor]
     past: Past | None
+    mask: Tensor | None
     projections: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -112,6 +122,8 @@ class Recorder:
         Gives the pass under way, None outside of any.
     past_columns : callable
         Gives, for a block's number and a cache, which cached columns are real tokens.
+    own_masks : bool
+        Whether what tokens see is told by the model's own masks alone.
     """
 
     def __init__(
@@ -120,9 +132,11 @@ class Recorder:
         block: nn.Module,
         current: Callable[[], ForwardPass | None],
         past_columns: Callable[[int, Any], Tensor | None],
+        own_masks: bool = False,
     ) -> None:
         self.attention = KnownAttention(block, f"decoder block {number}")
         self._number, self._current, self._past_columns = number, current, past_columns
+        self._own_masks = own_masks
 
     def list_hooks(self) -> Iterator[tuple[nn.Module, Callable[..., None], bool]]:
         """What to hook on which module, and whether before it runs."""
@@ -144,7 +158,8 @@ class Recorder:
         # Detached tensors are other objects: the pass is kept by the table itself, see Session.
         cosines, sines = (table.detach() for table in kwargs["position_embeddings"])
         past = self._find_past(kwargs.get("past_key_values"))
-        current.recorded[self._number] = Recorded((cosines, sines), past)
+        mask = kwargs.get("attention_mask") if self._own_masks else None
+        current.recorded[self._number] = Recorded((cosines, sines), past, mask)
 
     def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         current = self._current()
@@ -153,7 +168,7 @@ class Recorder:
         if self._number not in current.recorded:
             return
         projections = current.recorded[self._number].projections
-        projections[name] = self.attention.split_heads(output.detach())
+        projections[name] = output.detach()
 
 
 def make_recorders(
@@ -163,6 +178,7 @@ def make_recorders(
     stages: Sequence[int],
     current: Callable[[], ForwardPass | None],
     past_columns: Callable[[int, Any], Tensor | None],
+    own_masks: bool = False,
 ) -> dict[int, Recorder]:
     """One recorder for each block that the method wants to watch.
 
@@ -176,7 +192,7 @@ def make_recorders(
         All decoder blocks.
     stages : sequence of int
         The blocks before which the method acts.
-    current, past_columns : callable
+    current, past_columns, own_masks
         See `Recorder`.
     """
     if any(number < 0 or number > max(stages, default=-1) for number in watched):
@@ -188,7 +204,10 @@ def make_recorders(
     for number in watched:
         if not hasattr(blocks[number], "self_attn"):
             _refuse_without_attention(method, number, blocks)
-    return {number: Recorder(number, blocks[number], current, past_columns) for number in watched}
+    return {
+        number: Recorder(number, blocks[number], current, past_columns, own_masks)
+        for number in watched
+    }
 
 
 def _refuse_without_attention(method: Method, number: int, blocks: Sequence[nn.Module]) -> NoReturn:

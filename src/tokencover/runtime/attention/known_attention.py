@@ -6,12 +6,17 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
+from tokencover.runtime.hooks import run_aside
 
 KNOWN_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "rotary_emb"}
 """Of an attention whose weights are the softmax of scaled products of rotated projections."""
+
+UNROTATED = ("cohere2",)
+"""Text models that do not rotate queries and keys in blocks with full attention."""
 
 Letter = Literal["q", "k"]
 """Queries or keys."""
@@ -42,9 +47,22 @@ class KnownAttention:
         self._rotate: Callable[..., tuple[Tensor, Tensor]] = _find_rotation(self.module)
 
     def find_last_part(self, letter: Letter) -> nn.Module:
-        """The module whose output is the queries or keys, not yet rotated."""
+        """The module whose output `finish` makes queries or keys of, not yet rotated.
+
+        Not a norm of heads: some models norm heads before tokens, others tokens before heads.
+        """
         norm = self._find_norm(letter)
-        found: nn.Module = getattr(self.module, f"{letter}_proj") if norm is None else norm
+        bare = norm is None or self._measure(norm) == self.module.head_dim
+        found: nn.Module = getattr(self.module, f"{letter}_proj") if bare else norm
+        return found
+
+    def finish(self, letter: Letter, recorded: Tensor) -> Tensor:
+        """Queries or keys ``(b, m, heads, head_dim)``, from the output of that module."""
+        heads, norm = self.split_heads(self._drop_gates(letter, recorded)), self._find_norm(letter)
+        if norm is None or self._measure(norm) != self.module.head_dim:
+            return heads
+        with torch.no_grad():
+            found: Tensor = run_aside(lambda: norm(move_to(norm, heads)))
         return found
 
     def split_heads(self, projected: Tensor) -> Tensor:
@@ -65,13 +83,10 @@ class KnownAttention:
     def project(self, letter: Letter, normed: Tensor) -> Tensor:
         """Queries or keys ``(b, m, heads, head_dim)`` of normed states ``(b, m, d)``."""
         projection, norm = getattr(self.module, f"{letter}_proj"), self._find_norm(letter)
-        wide: Tensor = projection(move_to(projection, normed))
-        if letter == "q" and self._has_gates(wide):
-            wide = self.split_heads(wide)[:, :, ::2].flatten(2)
+        wide = self._drop_gates(letter, projection(move_to(projection, normed)))
         if norm is None:
             return self.split_heads(wide)
-        weight = getattr(norm, "weight", None)
-        width = None if weight is None else weight.shape[-1]
+        width = self._measure(norm)
         if width == self.module.head_dim:
             found: Tensor = norm(self.split_heads(wide))
             return found
@@ -83,17 +98,26 @@ class KnownAttention:
             "for it at a later place, after it ran."
         )
 
-    def _has_gates(self, wide: Tensor) -> bool:
-        """Whether every query is projected with a gate after it, for what its head gives."""
+    def _drop_gates(self, letter: Letter, wide: Tensor) -> Tensor:
+        """The queries alone, if each is projected with a gate after it for what its head gives."""
         output = getattr(self.module, "o_proj", None)
-        return wide.shape[-1] == 2 * getattr(output, "in_features", 0)
+        if letter == "k" or wide.shape[-1] != 2 * getattr(output, "in_features", 0):
+            return wide
+        return self.split_heads(wide)[:, :, ::2].flatten(2)
 
     def rotate(self, letter: Letter, heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         """Queries or keys ``(b, heads, q, head_dim)`` turned by tables ``(b, q, rotated dims)``."""
+        if not _rotates(self.module):
+            return heads
         none = heads[:, :0]  # of the other kind: the model's own function rotates both at once
         if letter == "q":
             return self._rotate(heads, none, cosines, sines)[0]
         return self._rotate(none, heads, cosines, sines)[1]
+
+    def _measure(self, norm: nn.Module) -> int | None:
+        """How many numbers are normed together, None if the norm does not tell."""
+        weight = getattr(norm, "weight", None)
+        return None if weight is None else int(weight.shape[-1])
 
     def _find_norm(self, letter: Letter) -> Any:
         norm = getattr(self.module, f"{letter}_norm", None)
@@ -134,6 +158,12 @@ def _refuse_unknown(block: str, attention: Any) -> None:
 def _scales_by_position(attention: Any) -> bool:
     parameters = getattr(getattr(attention, "config", None), "rope_parameters", None) or {}
     return parameters.get("llama_4_scaling_beta") is not None
+
+
+def _rotates(attention: Any) -> bool:
+    """Whether it rotates at all; that of some models does only where it has windows."""
+    kind = getattr(getattr(attention, "config", None), "model_type", None)
+    return kind not in UNROTATED or attention.sliding_window is not None
 
 
 def _find_rotation(attention: Any) -> Any:

@@ -101,7 +101,8 @@ class Probe:
             itself and those before it that are left when the block runs, words or visual, and in
             a pass over a kept cache the cached ones too. So rows sum to at most 1 over the visual
             tokens. Zero where the view's mask is False, where `queries` is -1, and for visual
-            tokens after the asking one. Carries no gradient.
+            tokens that the row does not see: after the asking one, or outside its window. Carries
+            no gradient.
         """
         projections = self._find_projections(block)
         return self._find_rows(projections, self._check(block, queries, projections.left))
@@ -147,15 +148,21 @@ class Probe:
             )
         recorded, left = self._current.recorded[block], self._current.find_left(block)
         queries = recorded.projections["queries"]
+
+        def find_queries(samples: Tensor, slots: Tensor) -> Tensor:
+            chosen = queries[samples.to(queries.device), slots.to(queries.device)]
+            return attention.finish("q", chosen)
+
         return Projections(
             attention,
-            recorded.projections["keys"],
-            lambda samples, slots: queries[samples.to(queries.device), slots.to(queries.device)],
+            attention.finish("k", recorded.projections["keys"]),
+            find_queries,
             recorded.rotation,
             left,
             self._current.real if left is None else left.valid,
             recorded.past,
             has_run=True,
+            mask=recorded.mask,
         )
 
     def _find_upcoming(self, block: int) -> UpcomingBlock:

@@ -38,6 +38,9 @@ class UpcomingBlock:
         nothing were dropped.
     blocks : sequence of nn.Module
         All decoder blocks of the model.
+    mask : callable or None
+        Gives what each token would see if nothing were dropped, for models whose blocks have masks
+        of their own, see `Projections`.
     """
 
     number: int
@@ -47,6 +50,7 @@ class UpcomingBlock:
     past: Callable[[], Past | None]
     positions: Callable[[], dict[str, Any]]
     blocks: Sequence[nn.Module]
+    mask: Callable[[], Tensor | None] | None = None
 
     def project(self, attention: KnownAttention) -> Projections:
         """What the block about to run would attend with.
@@ -57,7 +61,8 @@ class UpcomingBlock:
             Of that block.
         """
         rotation = self.positions()["position_embeddings"]
-        return self._project(attention, self.states.detach(), rotation, self.past())
+        mask = None if self.mask is None else self.mask()
+        return self._project(attention, self.states.detach(), rotation, self.past(), mask)
 
     def look_ahead(self, blocks: Sequence[nn.Module | int]) -> Projections:
         """What the last of some blocks would attend with if they ran on the sequence.
@@ -70,6 +75,12 @@ class UpcomingBlock:
         """
         if len(blocks) == 0:
             raise InputError("there are no blocks to look ahead with: give at least one.")
+        if self.mask is not None:
+            raise InputError(
+                "blocks of this model do not see all tokens before them, and what other blocks "
+                "would see is not known before they run: use a method that does not look ahead, "
+                "for example tc.MoB."
+            )
         modules = [self._find_module(each) for each in blocks]
         past = self.past()
         if past is not None:
@@ -125,6 +136,7 @@ class UpcomingBlock:
         states: Tensor,
         rotation: tuple[Tensor, Tensor],
         past: Past | None,
+        mask: Tensor | None = None,
     ) -> Projections:
         normed = _run_quietly(lambda: attention.norm(states))
         keys = _run_quietly(lambda: attention.project("k", normed))
@@ -135,7 +147,15 @@ class UpcomingBlock:
             return queries
 
         return Projections(
-            attention, keys, project_queries, rotation, self.left, self.real, past, has_run=False
+            attention,
+            keys,
+            project_queries,
+            rotation,
+            self.left,
+            self.real,
+            past,
+            has_run=False,
+            mask=mask,
         )
 
 

@@ -2,6 +2,15 @@
 
 from tokencover.runtime.decoder.block_inputs import BlockInputs
 from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning
+from tokencover.runtime.decoder.query_scales import QueryScales
 from tokencover.runtime.decoder.renumbering import Renumbering
+from tokencover.runtime.decoder.shared_keys import check_shared_keys
 
-__all__ = ["BlockInputs", "PrunedCache", "Pruning", "Renumbering"]
+__all__ = [
+    "BlockInputs",
+    "PrunedCache",
+    "Pruning",
+    "QueryScales",
+    "Renumbering",
+    "check_shared_keys",
+]

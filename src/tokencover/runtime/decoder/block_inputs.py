@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
+from tokencover.runtime.decoder.own_masks import (
+    Columns,
+    check_readable,
+    cut_to_layer,
+    find_origins,
+    make_own_mask,
+)
 from tokencover.runtime.decoder.pruned_cache import (
     PrunedCache,
     Pruning,
@@ -38,7 +46,8 @@ class BlockInputs:
     """
 
     def __init__(self, decoder: Any, pruning: Pruning, renumbering: Renumbering | None) -> None:
-        self._config, self._pruning, self._renumbering = decoder.config, pruning, renumbering
+        self._decoder, self._config = decoder, decoder.config
+        self._pruning, self._renumbering = pruning, renumbering
         self._kinds = find_block_kinds(decoder)
 
     def find_group(self, number: int) -> int | None:
@@ -58,7 +67,7 @@ class BlockInputs:
     def shorten(
         self,
         current: ForwardPass,
-        group: int,
+        group: int | None,
         number: int,
         states: Tensor,
         kwargs: dict[str, Any],
@@ -66,10 +75,13 @@ class BlockInputs:
         """A block's keyword arguments for the states that are left; None if they need no change."""
         cache = kwargs.get("past_key_values")
         kept = current.find_left(number)
-        if kept is None and _find_remembered(cache, group) is None:
-            return None
+        if group is None or (kept is None and _find_remembered(cache, group) is None):
+            return self._cut_undropped(current, group, number, states, kwargs)
         if group not in current.columns:
             current.columns[group] = self._find_columns(current, group, kept, cache)
+            if self._pruning.own_masks:
+                check_readable(self._config, cache)
+                current.origins[group] = find_origins(current, group, kept, cache)
             self._remember(current, group, number, kept, cache)
         if kept is not None and isinstance(cache, PrunedCache):
             cache.note_lacking(number, current.length - kept.index.shape[1])
@@ -77,12 +89,18 @@ class BlockInputs:
             **kwargs,
             "position_ids": self._shorten_position_ids(kwargs.get("position_ids"), kept),
         }
-        changed["attention_mask"] = self._find_mask(current, group, number, states, cache)
+        changed["attention_mask"] = self._find_mask(current, group, number, states, kwargs)
         if self._renumbering is not None:
             changed.update(self._renumber(self._renumbering, current, group, states))
         elif kept is not None:
-            changed["position_embeddings"] = tuple(map(kept.take, kwargs["position_embeddings"]))
+            changed["position_embeddings"] = _cut_rotation(kwargs["position_embeddings"], kept)
         return {**changed, **_shorten_kinds(kwargs, kept)}
+
+    def shorten_others(self, others: tuple[Any, ...], kept: Kept | None) -> tuple[Any, ...]:
+        """What a block gets for each token beside its states, without names (Gemma 4)."""
+        if kept is None:
+            return others
+        return tuple(kept.take(each) if isinstance(each, Tensor) else each for each in others)
 
     def find_undropped_positions(
         self,
@@ -105,9 +123,27 @@ class BlockInputs:
             position_ids, rotation = self._renumbering.number(states, columns)
             left = None
         elif left is not None:
-            rotation = tuple(map(left.take, rotation))
+            rotation = _cut_rotation(rotation, left)
         position_ids = self._shorten_position_ids(position_ids, left)
         return {"position_ids": position_ids, "position_embeddings": rotation, **kinds}
+
+    def plan_undropped_mask(
+        self, current: ForwardPass, number: int, left: Kept | None, kwargs: dict[str, Any]
+    ) -> Callable[[], Tensor | None] | None:
+        """Give what the first block of a group sees if nothing is dropped before it, when called.
+
+        None for models whose blocks see all tokens before them.
+        """
+        if not self._pruning.own_masks:
+            return None
+
+        def make() -> Tensor | None:
+            cache = kwargs.get("past_key_values")
+            seen = self._find_columns(current, number, left, cache)
+            columns = Columns(find_origins(current, number, left, cache), seen)
+            return make_own_mask(self._decoder, current, number, left, columns, kwargs)
+
+        return make
 
     def find_past_columns(
         self, current: ForwardPass | None, number: int, cache: Any
@@ -140,18 +176,44 @@ class BlockInputs:
             return
         pruned = mark_pruned(cache, self._pruning)
         pruned.announce(number, self._pruning)
-        pruned.remember(group, current.columns[group])
+        pruned.remember(group, current.columns[group], current.origins.get(group))
         if kept is not None:
             pruned.note_dropped(current.before + kept.find_end_of_dropped(current.real))
 
+    def _cut_undropped(
+        self,
+        current: ForwardPass,
+        group: int | None,
+        number: int,
+        states: Tensor,
+        kwargs: dict[str, Any],
+    ) -> dict[str, Any] | None:
+        """A block's keyword arguments where nothing was dropped; None if they need no change."""
+        cache = kwargs.get("past_key_values")
+        if not self._pruning.own_masks or not isinstance(cache, PrunedCache):
+            return None
+        key = (group, self._kinds[number])
+        if key not in current.masks:
+            current.masks[key] = cut_to_layer(self._decoder, number, states, kwargs)
+        mask = current.masks[key]
+        return {**kwargs, "attention_mask": None if mask is None else mask.to(states.device)}
+
     def _find_mask(
-        self, current: ForwardPass, group: int, number: int, states: Tensor, cache: Any
+        self, current: ForwardPass, group: int, number: int, states: Tensor, kwargs: dict[str, Any]
     ) -> Any:
         """The mask of the blocks of a group that are of one kind, made once per pass."""
         key = (group, self._kinds[number])
         if key not in current.masks:
-            make = self._make_padding_mask if is_recurrent(key[1]) else self._make_mask
-            current.masks[key] = make(current, group, number, states, cache)
+            cache = kwargs.get("past_key_values")
+            if is_recurrent(key[1]):
+                mask = self._make_padding_mask(current, group, number, states, cache)
+            elif self._pruning.own_masks:
+                columns = Columns(current.origins[group], current.columns[group])
+                left = current.find_left(number)
+                mask = make_own_mask(self._decoder, current, number, left, columns, kwargs)
+            else:
+                mask = self._make_mask(current, group, number, states, cache)
+            current.masks[key] = mask
         mask = current.masks[key]
         return mask.to(states.device) if isinstance(mask, Tensor) else mask
 
@@ -207,6 +269,11 @@ class BlockInputs:
         if position_ids is None or position_ids.dim() != 2 or "flash" in str(attention):
             return None
         return position_ids if kept is None else kept.take(position_ids)
+
+
+def _cut_rotation(rotation: Any, kept: Kept) -> Any:
+    """The rotations of the tokens that are left: cosines and sines, or one complex table."""
+    return kept.take(rotation) if isinstance(rotation, Tensor) else tuple(map(kept.take, rotation))
 
 
 def _find_remembered(cache: Any, group: int) -> Tensor | None:

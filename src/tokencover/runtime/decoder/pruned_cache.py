@@ -30,10 +30,13 @@ class Pruning:
         The first block of each group of layers that share a length, ascending.
     positions : str
         What positions kept tokens have, see `Method`.
+    own_masks : bool
+        Whether masks are cut from those that the model makes for the whole text, see `cut_mask`.
     """
 
     groups: tuple[int, ...]
     positions: str
+    own_masks: bool = False
 
     def __str__(self) -> str:
         blocks = ", ".join(map(str, self.groups))
@@ -50,6 +53,9 @@ class CacheMemory:
         Where the cache was shortened.
     masks : dict
         ``(b, cached length)`` bool for each group of layers.
+    origins : dict
+        ``(b, cached length)`` int64, the place of each column in the whole text, where masks are
+        cut from those of the whole text.
     missing : int
         How much shorter than the text the first layer is that has a length.
     whole : int
@@ -64,6 +70,7 @@ class CacheMemory:
 
     pruning: Pruning
     masks: dict[int, Tensor] = field(default_factory=dict)
+    origins: dict[int, Tensor] = field(default_factory=dict)
     missing: int = 0
     whole: int = 0
     expected: int | None = None
@@ -73,10 +80,12 @@ class CacheMemory:
     def arrange_rows(self, arrange: Callable[[Tensor], Tensor]) -> None:
         """The rows of the cache changed: so do those of the masks."""
         self.masks = {group: arrange(mask) for group, mask in self.masks.items()}
+        self.origins = {group: arrange(origins) for group, origins in self.origins.items()}
 
     def crop(self, count: int) -> None:
         """The newest tokens are gone."""
         self.masks = {group: mask[:, :-count] for group, mask in self.masks.items()}
+        self.origins = {group: origins[:, :-count] for group, origins in self.origins.items()}
 
 
 class PrunedCache:
@@ -96,6 +105,18 @@ class PrunedCache:
         if self._memory.measuring or layer_idx != 0 or int(length) == 0:
             return length
         return length + self._memory.missing
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> Any:
+        """Columns of a mask, and where they begin: those of the whole text, if it is cut later."""
+        if self._memory.pruning.own_masks and not self._memory.measuring:
+            return int(self.get_seq_length()) + query_length, 0
+        return super().get_mask_sizes(query_length, layer_idx)  # type: ignore[misc]
+
+    def get_query_offset(self, layer_idx: int = 0) -> Any:
+        """The place of the first new token, see `get_mask_sizes`."""
+        if self._memory.pruning.own_masks and not self._memory.measuring:
+            return int(self.get_seq_length())
+        return super().get_query_offset(layer_idx)  # type: ignore[misc]
 
     def measure(self, layer_idx: int) -> Any:
         """The true length of a layer."""
@@ -229,16 +250,24 @@ class PrunedCache:
 
         None if nothing was dropped there. Newer columns may have been cropped away since.
         """
-        mask = self._memory.masks.get(group)
+        return self._cut_to_length(group, self._memory.masks.get(group))
+
+    def find_origins(self, group: int) -> Tensor | None:
+        """``(b, cached length)`` int64, where these columns stand in the whole text."""
+        return self._cut_to_length(group, self._memory.origins.get(group))
+
+    def _cut_to_length(self, group: int, remembered: Tensor | None) -> Tensor | None:
         end = min((first for first in self._memory.pruning.groups if first > group), default=None)
         measured = find_first_measured(self, group, end)
-        if mask is None or measured is None:
-            return mask
-        return mask[:, : int(self.measure(measured))]
+        if remembered is None or measured is None:
+            return remembered
+        return remembered[:, : int(self.measure(measured))]
 
-    def remember(self, group: int, columns: Tensor) -> None:
+    def remember(self, group: int, columns: Tensor, origins: Tensor | None) -> None:
         """Keep the columns of a group for the passes to come."""
         self._memory.masks[group] = columns
+        if origins is not None:
+            self._memory.origins[group] = origins
 
     def note_dropped(self, whole: int) -> None:
         """Tokens were dropped, the last at the end of `whole`."""

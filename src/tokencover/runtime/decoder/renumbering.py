@@ -23,18 +23,27 @@ class Renumbering:
     decoder : nn.Module
         The text model; it turns positions into rotations by its ``rotary_emb``.
 
+    own_masks : bool
+        Whether masks are cut from those of the whole text.
+
     Raises
     ------
     InputError
-        If the model's positions are not plain numbers.
+        If the model's positions are not plain numbers, or its blocks do not see all tokens.
     """
 
-    def __init__(self, method: Method, family: Family, decoder: nn.Module) -> None:
+    def __init__(self, method: Method, family: Family, decoder: nn.Module, own_masks: bool) -> None:
         if family.several_axes:
             raise InputError(
                 f"{type(method).__name__} numbers the kept tokens anew, but positions of "
                 f"{family.name} are rows, columns and times, not numbers: give it "
                 "positions='original'."
+            )
+        if own_masks:
+            raise InputError(
+                f"{type(method).__name__} numbers the kept tokens anew, but blocks of this "
+                f"{family.name} do not see all tokens before them, and what they see goes by the "
+                "positions of the whole text: give it positions='original'."
             )
         self._rotary: Any = decoder.rotary_emb
 

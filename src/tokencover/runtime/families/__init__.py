@@ -19,6 +19,7 @@ from tokencover.runtime.families.family import (
     find_claims,
     find_refused,
     is_recurrent,
+    needs_own_masks,
 )
 from tokencover.runtime.families.folding import FoldedCrops, Folding, SquareFolding, TowerFacts
 from tokencover.runtime.families.layout import (
@@ -71,6 +72,14 @@ _LISTED_FIRST = (
     "granite4_vision",
     "aria",
     "idefics2",
+    "gemma3",
+    "gemma4",
+    "cohere2_vision",
+    "llama4",
+    "paligemma",
+    "molmo2",
+    "exaone4_5",
+    "step3p7",
 )
 """The order in which users see our families; files that are not named here follow by name."""
 
@@ -113,6 +122,7 @@ __all__ = [
     "is_recurrent",
     "join_views",
     "lay_in_lines",
+    "needs_own_masks",
     "read_pixels",
     "read_rows",
     "read_setting",

@@ -1,14 +1,16 @@
 """What the runtime must know about a model family, and which family a model belongs to.
 
-A model that cannot be pruned exactly is refused. Dropping a token is the same as hiding it only
-where every block attends to all tokens before it; and a block of linear attention or a convolution
-is what it would be for a prompt without the token. A window counts positions in the shortened
-sequence, so it would see other tokens than it should; that stays invisible while the prompt is
+A model that cannot be pruned exactly is refused. Dropping a token is the same as hiding it where
+every block attends to all tokens before it; and a block of linear attention or a convolution is
+what it would be for a prompt without the token. A window would count positions in the shortened
+sequence, and see other tokens than it should, unless its mask is cut from one for the whole text; a
+family says that this was tested for its models. A fault would stay invisible while the prompt is
 shorter than the window, so the configuration decides.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -26,6 +28,12 @@ from tokencover.runtime.families.refusals import REFUSALS
 FULL = "full_attention"
 RECURRENT = ("linear_attention", "conv")
 """Blocks that take in one token after the other, and keep a state instead of keys and values."""
+WINDOWS = ("sliding_attention", "chunked_attention")
+"""Kinds of blocks that see only the newest tokens, or those of one chunk."""
+WINDOWED_TEXTS = ("mistral", "ministral3")
+"""Text models with optional windows that are tested, whatever family they belong to."""
+WINDOW_MASK = "create_sliding_window_causal_mask"
+"""What the file of a text model imports from transformers if it makes use of windows."""
 WHY = "but pruning is exact only where every block attends to all tokens before it"
 CROSS_SETTINGS = (
     "is_encoder_decoder",
@@ -70,6 +78,13 @@ class Family:
     several_axes : bool
         Whether positions are rows, columns and times (M-RoPE), so that they cannot be numbered
         anew.
+    windows : bool
+        Whether blocks may attend in windows or chunks: their masks are cut from the model's own.
+    both_directions : bool
+        Whether tokens of a picture, or of a whole prompt, see those after them too; masks are cut
+        from the model's own then.
+    scales_by_place : bool
+        Whether some blocks scale queries by their places, which they count themselves (Llama 4).
     tiles : bool
         Whether pictures come as a base view and tiles of it.
     call_names : tuple of str
@@ -102,6 +117,9 @@ class Family:
     deepstack: bool = False
     added_features: bool = False
     several_axes: bool = False
+    windows: bool = False
+    both_directions: bool = False
+    scales_by_place: bool = False
     tiles: bool = False
     call_names: tuple[str, ...] = ()
     reads_attention: bool = True
@@ -114,6 +132,16 @@ class Family:
     def reads_tower(self) -> bool:
         """Whether methods can be shown what the vision tower computed."""
         return self.tower_tokens is not None or self.folding is not None
+
+    @property
+    def masks_of_its_own(self) -> bool:
+        """Whether blocks may see more, or less, than all tokens before them."""
+        return self.windows or self.both_directions
+
+    @property
+    def renumbers(self) -> bool:
+        """Whether kept tokens can be numbered anew in all of its models."""
+        return not (self.several_axes or self.masks_of_its_own)
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The decoder's blocks, in order."""
@@ -166,7 +194,7 @@ def family_of(model: Any) -> Family:
             f"from_pretrained, for example AutoModelForImageTextToText.from_pretrained(name)"
         )
     found = next((family for family in FAMILIES if model_type in family.model_types), None)
-    reason = find_attention_fault(model)
+    reason = find_attention_fault(model, found)
     if reason is None and found is not None:
         reason = find_missing_module(found, model)
     if reason is None and found is not None:
@@ -204,7 +232,7 @@ class Claim:
         The family.
     as_published : bool
         False if the method must be given ``positions="original"`` there, because the family's
-        positions cannot be numbered anew.
+        positions or windows cannot be numbered anew.
     """
 
     family: Family
@@ -216,9 +244,10 @@ def find_claims(method: type[Method]) -> list[Claim]:
     needs = set(method.card.needs)
     anew = method.positions == "reindex"
     return [
-        Claim(family, as_published=not (anew and family.several_axes))
+        Claim(family, as_published=not (anew and not family.renumbers))
         for family in FAMILIES
         if _has(family, needs) and (family.reads_attention or not _asks(method))
+        if not (family.masks_of_its_own and method.looks_ahead)
     ]
 
 
@@ -240,17 +269,22 @@ def _has(family: Family, needs: set[str]) -> bool:
 # ---- why a model cannot be pruned exactly ----------------------------------------------------
 
 
-def find_attention_fault(model: nn.Module) -> str | None:
+def find_attention_fault(model: nn.Module, family: Family | None = None) -> str | None:
     """Say what in the attention of the text stack forbids pruning, None if nothing does."""
     config: Any = model.config
     text = getattr(config, "text_config", None) or config
-    return (
-        _find_cross_attention(config)
-        or _find_cross_attention(text)
-        or _find_not_causal(config)
-        or _find_not_causal(text)
-        or _find_not_full(text, model)
-    )
+    fault = _find_cross_attention(config) or _find_cross_attention(text)
+    if fault is None and not (family and family.both_directions):
+        fault = _find_not_causal(config) or _find_not_causal(text)
+    windows = family is not None and (family.windows or text.model_type in WINDOWED_TEXTS)
+    return fault or _find_not_full(text, model, windows)
+
+
+def needs_own_masks(family: Family, model: nn.Module) -> bool:
+    """Whether the masks of a model must be cut from those that it makes for the whole text."""
+    config: Any = model.config
+    text = getattr(config, "text_config", None) or config
+    return family.both_directions or _find_not_full(text, model, windows=False) is not None
 
 
 def find_missing_module(family: Family, model: nn.Module) -> str | None:
@@ -296,20 +330,23 @@ def _find_not_causal(config: Any) -> str | None:
     return None
 
 
-def _find_not_full(text: Any, model: nn.Module) -> str | None:
+def _find_not_full(text: Any, model: nn.Module, windows: bool) -> str | None:
+    """Say what is not full attention, None if all is; windows may pass."""
+    fine = (FULL, *RECURRENT, *WINDOWS) if windows else (FULL, *RECURRENT)
     types = getattr(text, "layer_types", None)
     if types:
-        others = Counter(kind for kind in types if kind != FULL and not is_recurrent(kind))
+        others = Counter(kind for kind in types if kind not in fine)
         found = ", ".join(f"{kind!r} in {count}" for kind, count in others.items())
         return f"layer_types has {found} of {len(types)} blocks, {WHY}" if others else None
     window = getattr(text, "sliding_window", None)
-    if window is None or not _uses_windows(model):
+    if windows or window is None or not _uses_windows(model):
         return None
     return f"sliding_window is {window!r}, {WHY}"
 
 
 def _uses_windows(model: nn.Module) -> bool:
-    """Whether the text stack has windows; a setting that attention never reads means nothing."""
+    """Whether the text stack has windows; a setting that it never reads means nothing."""
     names = [name for name, _ in model.named_modules() if name.endswith("self_attn")]
     found = [model.get_submodule(name) for name in names]
-    return not found or any(hasattr(attention, "sliding_window") for attention in found)
+    files = [sys.modules[type(attention).__module__] for attention in found]
+    return not found or any(hasattr(file, WINDOW_MASK) for file in files)

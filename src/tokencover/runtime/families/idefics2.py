@@ -1,7 +1,4 @@
-"""Idefics2: a resampler reads each crop, so its tokens have no place in the picture.
-
-Its text model is refused while its windows are on (``sliding_window``), as every Mistral is.
-"""
+"""Idefics2: a resampler reads each crop, so its tokens have no place in the picture."""
 
 from __future__ import annotations
 

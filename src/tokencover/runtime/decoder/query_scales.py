@@ -1,0 +1,77 @@
+"""Queries that grow with their place in the text, in blocks without rotation (Llama 4).
+
+The attention counts places itself, in the sequence that it gets. Where tokens were dropped it
+counts too few, so its queries are brought to the scale of their true places before it scales them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokencover.runtime.forward_pass import ForwardPass
+from tokencover.runtime.hooks import is_aside
+
+
+class QueryScales:
+    """Corrects the queries of those blocks that scale them.
+
+    Parameters
+    ----------
+    blocks : sequence of nn.Module
+        All decoder blocks.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module]) -> None:
+        found = {number: block.get_submodule("self_attn") for number, block in enumerate(blocks)}
+        self._attentions: dict[int, Any] = {
+            number: attention
+            for number, attention in found.items()
+            if attention.attn_temperature_tuning and not attention.use_rope
+        }
+        self._local = threading.local()
+
+    def list_hooks(self) -> Iterator[tuple[nn.Module, Any, bool]]:
+        """What to hook on which module, and whether before it runs."""
+        for number, attention in self._attentions.items():
+            yield attention.q_proj, functools.partial(self._correct, number), False
+
+    def prepare(self, current: ForwardPass, number: int, states: Tensor, cache: Any) -> None:
+        """A block is going to run on these states."""
+        self._local.factor = None
+        if number in self._attentions:
+            self._local.factor = self._find_factor(current, number, states, cache)
+
+    def _find_factor(
+        self, current: ForwardPass, number: int, states: Tensor, cache: Any
+    ) -> tuple[int, Tensor] | None:
+        """The block, and ``(b or 1, m, 1)``: by how much its queries are scaled too little."""
+        attention, kept = self._attentions[number], current.find_left(number)
+        past = 0 if cache is None else int(cache.get_seq_length(attention.layer_idx))
+        if kept is None and past == current.before:
+            return None
+        counted = torch.arange(states.shape[1], device=states.device).unsqueeze(0)
+        places = counted if kept is None else kept.index.to(states.device)
+        true = _scale(attention, current.before + places)
+        return number, (true / _scale(attention, past + counted)).unsqueeze(-1)
+
+    def _correct(
+        self, number: int, module: nn.Module, args: Any, kwargs: Any, output: Tensor
+    ) -> Tensor | None:
+        found = None if is_aside() else getattr(self._local, "factor", None)
+        if found is None or found[0] != number:
+            return None
+        scaled: Tensor = output * found[1].to(output.device)
+        return scaled.to(output.dtype)
+
+
+def _scale(attention: Any, places: Tensor) -> Tensor:
+    """As the attention computes it."""
+    steps = torch.floor((places.float() + 1.0) / attention.floor_scale)
+    scales: Tensor = torch.log1p(steps) * attention.attn_scale + 1.0
+    return scales

@@ -1,0 +1,39 @@
+"""Blocks that attend to the keys and values of an earlier block (Gemma 4 E2B and E4B)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from tokencover.errors import InputError
+from tokencover.methods import Method
+
+
+def check_shared_keys(method: Method, blocks: Sequence[nn.Module], stages: Sequence[int]) -> None:
+    """Refuse to drop tokens between a block and those that share its keys.
+
+    Parameters
+    ----------
+    method : Method
+        Who wants to drop, for the message.
+    blocks : sequence of nn.Module
+        All decoder blocks.
+    stages : sequence of int
+        The blocks before which it acts.
+    """
+    sharing = [number for number, block in enumerate(blocks) if _has(block, "is_kv_shared_layer")]
+    if not sharing:
+        return
+    shared = [number for number, block in enumerate(blocks) if _has(block, "store_full_length_kv")]
+    late = [stage for stage in stages if stage > min(shared)]
+    if late:
+        raise InputError(
+            f"{type(method).__name__} acts before block {late[0]}, but blocks {sharing[0]} to "
+            f"{sharing[-1]} of this model attend to keys of block {min(shared)}, where the tokens "
+            f"would still be: let it act before block {min(shared)} or earlier."
+        )
+
+
+def _has(block: nn.Module, name: str) -> bool:
+    return bool(getattr(getattr(block, "self_attn", None), name, False))
