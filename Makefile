@@ -1,25 +1,45 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
-PYTHON ?= python3.11
+#
+#   PYTHON   the interpreter, 3.11 to 3.13: make env PYTHON=python3.13
+#   TORCH    cpu (default): the build for CPUs, 0.7 GB installed; index: what your index gives,
+#            which on Linux may be the build for GPUs, 5 GB and more
+
+find_python = $(shell for each in python3.11 python3.12 python3.13 python3; do \
+	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
+ifeq ($(origin PYTHON), undefined)
+PYTHON := $(find_python)
+endif
+TORCH ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tokencover
+PIP_QUIETLY = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help env demo test test-vllm lint format catalog bench pebble clean
+# Tools that the library does not need: in an environment of their own, outside the clone.
+TOOLS := 'mkdocs-material' 'mkdocstrings[python]' ruff build hatchling twine
+TOOLS_ENV := $(CACHE)/tools-$(shell (cat constraints.txt; echo "$(TOOLS)"; $(PYTHON) --version) 2>&1 | cksum | cut -d' ' -f1)
+
+.PHONY: help env demo test test-vllm lint format catalog bench pebble docs dist test-install pictures clean check-python
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-env: $(STAMP) ## create .venv with everything pinned in constraints.txt
+env: $(STAMP) ## create .venv with everything pinned in constraints.txt (1.6 GB, most of it torch)
 
-$(STAMP): pyproject.toml constraints.txt
-	@echo "==> creating $(VENV) (a few minutes the first time)"
+check-python:
+	@test -n "$(PYTHON)" || { echo "There is no Python 3.11, 3.12 or 3.13 here: install one, or name it: make env PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"PYTHON=$(PYTHON) is Python {v[0]}.{v[1]}; tokencover needs 3.11 or newer: make env PYTHON=python3.12" if v < (3, 11) else 0)' \
+		|| { echo "PYTHON=$(PYTHON) does not work: make env PYTHON=/path/to/python" >&2; exit 1; }
+
+$(STAMP): pyproject.toml constraints.txt | check-python
+	@echo "==> creating $(VENV) with $$($(PYTHON) --version) (1.6 GB; a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "==> installing torch (CPU)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	@sh tools/install_torch.sh $(BIN)/python $(TORCH)
 	@echo "==> installing tokencover and its tools"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python $(PIP_QUIETLY) --editable '.[dev]'
 	@touch $@
-	@echo "==> environment ready"
+	@echo "==> environment ready: $$(du -sh $(VENV) | cut -f1)"
 
 demo: $(STAMP) ## ask the bundled model about a picture, with and without pruning, offline
 	@echo "==> asking the bundled model, with all 576 visual tokens and with 64"
@@ -52,8 +72,37 @@ bench: $(STAMP) ## how fast selection and prefill are, as ratios within one run
 	@$(BIN)/python benchmarks/selection.py
 	@$(BIN)/python benchmarks/prefill.py
 
+pictures: $(STAMP) ## draw the pictures of README and docs again
+	@$(BIN)/python tools/draw_pictures.py
+
 pebble: $(STAMP) ## train the bundled model again (about an hour on two cores; can be resumed)
 	@$(BIN)/tokencover pebble train --out pebble-training --resume
 
-clean: ## remove everything that was made
-	rm -rf $(VENV) demo
+docs: | $(TOOLS_ENV)/.ready ## build the documentation into site/, strictly and without network
+	@echo "==> building the documentation"
+	@PATH="$(TOOLS_ENV)/bin:$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --strict --site-dir site
+	@$(PYTHON) tools/check_site.py site
+	@echo "==> site/index.html"
+
+dist: build-dist ## build wheel and sdist, check them, and ask a question with the wheel in an empty environment
+	@$(PYTHON) tools/try_wheel.py --cache $(CACHE) --torch $(TORCH) --only ask
+
+test-install: build-dist ## follow the README word for word in an empty environment, with the wheel
+	@$(PYTHON) tools/try_wheel.py --cache $(CACHE) --torch $(TORCH)
+
+.PHONY: build-dist
+build-dist: | $(TOOLS_ENV)/.ready
+	@echo "==> building wheel and sdist"
+	@rm -rf dist
+	@$(TOOLS_ENV)/bin/python -m build --no-isolation . > /dev/null
+	@$(TOOLS_ENV)/bin/twine check --strict dist/*
+	@$(PYTHON) tools/check_dist.py dist
+
+$(TOOLS_ENV)/.ready: | check-python
+	@echo "==> creating $(TOOLS_ENV) (150 MB, once)"
+	@$(PYTHON) -m venv --clear $(TOOLS_ENV)
+	@$(TOOLS_ENV)/bin/python $(PIP_QUIETLY) $(TOOLS)
+	@touch $@
+
+clean: ## remove everything that was made in this folder
+	rm -rf $(VENV) demo site dist

@@ -18,6 +18,7 @@ _ROOMS = {
     "catalog": ("register",),
     "covering": ("Cover", "coupling", "farthest_points", "mob", "nearest_points"),
     "errors": ("InputError", "TokenCoverError"),
+    "loading": ("load",),
     "methods": (
         "METHODS",
         "BudgetedMethod",
@@ -29,6 +30,7 @@ _ROOMS = {
         "to_json",
     ),
     "pebble": ("load_pebble", "load_pebble_clips"),
+    "prompting": ("make_inputs",),
     "runtime": ("prune",),
     "theory": ("Certificate", "certify"),
 }

@@ -14,6 +14,7 @@ from tokencover.covering import mob as mob
 from tokencover.covering import nearest_points as nearest_points
 from tokencover.errors import InputError as InputError
 from tokencover.errors import TokenCoverError as TokenCoverError
+from tokencover.loading import load as load
 from tokencover.methods import BudgetedMethod as BudgetedMethod
 from tokencover.methods import CDPruner as CDPruner
 from tokencover.methods import Choice as Choice
@@ -50,6 +51,7 @@ from tokencover.methods import get_method as get_method
 from tokencover.methods import to_json as to_json
 from tokencover.pebble import load_pebble as load_pebble
 from tokencover.pebble import load_pebble_clips as load_pebble_clips
+from tokencover.prompting import make_inputs as make_inputs
 from tokencover.runtime import prune as prune
 from tokencover.theory import Certificate as Certificate
 from tokencover.theory import certify as certify

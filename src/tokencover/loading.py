@@ -13,6 +13,8 @@ from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, 
 
 BUNDLED: Final = {"pebble": PICTURE_CHECKPOINT, "pebble-clips": CLIP_CHECKPOINT}
 """Models that come with tokencover, and where they lie."""
+VISION_PACKAGES: Final = ("torchvision", "num2words")
+"""What some processors of transformers need and others do not: the extra `vision`."""
 
 
 def load(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
@@ -53,17 +55,33 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
 def _load_pair(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     if name in BUNDLED and not options:
         return load_pebble() if name == "pebble" else load_pebble_clips()
-    from transformers import AutoModelForImageTextToText
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     source = BUNDLED.get(name, name)
     try:
-        model = AutoModelForImageTextToText.from_pretrained(source, **options)
-        return model, _load_processor(source, model.config.model_type)
+        kind = AutoConfig.from_pretrained(source).model_type
+        # First, because it is small and more often lacks something than gigabytes of weights.
+        processor = _load_processor(source, kind)
+        return AutoModelForImageTextToText.from_pretrained(source, **options), processor
+    except ImportError as error:
+        raise InputError(_explain_missing(name, str(error))) from error
     except (OSError, ValueError) as error:
         bundled = ", ".join(map(repr, BUNDLED))
         raise InputError(
             f"the model {name!r} cannot be loaded: {error} Give {bundled}, a folder or a hub name."
         ) from error
+
+
+def _explain_missing(name: str, error: str) -> str:
+    """What transformers says about a package that is not there, with the way out."""
+    begin = f"the model {name!r} cannot be loaded: "
+    package = next((each for each in VISION_PACKAGES if each in error.lower()), None)
+    if package is None:
+        return f"{begin}{' '.join(error.split())}"
+    return (
+        f"{begin}its processor needs {package}, which is not installed. "
+        "Run: pip install 'tokencover[vision]'"
+    )
 
 
 def _load_processor(source: str | Path, model_type: str) -> Any:

@@ -6,6 +6,7 @@ from tokencover.evaluation.report.ablation_page import (
     make_ablation_markdown,
     make_ablation_page,
 )
+from tokencover.evaluation.report.figures import draw_trade_offs
 from tokencover.evaluation.report.kept_pictures import choose_method, draw_kept_pictures
 from tokencover.evaluation.report.markdown import make_markdown
 from tokencover.evaluation.report.page import make_page
@@ -15,6 +16,7 @@ __all__ = [
     "choose_method",
     "draw_curves",
     "draw_kept_pictures",
+    "draw_trade_offs",
     "make_ablation_markdown",
     "make_ablation_page",
     "make_markdown",

@@ -1,0 +1,63 @@
+"""A method of your own: one class, and it runs on every supported model.
+
+    python examples/add_your_own_method.py
+
+It keeps the tokens that differ most from the mean of the picture. Budgets in three modes, names on
+the command line and JSON come with the base class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import tokencover as tc
+from tokencover.methods import ActsOnce, Card, Choice, View, choose_best
+from tokencover.pebble.data import make_examples
+
+
+@tc.register
+@dataclass(frozen=True)
+class Outliers(ActsOnce):
+    """Keep the visual tokens that are least like the mean of all of them."""
+
+    name: ClassVar[str] = "outliers"
+    card: ClassVar[Card] = Card(
+        title="Outliers",
+        year=2026,
+        objective="visual",
+        place="after 1 decoder block",
+        signal="distance from the mean state",
+    )
+    reads_prompt = False
+
+    after: int = 1
+
+    def choose(self, view: View) -> Choice:
+        """The farthest from the mean; tokens of padding are masked out."""
+        states, mask = view.states.float(), view.mask[..., None]
+        mean = (states * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+        return Choice(choose_best((states - mean).norm(dim=-1), view.mask, self.left(view)))
+
+
+def main() -> None:
+    """Ask a few questions with it, with MoB, and with all tokens."""
+    model, processor = tc.load("pebble")
+    examples = list(make_examples("test", 2, ("color", "read", "common_color")))
+    inputs = tc.make_inputs(processor, [([each.picture], each.question) for each in examples])
+
+    for method in (None, tc.MoB(64), tc.get_method("outliers", budget=64)):
+        run = None if method is None else tc.prune(model, method, processor=processor)
+        tokens = model.generate(**inputs, max_new_tokens=4, do_sample=False)
+        if run is not None:
+            run.remove()
+        answers = processor.batch_decode(
+            tokens[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        pairs = zip(answers, examples, strict=True)
+        right = sum(answer.strip() == example.answer for answer, example in pairs)
+        print(f"{'all tokens' if method is None else method}: {right} of {len(examples)} right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""What the pages of README, docs and CONTRIBUTING hold: blocks of code, commands, links."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from make_pages import make_pages
+
+ROOT = Path(__file__).parents[2]
+REPOSITORY = "https://github.com/tokencover/tokencover"
+RAW = "https://raw.githubusercontent.com/tokencover/tokencover/main"
+
+FENCE = re.compile(r"^( *)(`{3,})(\w*)[^\n]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: its language, its text without indentation, and the line it begins at."""
+
+    language: str
+    text: str
+    line: int
+
+
+def find_blocks(text: str) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    blocks = []
+    for found in FENCE.finditer(text):
+        indent, _, language, body = found.groups()
+        lines = [line.removeprefix(indent) for line in body.splitlines()]
+        begin = text.count("\n", 0, found.start()) + 2
+        blocks.append(Block(language, "\n".join(lines), begin))
+    return blocks
+
+
+@cache
+def read_pages() -> dict[str, str]:
+    """Every page that people read, by name: those of the repository, and those that are made."""
+    written = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "src" / "tokencover").rglob("README.md")),
+    ]
+    pages = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in written}
+    made = {f"docs/{name}": text for name, text in make_pages().items()}
+    return {**pages, **made}
+
+
+def find_commands(text: str) -> list[list[str]]:
+    """The commands of all shell blocks of a page, a list of words each."""
+    found = []
+    for block in find_blocks(text):
+        if block.language in ("sh", "bash", "console", "shell"):
+            joined = block.text.replace("\\\n", " ")
+            lines = [line for line in joined.splitlines() if not line.startswith("#")]
+            found += [shlex.split(line, comments=True) for line in lines]
+    return [words for words in found if words]

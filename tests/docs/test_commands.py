@@ -1,0 +1,142 @@
+"""Every command in README and docs is one that exists, with options that it takes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from tests.docs.pages import ROOT, find_commands, read_pages
+from tokencover.cli import main, make_app
+
+FOREIGN = {"apt-get", "cd", "do", "done", "for", "git", "mkdir", "tar"}
+"""Commands of the system, and words of the shell, which are not checked."""
+CHEAP = (["tokencover", "methods"], ["tokencover", "models"], ["tokencover", "bench", "--paper"])
+
+COMMANDS = [(name, words) for name, text in read_pages().items() for words in find_commands(text)]
+
+
+def explain_call(words: list[str]) -> str:
+    """What is wrong with a command; empty if nothing is."""
+    program = words[0]
+    if program == "tokencover":
+        return explain_our_call(words[1:])
+    if program == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        wanted = [word for word in words[1:] if "=" not in word]
+        return "" if set(wanted) <= set(targets) else f"no such target of {targets}"
+    if program in ("pip", "python") and "install" in words:
+        return explain_installation(words)
+    if program == "python":
+        return explain_script(words[1:])
+    return "" if program in FOREIGN else f"{program!r} is not a program that docs may use"
+
+
+def explain_our_call(words: list[str]) -> str:
+    """Parse it as the command line would, and run nothing."""
+    command: Any = get_command(make_app(drawn=False))
+    name = "tokencover"
+    while isinstance(command, TyperGroup):
+        name, words = words[0], words[1:]
+        if name not in command.commands:
+            return f"there is no command {name!r}"
+        command = command.commands[name]
+    try:
+        with command.make_context(name, list(words)):
+            return ""
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's own, which has no public name
+            return str(error.format_message())
+        raise
+
+
+def explain_installation(words: list[str]) -> str:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for word in words:
+        for wanted in re.findall(r"tokencover\[([\w,]+)\]", word):
+            if unknown := set(wanted.split(",")) - set(extras["optional-dependencies"]):
+                return f"there are no extras {unknown}"
+    return ""
+
+
+def explain_script(words: list[str]) -> str:
+    """The file is there, and knows every option by name."""
+    if words[0] == "-m":
+        module = find_spec(words[1])
+        if module is None or module.origin is None:
+            return f"there is no module {words[1]!r}"
+        path, words = Path(module.origin), words[2:]
+    else:
+        path, words = ROOT / words[0], words[1:]
+    if not path.is_file():
+        return f"there is no file {path}"
+    text = path.read_text(encoding="utf-8")
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    missing = [option for option in options if f'"{option}"' not in text]
+    return f"{path.name} does not know {missing}" if missing else ""
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(COMMANDS) > 40
+
+
+def test_commands_exist_and_take_their_options() -> None:
+    wrong = [
+        f"{page}: {' '.join(words)}\n    {why}"
+        for page, words in COMMANDS
+        if (why := explain_call(words))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tokencover evalute",
+        "tokencover ask --no-such-option",
+        "tokencover ask --budget",
+        "make nothing",
+        "python benchmarks/missing.py",
+        "python benchmarks/prefill.py --no-such-option",
+        "pip install tokencover[nothing]",
+        "curl example.org",
+    ],
+)
+def test_a_wrong_command_is_found(line: str) -> None:
+    assert explain_call(line.split())
+
+
+@pytest.mark.parametrize("words", CHEAP, ids=" ".join)
+def test_cheap_commands_run(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in [each for _, each in COMMANDS]
+    assert main(words[1:]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 8
+
+
+def test_the_pictures_are_drawn_by_their_command(tmp_path: Path) -> None:
+    """The chart and one picture; the others are drawn by the same functions."""
+    from PIL import Image
+
+    script = ROOT / "tools" / "draw_pictures.py"
+    subprocess.run(
+        [sys.executable, str(script), "--out", str(tmp_path), "--only", "kept", "trade-off"],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    for name in ("kept", "trade-off"):
+        with Image.open(tmp_path / f"{name}.png") as drawn:
+            with Image.open(ROOT / "docs" / "pictures" / f"{name}.png") as committed:
+                assert drawn.size == committed.size
+            colors = drawn.convert("RGB").getcolors(1 << 24)
+        assert colors is not None
+        assert len(colors) > 20

@@ -1,0 +1,108 @@
+"""Models by name: what is missing is said, with the way out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from importlib.metadata import requires
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import tokencover as tc
+from tests.test_package import run
+from tests.zoo.qwen2_vl import build
+from tokencover.loading import BUNDLED, VISION_PACKAGES, load
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def qwen(tmp_path: Path) -> Path:
+    """A folder as the hub has it for Qwen2-VL, with a tiny model and pebble's tokenizer."""
+    folder = tmp_path / "qwen"
+    build().save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(BUNDLED["pebble"] / name, folder)
+    settings = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "processor_class": "Qwen2VLProcessor",
+        "patch_size": 14,
+        "merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def test_a_processor_that_needs_torchvision_names_the_extra(qwen: Path) -> None:
+    assert find_spec("torchvision") is None, "this test is about an environment without it"
+    with pytest.raises(tc.InputError) as told:
+        load(str(qwen))
+    assert str(told.value) == (
+        f"the model {str(qwen)!r} cannot be loaded: its processor needs torchvision, which is not "
+        "installed. Run: pip install 'tokencover[vision]'"
+    )
+
+
+def test_the_processor_is_tried_before_the_weights(qwen: Path) -> None:
+    """A package that lacks is told before gigabytes are read."""
+    (qwen / "model.safetensors").write_bytes(b"")
+    with pytest.raises(tc.InputError, match="torchvision"):
+        load(str(qwen))
+
+
+def test_the_extra_holds_what_the_message_is_about() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {line.split(">")[0] for line in project["optional-dependencies"]["vision"]}
+    assert set(VISION_PACKAGES) == named
+
+
+BLOCKED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Blocks(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        root = name.partition(".")[0]
+        if root in {allowed} or root in sys.stdlib_module_names or root.startswith("_"):
+            return None
+        raise ModuleNotFoundError(f"{{name}} is not there", name=name)
+
+sys.meta_path.insert(0, Blocks())
+"""
+CORE = """
+import torch
+import tokencover as tc
+import tokencover.budget, tokencover.covering, tokencover.methods
+from tokencover.methods import Choice
+
+torch.manual_seed(0)
+visual, prompt = torch.randn(50, 8), torch.randn(5, 8)
+cover = tc.mob(visual, prompt, budget=10, prompt_budget=5, fold=2)
+assert len(cover.indices) == 10
+assert tc.paper_split(64, total=576).prompt_budget == 32
+assert len(list(tc.METHODS)) > 20
+assert tc.from_json(tc.to_json(tc.get_method("fastv", budget=64))) == tc.FastV(64)
+print("ok")
+"""
+
+
+def test_the_core_needs_torch_alone() -> None:
+    """So that a serving engine with another transformers can use geometry, budgets, methods."""
+    needed = {"tokencover", "torch", "torchgen", "functorch"}
+    pending = ["torch"]
+    while pending:
+        for line in requires(pending.pop()) or []:
+            name = line.split(";")[0].split(">")[0].split("=")[0].split("<")[0].split("[")[0]
+            name = name.strip().replace("-", "_").lower()
+            if "extra ==" not in line and name not in needed and find_spec(name) is not None:
+                needed.add(name)
+                pending.append(name)
+    assert "transformers" not in needed
+    code = BLOCKED.format(allowed=sorted(needed)) + CORE
+    assert run(code).strip() == "ok"
+    with pytest.raises(AssertionError, match="transformers is not there"):
+        run(BLOCKED.format(allowed=sorted(needed)) + "import transformers")

@@ -1,0 +1,233 @@
+"""Draw the pictures of README and docs from the bundled model and the stored study.
+
+    python tools/draw_pictures.py                      all of them, into docs/pictures
+    python tools/draw_pictures.py --only kept budgets  some of them
+    python tools/draw_pictures.py --out elsewhere      into another folder
+
+`tokencover ask` draws the same kept tokens, `tokencover report` the same chart. Charts need the
+extra `figures`; everything else needs nothing more than tokencover.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image, ImageDraw
+
+import tokencover as tc
+from tokencover.evaluation import read_folder
+from tokencover.evaluation.report import draw_trade_offs
+from tokencover.loading import load
+from tokencover.pebble.data import PebbleExample, make_examples
+from tokencover.prompting import make_inputs
+from tokencover.runtime import Trace
+from tokencover.viewing import GAP, MARGIN, flow, overlay, words_of_centers
+
+ROOT = Path(__file__).parent.parent
+STUDY = ROOT / "docs" / "study" / "exact.tar.xz"
+SIDE, LINE = 768, 34
+"""Pixels of a picture, four for each of pebble's, and of a line of text."""
+PLOTTED = ("mob", "nearest", "farthest", "random", "fastv", "pyramiddrop", "dart", "divprune")
+"""Methods in the chart: MoB, its halves, a control, and the strongest of each kind."""
+ASKED = "read"
+"""The kind of question that the pictures ask: one patch has the answer."""
+
+
+def main() -> None:
+    """Draw what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
+    parser.add_argument("--only", nargs="+", choices=list(PICTURES), default=list(PICTURES))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in options.only:
+        path = options.out / f"{name}.png"
+        save_small(PICTURES[name](), path)
+        print(f"written: {path} ({path.stat().st_size // 1024} kB)")
+
+
+def draw_kept() -> Image.Image:
+    """For README: the picture, and what is left of it for one question."""
+    example, *_ = find_examples(ASKED)
+    model, processor = load("pebble")
+    trace, words, answer = ask(model, processor, example, tc.MoB(64))
+    return join(
+        [
+            caption(enlarge(example.picture), "what the model is shown: 576 visual tokens"),
+            caption(
+                enlarge(overlay(example.picture, trace, words)),
+                f"{example.question} “{answer}”, from 64 of them:",
+                "orange for the question, blue to cover the rest",
+            ),
+        ]
+    )
+
+
+def draw_steps() -> Image.Image:
+    """Algorithm 1, step by step: prompt centres, then visual centres, then the cover."""
+    example, *_ = find_examples(ASKED)
+    trace, words, _ = ask(*load("pebble"), example, tc.MoB(64))
+    prompt, visual = len(trace.prompt_centers), len(trace.visual_centers)
+    shown = [
+        (1, 0, "the token nearest to a word"),
+        (prompt, 0, f"{prompt} prompt centres"),
+        (prompt, 8, "and the 8 farthest tokens"),
+        (prompt, visual, f"and all {visual} visual centres"),
+    ]
+    return join(
+        [
+            caption(enlarge(overlay(example.picture, keep_first(trace, *counts), words)), text)
+            for *counts, text in shown
+        ],
+        columns=2,
+    )
+
+
+def draw_halves() -> Image.Image:
+    """One objective or two: the same budget for each half of MoB alone, and for MoB."""
+    example, *_ = find_examples(ASKED)
+    model, processor = load("pebble")
+    made = []
+    for method, text in (
+        (tc.NearestOnly(64), "nearest to the question alone"),
+        (tc.FarthestOnly(64), "farthest points alone"),
+        (tc.MoB(64), "MoB: both"),
+    ):
+        trace, words, answer = ask(model, processor, example, method)
+        picture = enlarge(overlay(example.picture, trace, words))
+        made.append(caption(picture, f"{text}: “{answer}”", count(trace)))
+    return join(made)
+
+
+def draw_questions() -> Image.Image:
+    """The same picture, two questions: what changes, and what stays."""
+    model, processor = load("pebble")
+    made = []
+    for kind in ("read", "common_color"):
+        example, *_ = find_examples(kind)
+        trace, words, answer = ask(model, processor, example, tc.MoB(64))
+        picture = enlarge(overlay(example.picture, trace, words))
+        made.append(caption(picture, f"{example.question} “{answer}”", count(trace)))
+    return join(made)
+
+
+def draw_budgets() -> Image.Image:
+    """What is left at four budgets."""
+    example, *_ = find_examples(ASKED)
+    model, processor = load("pebble")
+    made = []
+    for budget in (192, 128, 64, 32):
+        trace, words, answer = ask(model, processor, example, tc.MoB(budget))
+        picture = enlarge(overlay(example.picture, trace, words))
+        made.append(caption(picture, f"K = {budget}: “{answer}”", count(trace)))
+    return join(made, columns=2)
+
+
+def draw_trade_off() -> Image.Image:
+    """Accuracy against cost of some methods, from the stored study."""
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(STUDY) as archive:
+            archive.extractall(folder, filter="data")
+        stored = read_folder(Path(folder) / "exact")
+    rows = [
+        row
+        for row in stored.rows
+        if row.combination.method is None or row.combination.label in PLOTTED
+    ]
+    charts = draw_trade_offs(replace(stored, rows=tuple(rows)), "mob")
+    return rasterize(charts[-1])
+
+
+PICTURES: dict[str, Callable[[], Image.Image]] = {
+    "kept": draw_kept,
+    "steps": draw_steps,
+    "halves": draw_halves,
+    "questions": draw_questions,
+    "budgets": draw_budgets,
+    "trade-off": draw_trade_off,
+}
+"""What there is, by the name of the file."""
+
+
+def find_examples(kind: str) -> list[PebbleExample]:
+    """Questions of a kind about the first test scenes."""
+    return list(make_examples("test", 1, (kind,)))
+
+
+def ask(
+    model: Any, processor: Any, example: PebbleExample, method: tc.Method
+) -> tuple[Trace, list[str], str]:
+    """What was kept, the words that chose it, and the answer."""
+    inputs = make_inputs(processor, [([example.picture], example.question)])
+    with torch.no_grad(), tc.prune(model, method, processor=processor) as run:
+        tokens = model.generate(**inputs, max_new_tokens=4, do_sample=False)
+    words = words_of_centers(run.trace[0], inputs["input_ids"], processor)
+    answer = processor.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    return run.trace[0], words, answer.strip()
+
+
+def count(trace: Trace) -> str:
+    """How many tokens of each kind there are."""
+    prompt, visual = len(trace.prompt_centers), len(trace.visual_centers)
+    return f"{prompt} for the question, {visual} to cover the rest"
+
+
+def keep_first(trace: Trace, prompt: int, visual: int) -> Trace:
+    """The trace as if so many centres of each kind had been chosen."""
+    chosen = torch.cat([trace.prompt_centers[:prompt], trace.visual_centers[:visual]])
+    kept = torch.isin(trace.kept, chosen)
+    where = {name: getattr(trace, name)[kept] for name in ("medium", "frame", "row", "column")}
+    return replace(trace, kept=trace.kept[kept], **where)
+
+
+def enlarge(picture: Image.Image) -> Image.Image:
+    """All pictures have one size."""
+    return picture.convert("RGB").resize((SIDE, SIDE), Image.Resampling.NEAREST)
+
+
+def caption(picture: Image.Image, *lines: str) -> Image.Image:
+    """The picture with two lines of text above it."""
+    sheet = Image.new("RGB", (picture.width, picture.height + 2 * LINE + 10), "white")
+    brush = ImageDraw.Draw(sheet)
+    for place, line in enumerate(lines, start=2 - len(lines)):
+        brush.text((0, LINE * place), line, "#2d2d2d", font_size=0.72 * LINE)
+    sheet.paste(picture, (0, 2 * LINE + 10))
+    return sheet
+
+
+def join(pictures: Sequence[Image.Image], columns: int | None = None) -> Image.Image:
+    """Side by side on white."""
+    width = (columns or len(pictures)) * (SIDE + GAP)
+    body = flow(pictures, width, GAP)
+    sheet = Image.new("RGB", (body.width + 2 * MARGIN, body.height + 2 * MARGIN), "white")
+    sheet.paste(body, (MARGIN, MARGIN))
+    return sheet
+
+
+def rasterize(svg: str) -> Image.Image:
+    """A chart as a picture, twice as fine as on the page."""
+    import vl_convert
+
+    chart = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=2)))
+    sheet = Image.new("RGB", chart.size, "white")
+    sheet.paste(chart, mask=chart.getchannel("A"))
+    return sheet
+
+
+def save_small(picture: Image.Image, path: Path) -> None:
+    """With a palette: the repository and the package's page stay light."""
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
+
+
+if __name__ == "__main__":
+    main()
