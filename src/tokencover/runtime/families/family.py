@@ -81,6 +81,9 @@ class Family:
         each ``(crops, tokens)`` int64 or None, to the visual tokens that they become: a tensor for
         each image and for each video, negative where a visual token is not from the tower. None
         where tower tokens do not become visual tokens one to one.
+    encodes_singly : bool
+        Whether the features of a picture or clip are the same whichever others are encoded with it,
+        its pixels being a row of the encoder's only tensor.
     kin : tuple of str
         Those of `model_types` that run the code of another one and are tested by their layouts and
         module paths only. All others are tested by value.
@@ -100,6 +103,7 @@ class Family:
     call_names: tuple[str, ...] = ()
     reads_attention: bool = True
     tower_tokens: TowerTokens | None = None
+    encodes_singly: bool = False
     kin: tuple[str, ...] = ()
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:

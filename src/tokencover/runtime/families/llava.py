@@ -79,4 +79,5 @@ FAMILY = Family(
     model_types=("llava", "vipllava"),
     layouts=find_layouts,
     tower_tokens=carry_tower_tokens,
+    encodes_singly=True,
 )

@@ -51,4 +51,5 @@ FAMILY = Family(
     layouts=find_layouts,
     towers=("model.image_tower", "model.video_tower"),
     tower_tokens=carry_tower_tokens,
+    encodes_singly=True,
 )
