@@ -19,6 +19,7 @@ _ROOMS = {
     "covering": ("Cover", "coupling", "farthest_points", "mob", "nearest_points"),
     "errors": ("InputError", "TokenCoverError"),
     "loading": ("load",),
+    "evaluation": ("Results", "evaluate"),
     "methods": (
         "METHODS",
         "BudgetedMethod",

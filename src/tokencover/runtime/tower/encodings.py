@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,30 @@ class Recording:
     features: Tensor | None
     blocks: dict[int, BlockRecord]
     present: Tensor | None = None
+
+
+def join_recordings(recordings: Sequence[Recording]) -> Recording:
+    """Pictures that were encoded one by one, as those of one call."""
+    first, *others = recordings
+    if not others:
+        return first
+    blocks = {
+        number: BlockRecord(
+            {
+                name: torch.cat([each.blocks[number].outputs[name] for each in recordings])
+                for name in record.outputs
+            },
+            record.told,
+        )
+        for number, record in first.blocks.items()
+    }
+    features = [each.features for each in recordings if each.features is not None]
+    present = [each.present for each in recordings if each.present is not None]
+    return Recording(
+        torch.cat(features) if features else None,
+        blocks,
+        torch.cat(present) if present else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
