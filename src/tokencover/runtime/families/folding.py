@@ -129,21 +129,24 @@ class SquareFolding:
             self._find_squares(layout, size, tower.window)
             for layout, size in zip(pictures, sizes, strict=True)
         ]
-        crops = [crop for crop, layout in zip(found, pictures, strict=True)
-                 for _ in range(layout.shape[0])]  # fmt: skip
+        crops = [
+            squares
+            for squares, layout in zip(found, pictures, strict=True)
+            for _ in range(layout.shape[0])
+        ]
         cells, most = (max(crop.shape[axis] for crop in crops) for axis in (0, 1))
         index = torch.full((len(crops), cells, most), -1, dtype=torch.int64)
         class_index = torch.empty(len(crops), tower.classes, dtype=torch.int64)
         start = 0
-        for number, crop in enumerate(crops):
-            class_index[number] = start + torch.arange(tower.classes)
-            index[number, : crop.shape[0], : crop.shape[1]] = start + tower.classes + crop
+        for row, crop in enumerate(crops):
+            class_index[row] = start + torch.arange(tower.classes)
+            index[row, : crop.shape[0], : crop.shape[1]] = start + tower.classes + crop
             start += tower.classes + crop.numel()
         numbers, first = [], 0
         for layout in pictures:
             token = tower.classes + layout.row * layout.shape[2] + layout.column
-            number = (first + layout.frame) * (tower.classes + cells) + token
-            numbers.append(torch.where(layout.kind == PATCH, number, -1))
+            places = (first + layout.frame) * (tower.classes + cells) + token
+            numbers.append(torch.where(layout.kind == PATCH, places, -1))
             first += layout.shape[0]
         there = index >= 0
         sources = torch.where(there, torch.arange(index.numel()).view(index.shape), -1)

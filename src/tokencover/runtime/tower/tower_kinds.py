@@ -117,7 +117,8 @@ class TowerAttention:
 
     def cut_crops(self, output: Tensor, crops: int) -> Tensor:
         """The output of a part, of crops of one length, as ``(crops, m, heads * head_dim)``."""
-        return self._split_heads(output).flatten(1).unflatten(0, (crops, -1))
+        found: Tensor = self._split_heads(output).flatten(1).unflatten(0, (crops, -1))
+        return found
 
     def _split_heads(self, output: Tensor) -> Tensor:
         """From ``(..., heads * head_dim)``, or already apart, to ``(tokens, heads, head_dim)``."""

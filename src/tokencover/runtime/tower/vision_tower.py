@@ -43,7 +43,7 @@ class VisionTower:
     """
 
     def __init__(self, module: Any, config: Any, method: Method, purpose: str) -> None:
-        model_type = getattr(module.config, "model_type", None)
+        model_type: str = getattr(module.config, "model_type", "")
         name = type(method).__name__
         kind = TOWER_KINDS.get(model_type)
         if kind is None:
