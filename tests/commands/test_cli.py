@@ -90,7 +90,7 @@ def test_methods_lists_every_method_and_where_it_runs(
     for method in METHODS:
         assert method.card.place in lines[method.name]
     assert lines["mob"].endswith("all")
-    assert lines["pyramiddrop"].endswith("all* but Kimi K2.5")
+    assert lines["pyramiddrop"].endswith("all* but Qwen3.5, Kimi K2.5")
     assert lines["globalcom2"].endswith("LLaVA-Next")
 
 
