@@ -3,6 +3,7 @@
 from tokencover.evaluation.report.ablation_page import (
     Ablation,
     draw_curves,
+    export_ablation,
     make_ablation_markdown,
     make_ablation_page,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "draw_curves",
     "draw_kept_pictures",
     "draw_trade_offs",
+    "export_ablation",
     "make_ablation_markdown",
     "make_ablation_page",
     "make_markdown",
