@@ -59,6 +59,8 @@ class Family:
         The multimodal model that receives ``input_ids`` and pixels.
     decoder : str
         The text model; its blocks are in ``layers``.
+    norm : str
+        The decoder's last norm, below the decoder.
     towers : tuple of str
         The vision towers.
     projector : str
@@ -70,6 +72,8 @@ class Family:
     several_axes : bool
         Whether positions are rows, columns and times (M-RoPE), so that they cannot be numbered
         anew.
+    frames_as_images : bool
+        Whether a prompt writes the frames of a video with image tokens (GLM-4V).
     tiles : bool
         Whether pictures come as a base view and tiles of it.
     call_names : tuple of str
@@ -97,11 +101,13 @@ class Family:
     layouts: Callable[[Media], tuple[list[Layout], list[Layout]]]
     base: str = "model"
     decoder: str = "model.language_model"
+    norm: str = "norm"
     towers: tuple[str, ...] = ("model.vision_tower",)
     projector: str = "model.multi_modal_projector"
     deepstack: bool = False
     added_features: bool = False
     several_axes: bool = False
+    frames_as_images: bool = False
     tiles: bool = False
     call_names: tuple[str, ...] = ()
     reads_attention: bool = True
@@ -120,7 +126,9 @@ class Family:
         return list(model.get_submodule(f"{self.decoder}.layers").children())
 
     def visual_ids(self, config: Any, kinds: Collection[str] = ("image", "video")) -> list[int]:
-        """The token ids that stand for pieces of a picture or video."""
+        """The token ids that stand for pieces of such pictures."""
+        if self.frames_as_images and kinds:
+            kinds = ("image",)
         asked = [kind for kind in ("image", "video") if kind in kinds]
         found = [getattr(config, f"{kind}_token_id", None) for kind in asked]
         return [token for token in found if token is not None]
@@ -250,6 +258,7 @@ def find_attention_fault(model: nn.Module) -> str | None:
         or _find_not_causal(config)
         or _find_not_causal(text)
         or _find_not_full(text, model)
+        or _find_biased_convolution(text)
     )
 
 
@@ -306,6 +315,12 @@ def _find_not_full(text: Any, model: nn.Module) -> str | None:
     if window is None or not _uses_windows(model):
         return None
     return f"sliding_window is {window!r}, {WHY}"
+
+
+def _find_biased_convolution(text: Any) -> str | None:
+    if "conv" in (getattr(text, "layer_types", None) or ()) and getattr(text, "conv_bias", False):
+        return "conv_bias is True: its convolutions take in what fills up shorter rows of a batch"
+    return None
 
 
 def _uses_windows(model: nn.Module) -> bool:
