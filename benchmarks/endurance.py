@@ -92,13 +92,19 @@ def list_methods(model: PreTrainedModel) -> list[Method]:
     return found
 
 
+def find_kinds(entry: ZooEntry, kinds: Sequence[str] = KINDS) -> list[str]:
+    """Those kinds of batch that there are for a family."""
+    return [kind for kind in kinds if kind in entry.kinds]
+
+
 def make_cases(names: Sequence[str], kinds: Sequence[str] = KINDS) -> list[Case]:
     """Every family with every method that runs on it; those that refuse the tiny models are out."""
     cases = []
     for name in names:
         entry, model = ZOO[name], ZOO[name].build()
         for number, method in enumerate(list_methods(model)):
-            inputs = entry.inputs(kinds[number % len(kinds)])
+            own = find_kinds(entry, kinds)
+            inputs = entry.inputs(own[number % len(own)])
             case = Case(entry, model, method, inputs)
             try:
                 case.run()

@@ -28,6 +28,12 @@ def test_methods_of_every_kind_take_part(cases: list[endurance.Case]) -> None:
     assert len(cases) > 30
 
 
+def test_every_family_of_the_zoo_takes_part() -> None:
+    assert {name: endurance.find_kinds(entry)[:2] for name, entry in ZOO.items()} == {
+        name: ["single", "ragged"] for name in ZOO
+    }
+
+
 def test_rounds(cases: list[endurance.Case]) -> None:
     line = endurance.soak(cases, 60)
     assert line.startswith(f"rounds: 60 over {len(cases)} pairs")

@@ -19,7 +19,12 @@ from tests.runtime.random_method import KeepRandom, dropped_by
 from tests.runtime.test_matrix import BUDGET, NEVER, built, generate, left_over, logits
 from tests.zoo import SIDES, ZOO
 from tests.zoo.entry import Side, ZooEntry
-from tests.zoo.oracle import blocked_forward_schedule, deleting_forward, recompute_decode
+from tests.zoo.oracle import (
+    blocked_forward_schedule,
+    deleting_forward,
+    first_block_inputs,
+    recompute_decode,
+)
 from tests.zoo.oracle import recompute_greedy as greedy
 
 HYBRIDS = [pytest.param(entry, id=name) for name, entry in ZOO.items() if entry.recurrent]
@@ -255,3 +260,31 @@ def test_the_attention_of_the_block_about_to_run_leaves_gates_out() -> None:
 def test_reading_attention_where_there_is_none_is_refused(method: Any, message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         tc.prune(built(ENTRY.name), method)
+
+
+@pytest.mark.parametrize("stages", [(0,), (1, 3)])
+@pytest.mark.parametrize("name", ["lfm2_vl", "minicpmv4_7"])
+def test_other_decoders_with_states(name: str, stages: tuple[int, ...]) -> None:
+    entry, model = ZOO[name], built(name)
+    inputs = entry.inputs("ragged")
+    method = KeepRandom(BUDGET, stages)
+    with tc.prune(model, method, prompt=entry.user_words(inputs)):
+        cached = generate(model, inputs, **GREEDY, num_beams=2)
+        again = generate(model, inputs, **GREEDY, num_beams=2, use_cache=False)
+    assert torch.equal(cached, again)
+
+
+def test_kept_tokens_of_convolutions_are_numbered_anew() -> None:
+    """Positions without gaps: as if the dropped tokens had never been in the prompt."""
+    entry, model = ZOO["lfm2_vl"], built("lfm2_vl")
+    inputs = entry.inputs("ragged")
+    method = KeepRandom(BUDGET, (0,), positions="reindex")
+    gone = dropped_by(method, inputs, entry.visual(inputs))
+    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)):
+        found = model(**inputs).logits
+    decoder: Any = model.get_submodule("model.language_model")
+    embedded, _ = first_block_inputs(model, inputs)
+    for row, left in enumerate(left_over(inputs, gone)):
+        with torch.no_grad():
+            states = decoder(inputs_embeds=embedded[row : row + 1, left]).last_hidden_state
+            close(found[row, left], model.get_submodule("lm_head")(states)[0])

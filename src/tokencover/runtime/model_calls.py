@@ -170,8 +170,6 @@ class PassReader:
         else:
             kinds, known = find_media_kinds(arguments)
             visual = self._mark(input_ids, kinds) & real
-            if kinds and not bool(visual.any()):  # GLM writes the frames of a video as images
-                visual = self._mark(input_ids, ("image", "video")) & real
         if not bool(visual.any()):
             return None
         tokens = real.long() if input_ids is None else input_ids

@@ -113,7 +113,7 @@ class Session:
                 own_masks,
             )
         cost = block_cost(self._blocks, self._decoder.config)
-        norm = functools.partial(_apply_norm, self._decoder)
+        norm = functools.partial(_apply_norm, self._decoder.get_submodule(family.norm))
         self._facts = Decoder(len(self._blocks), norm, cost)
         self._passes: Any = WeakIdKeyDictionary()
         self._hooks = Hooks()
@@ -394,8 +394,8 @@ class Session:
         return args, {**kwargs, "deepstack_features": None, "vision_mask": None}
 
 
-def _apply_norm(decoder: Any, states: Tensor) -> Tensor:
-    found: Tensor = decoder.norm(states)
+def _apply_norm(norm: nn.Module, states: Tensor) -> Tensor:
+    found: Tensor = norm(states)
     return found
 
 

@@ -50,6 +50,8 @@ _LISTED_FIRST = (
     "qwen2_5_vl",
     "qwen3_vl",
     "qwen3_5",
+    "minicpm_v",
+    "lfm2_vl",
     "qwen2_5_omni",
     "qwen3_omni",
     "video_llava",

@@ -67,6 +67,8 @@ class Family:
         The multimodal model that receives ``input_ids`` and pixels.
     decoder : str
         The text model; its blocks are in ``layers``.
+    norm : str
+        The decoder's last norm, below the decoder.
     towers : tuple of str
         The vision towers.
     projector : str
@@ -85,6 +87,8 @@ class Family:
         from the model's own then.
     scales_by_place : bool
         Whether some blocks scale queries by their places, which they count themselves (Llama 4).
+    frames_as_images : bool
+        Whether a prompt writes the frames of a video with image tokens (GLM-4V).
     tiles : bool
         Whether pictures come as a base view and tiles of it.
     call_names : tuple of str
@@ -115,6 +119,7 @@ class Family:
     layouts: Callable[[Media], tuple[list[Layout], list[Layout]]]
     base: str = "model"
     decoder: str = "model.language_model"
+    norm: str = "norm"
     towers: tuple[str, ...] = ("model.vision_tower",)
     projector: str = "model.multi_modal_projector"
     deepstack: bool = False
@@ -123,6 +128,7 @@ class Family:
     windows: bool = False
     both_directions: bool = False
     scales_by_place: bool = False
+    frames_as_images: bool = False
     tiles: bool = False
     call_names: tuple[str, ...] = ()
     reads_attention: bool = True
@@ -152,7 +158,9 @@ class Family:
         return list(model.get_submodule(f"{self.decoder}.layers").children())
 
     def visual_ids(self, config: Any, kinds: Collection[str] = ("image", "video")) -> list[int]:
-        """The token ids that stand for pieces of a picture or video."""
+        """The token ids that stand for pieces of such pictures."""
+        if self.frames_as_images and kinds:
+            kinds = ("image",)
         asked = [kind for kind in ("image", "video") if kind in kinds]
         found = [getattr(config, f"{kind}_token_id", None) for kind in asked]
         return [token for token in found if token is not None]
@@ -281,7 +289,8 @@ def find_attention_fault(model: nn.Module, family: Family | None = None) -> str 
     if fault is None and not (family and family.both_directions):
         fault = _find_not_causal(config) or _find_not_causal(text)
     windows = family is not None and (family.windows or text.model_type in WINDOWED_TEXTS)
-    return fault or _find_not_full(text, model, windows)
+    fault = fault or _find_not_full(text, model, windows)
+    return fault or _find_biased_convolution(text)
 
 
 def needs_own_masks(family: Family, model: nn.Module) -> bool:
@@ -346,6 +355,12 @@ def _find_not_full(text: Any, model: nn.Module, windows: bool) -> str | None:
     if windows or window is None or not _uses_windows(model):
         return None
     return f"sliding_window is {window!r}, {WHY}"
+
+
+def _find_biased_convolution(text: Any) -> str | None:
+    if "conv" in (getattr(text, "layer_types", None) or ()) and getattr(text, "conv_bias", False):
+        return "conv_bias is True: its convolutions take in what fills up shorter rows of a batch"
+    return None
 
 
 def _uses_windows(model: nn.Module) -> bool:

@@ -32,4 +32,5 @@ FAMILY = Family(
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,
+    frames_as_images=True,
 )
