@@ -26,7 +26,7 @@ import tokencover as tc
 from tokencover.evaluation import read_folder
 from tokencover.evaluation.report import draw_trade_offs
 from tokencover.loading import load
-from tokencover.pebble.data import PebbleExample, make_examples
+from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
 from tokencover.runtime import Trace
 from tokencover.viewing import GAP, MARGIN, flow, overlay, words_of_centers
@@ -157,13 +157,13 @@ PICTURES: dict[str, Callable[[], Image.Image]] = {
 """What there is, by the name of the file."""
 
 
-def find_examples(kind: str) -> list[PebbleExample]:
+def find_examples(kind: str) -> list[PictureExample]:
     """Questions of a kind about the first test scenes."""
     return list(make_examples("test", 1, (kind,)))
 
 
 def ask(
-    model: Any, processor: Any, example: PebbleExample, method: tc.Method
+    model: Any, processor: Any, example: PictureExample, method: tc.Method
 ) -> tuple[Trace, list[str], str]:
     """What was kept, the words that chose it, and the answer."""
     inputs = make_inputs(processor, [([example.picture], example.question)])

@@ -147,8 +147,8 @@ def make_reference() -> str:
     for node in stub.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [alias.name for alias in node.names if alias.name not in methods]
-            homes = [find_home(node.module, name) for name in names]
-            rooms.setdefault(node.module, []).extend(home for home in homes if home)
+            found = [find_home(node.module, name) for name in names]
+            rooms.setdefault(node.module, []).extend(home for home in found if home)
     sections = []
     for room, homes in rooms.items():
         if homes:

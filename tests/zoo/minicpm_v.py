@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from . import qwen2_vl
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
@@ -80,9 +80,7 @@ def layouts(inputs: Inputs) -> tuple[list[Layout], list[Layout]]:
     return read("target_sizes"), read("target_sizes_videos")
 
 
-def make_build(
-    model_class: type[PreTrainedModel], config_class: type[PreTrainedConfig], **extra: Any
-) -> Any:
+def make_build(model_class: type[PreTrainedModel], config_class: Any, **extra: Any) -> Any:
     """Give the function that builds a model of one of the classes."""
 
     def build(

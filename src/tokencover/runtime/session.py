@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.budget import block_cost
-from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
 from tokencover.runtime.decoder import (
@@ -28,6 +27,7 @@ from tokencover.runtime.decoder import (
     QueryScales,
     Renumbering,
     check_shared_keys,
+    find_stages,
 )
 from tokencover.runtime.families import Family, needs_own_masks
 from tokencover.runtime.forward_pass import (
@@ -75,7 +75,7 @@ class Session:
         self._base = model.get_submodule(family.base)
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.blocks(model)
-        self._stages = _find_stages(method, len(self._blocks))
+        self._stages = find_stages(method, len(self._blocks))
         check_shared_keys(method, self._blocks, self._stages)
         self._merger: TowerMerger | None = None
         self._reader: TowerReader | None = None
@@ -113,7 +113,7 @@ class Session:
                 own_masks,
             )
         cost = block_cost(self._blocks, self._decoder.config)
-        norm = functools.partial(_apply_norm, self._decoder.get_submodule(family.norm))
+        norm = self._decoder.get_submodule(family.norm)
         self._facts = Decoder(len(self._blocks), norm, cost)
         self._passes: Any = WeakIdKeyDictionary()
         self._hooks = Hooks()
@@ -392,19 +392,3 @@ class Session:
             return None
         current.added = AddedFeatures(kwargs["vision_mask"].squeeze(-1), features)
         return args, {**kwargs, "deepstack_features": None, "vision_mask": None}
-
-
-def _apply_norm(norm: nn.Module, states: Tensor) -> Tensor:
-    found: Tensor = norm(states)
-    return found
-
-
-def _find_stages(method: Method, depth: int) -> tuple[int, ...]:
-    """The decoder blocks before which the method acts, checked."""
-    stages = tuple(method.blocks(depth))
-    if list(stages) != sorted(set(stages)) or any(not 0 <= each < depth for each in stages):
-        raise InputError(
-            f"{type(method).__name__} wants to act before blocks {stages}: they must ascend and "
-            f"lie between 0 and {depth - 1} in this model."
-        )
-    return stages

@@ -4,7 +4,7 @@ from tokencover.runtime.decoder.block_inputs import BlockInputs
 from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning
 from tokencover.runtime.decoder.query_scales import QueryScales
 from tokencover.runtime.decoder.renumbering import Renumbering
-from tokencover.runtime.decoder.shared_keys import check_shared_keys
+from tokencover.runtime.decoder.stage_checks import check_shared_keys, find_stages
 
 __all__ = [
     "BlockInputs",
@@ -13,4 +13,5 @@ __all__ = [
     "QueryScales",
     "Renumbering",
     "check_shared_keys",
+    "find_stages",
 ]

@@ -1,4 +1,4 @@
-"""Blocks that attend to the keys and values of an earlier block (Gemma 4 E2B and E4B)."""
+"""Where in the decoder a method acts, and where it cannot: blocks that share earlier keys."""
 
 from __future__ import annotations
 
@@ -37,3 +37,14 @@ def check_shared_keys(method: Method, blocks: Sequence[nn.Module], stages: Seque
 
 def _has(block: nn.Module, name: str) -> bool:
     return bool(getattr(getattr(block, "self_attn", None), name, False))
+
+
+def find_stages(method: Method, depth: int) -> tuple[int, ...]:
+    """The decoder blocks before which the method acts, checked."""
+    stages = tuple(method.blocks(depth))
+    if list(stages) != sorted(set(stages)) or any(not 0 <= each < depth for each in stages):
+        raise InputError(
+            f"{type(method).__name__} wants to act before blocks {stages}: they must ascend and "
+            f"lie between 0 and {depth - 1} in this model."
+        )
+    return stages
