@@ -18,6 +18,7 @@ _ROOMS = {
     "catalog": ("register",),
     "covering": ("Cover", "coupling", "farthest_points", "mob", "nearest_points"),
     "errors": ("InputError", "TokenCoverError"),
+    "evaluation": ("Results", "evaluate"),
     "methods": (
         "METHODS",
         "BudgetedMethod",

@@ -14,6 +14,8 @@ from tokencover.covering import mob as mob
 from tokencover.covering import nearest_points as nearest_points
 from tokencover.errors import InputError as InputError
 from tokencover.errors import TokenCoverError as TokenCoverError
+from tokencover.evaluation import Results as Results
+from tokencover.evaluation import evaluate as evaluate
 from tokencover.methods import BudgetedMethod as BudgetedMethod
 from tokencover.methods import CDPruner as CDPruner
 from tokencover.methods import Choice as Choice

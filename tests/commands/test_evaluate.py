@@ -12,7 +12,7 @@ from tests.evaluation.running import SMALL, command, contents
 from tokencover import evaluation
 from tokencover.commands.evaluate import read_shard
 from tokencover.errors import TokenCoverError
-from tokencover.evaluation import load_model
+from tokencover.evaluation import comparison, load_model
 
 ROOT = Path(__file__).parents[2]
 START = "import sys; from tests.evaluation.running import command; command(*sys.argv[1:])"
@@ -179,7 +179,7 @@ def test_stopping_says_how_to_go_on(
     def stopped(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "evaluate", stopped)
+    monkeypatch.setattr(comparison, "do_work", stopped)
     with pytest.raises(SystemExit) as caught:
         command(*ARGUMENTS, "--out", str(whole))
     assert caught.value.code == 130

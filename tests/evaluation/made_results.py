@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokencover.evaluation import Example, Task
 from tokencover.evaluation.plan import Combination, Scoring, Timing
-from tokencover.evaluation.results import Record, Results, Scores, Seconds
+from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores, Seconds
 from tokencover.methods import Method
 
 TOTAL = 576
@@ -33,7 +33,7 @@ def task(name: str, group: str | None = None, version: str = "1") -> Task:
 
 
 def write(
-    results: Results,
+    results: ResultsFolder,
     method: Method | None,
     answers: Answers,
     *,
@@ -56,5 +56,5 @@ def write(
         results.write(Timing(combination, task(next(iter(answers)))), times)
 
 
-def open_folder(folder: Path, model: str = "pebble") -> Results:
-    return Results.open(folder, run_of(model))
+def open_folder(folder: Path, model: str = "pebble") -> ResultsFolder:
+    return ResultsFolder.open(folder, run_of(model))

@@ -11,8 +11,8 @@ from tests.commands.calling import call
 from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.plan import EvaluationPlan
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results import Results
-from tokencover.evaluation.runner import AskingSettings, evaluate, find_unfinished
+from tokencover.evaluation.results_folder import ResultsFolder
+from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
 from tokencover.pebble.data import make_examples as pebble_examples
 
 RUN = {"model": {"name": "pebble"}, "settings": {"limit": 2}}
@@ -29,12 +29,12 @@ def do(
     plan: EvaluationPlan,
     folder: Path,
     settings: AskingSettings | None = None,
-) -> tuple[Results, str]:
+) -> tuple[ResultsFolder, str]:
     """Do a plan; returns the results, and what was said meanwhile."""
-    results, said = Results.open(folder, RUN), io.StringIO()
+    results, said = ResultsFolder.open(folder, RUN), io.StringIO()
     work = find_unfinished(plan.work, results)
     progress = Progress(said, len(work))
-    evaluate(model, work, results, settings or AskingSettings(), progress, timing_batches=1)
+    do_work(model, work, results, settings or AskingSettings(), progress, timing_batches=1)
     return results, said.getvalue()
 
 

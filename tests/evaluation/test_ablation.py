@@ -30,7 +30,7 @@ from tokencover.evaluation.report.ablation_page import (
     make_ablation_page,
 )
 from tokencover.evaluation.result_rows import collect
-from tokencover.evaluation.results import Results, Scores
+from tokencover.evaluation.results_folder import ResultsFolder, Scores
 from tokencover.methods import MoB
 
 
@@ -123,7 +123,7 @@ def made(folder: Path, settings: list[AblationSetting], flops: list[float]) -> A
     return of(results, settings)
 
 
-def of(results: Results, settings: list[AblationSetting]) -> Ablation:
+def of(results: ResultsFolder, settings: list[AblationSetting]) -> Ablation:
     tasks = (task("GQA"), task("VizWiz"))
     combinations = (Combination(None), *(each.combination for each in settings))
     rows = collect(EvaluationPlan(combinations, tasks, timed=False), results)

@@ -121,7 +121,7 @@ GOOD = {"video": ["a.png"], "question": "what ?", "answers": ["x"]}
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({**GOOD, "video": "cat.mp4"}, "got 'cat.mp4'.*extract frames"),
+        ({**GOOD, "video": 3}, "a video is a file or the list of its frames, got 3"),
         ({**GOOD, "video": []}, "at least one frame"),
         ({**GOOD, "video": [3]}, "a frame is a path"),
         ({**GOOD, "image": "a.png"}, "both image and video"),

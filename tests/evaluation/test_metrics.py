@@ -2,7 +2,7 @@ import pytest
 
 from tokencover.errors import InputError
 from tokencover.evaluation.metrics import average_against, average_relative, summarize
-from tokencover.evaluation.results import Record
+from tokencover.evaluation.results_folder import Record
 
 GROUPS = {"a": "fine", "b": "fine", "c": "coarse"}
 

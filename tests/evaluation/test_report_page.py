@@ -17,7 +17,7 @@ from tokencover.evaluation.report.markdown import make_markdown
 from tokencover.evaluation.report.page import make_page
 from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
 from tokencover.evaluation.report.svg import choose_stroke
-from tokencover.evaluation.results import Results, Scores
+from tokencover.evaluation.results_folder import ResultsFolder, Scores
 from tokencover.evaluation.results_table import Rank
 from tokencover.evaluation.stored_results import read_folder
 from tokencover.evaluation.table_formats import escape_markdown
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return filled(open_folder(tmp_path / "results"))
 
 
-def filled(results: Results) -> Path:
+def filled(results: ResultsFolder) -> Path:
     write(results, MoB(64), MOB, tokens=64, flops=0.25, seconds=(2.0, 1.0))
     write(results, None, WHOLE)
     write(results, FastV(64), FASTV, tokens=64, flops=0.4, seconds=(2.0, 1.5))
@@ -210,7 +210,7 @@ def test_the_same_results_give_the_same_bytes(folder: Path, tmp_path: Path) -> N
 
 
 def test_what_is_not_finished_failed_or_cannot_run_is_said(folder: Path) -> None:
-    results = Results(folder, run_of("pebble"))
+    results = ResultsFolder(folder, run_of("pebble"))
     write(results, DART(64), {"GQA": [1, 1, 1, 1]}, tokens=64)
     write(results, DART(128), {**WHOLE, "GQA": [1, None, 1, 1]}, tokens=128)
     refused = Scores(cannot="no room\nfor <it>")
@@ -277,7 +277,10 @@ def test_the_papers_models_are_known_by_name(name: str, model: str | None) -> No
 def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
     folder = filled(open_folder(tmp_path, "llava-hf/llava-1.5-7b-hf"))
     write(
-        Results(folder, run_of("llava-hf/llava-1.5-7b-hf")), MoB(64, split="weak"), MOB, tokens=64
+        ResultsFolder(folder, run_of("llava-hf/llava-1.5-7b-hf")),
+        MoB(64, split="weak"),
+        MOB,
+        tokens=64,
     )
     stored = read_folder(folder)
     found = {(each.paper.reduction, each.paper.method): each for each in compare_with_paper(stored)}

@@ -10,7 +10,13 @@ from tests.evaluation.running import RUN
 from tokencover.errors import InputError
 from tokencover.evaluation import find_tasks
 from tokencover.evaluation.plan import Combination, Scoring, Timing
-from tokencover.evaluation.results import Record, Results, ResultsError, Scores, Seconds
+from tokencover.evaluation.results_folder import (
+    Record,
+    ResultsError,
+    ResultsFolder,
+    Scores,
+    Seconds,
+)
 from tokencover.methods import MoB
 
 COLOR, PLACE = find_tasks(["pebble/color", "pebble/place"], limit=2)
@@ -25,11 +31,11 @@ SCORES = Scores(
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    results = Results.open(tmp_path / "new" / "folder", RUN)
+    results = ResultsFolder.open(tmp_path / "new" / "folder", RUN)
     assert not results.is_finished(WORK)
     results.write(WORK, SCORES)
     results.write(TIMING, Seconds((1.5, 2.0), (0.5, 0.75)))
-    again = Results.open(tmp_path / "new" / "folder", RUN)
+    again = ResultsFolder.open(tmp_path / "new" / "folder", RUN)
     assert again.is_finished(WORK)
     assert again.read_scores(WORK) == SCORES
     assert again.read_seconds(TIMING) == Seconds((1.5, 2.0), (0.5, 0.75))
@@ -38,7 +44,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 def test_reasons_are_kept(tmp_path: Path) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     results.write(WORK, Scores(cannot="too small"))
     results.write(TIMING, Seconds(cannot="too small"))
     assert results.read_scores(WORK).cannot == results.read_seconds(TIMING).cannot == "too small"
@@ -52,48 +58,48 @@ def test_a_failed_example_has_no_score() -> None:
 
 
 def test_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
-    Results.open(tmp_path, RUN)
+    ResultsFolder.open(tmp_path, RUN)
     other = {"model": {"name": "llava"}, "settings": {"limit": None}}
     with pytest.raises(InputError) as caught:
-        Results.open(tmp_path, other)
+        ResultsFolder.open(tmp_path, other)
     assert "model.name was 'pebble', now 'llava'" in str(caught.value)
     assert "settings.limit was 2, now None" in str(caught.value)
     assert "--out" in str(caught.value)
 
 
 def test_a_setting_that_is_new_is_a_difference(tmp_path: Path) -> None:
-    Results.open(tmp_path, RUN)
+    ResultsFolder.open(tmp_path, RUN)
     with pytest.raises(InputError, match="seed was None, now 3"):
-        Results.open(tmp_path, {**RUN, "seed": 3})
+        ResultsFolder.open(tmp_path, {**RUN, "seed": 3})
 
 
 def test_folders_with_other_things_are_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match=r"no run\.json, but thesis\.tex"):
-        Results.open(tmp_path, RUN)
+        ResultsFolder.open(tmp_path, RUN)
     with pytest.raises(InputError, match="cannot be a folder"):
-        Results.open(tmp_path / "thesis.tex", RUN)
+        ResultsFolder.open(tmp_path / "thesis.tex", RUN)
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
 @pytest.mark.parametrize("left", ["run.json.77.tmp", ".run.json.1f2e3d4c.part"])
 def test_a_run_killed_while_it_began_can_begin_again(tmp_path: Path, left: str) -> None:
     (tmp_path / left).write_text("{")
-    assert Results.open(tmp_path, RUN).run == RUN
+    assert ResultsFolder.open(tmp_path, RUN).run == RUN
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"kind": "scores"}', "\x00\x01"], ids=["empty", "cut", "list", "", "0"]
 )
 def test_damaged_files_are_named(tmp_path: Path, text: str) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     (tmp_path / WORK.file).write_text(text)
     with pytest.raises(ResultsError, match=f"{WORK.file} is damaged.*Delete it"):
         results.check(WORK)
 
 
 def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     (tmp_path / TIMING.file).write_bytes(b"\xff\xff")
     with pytest.raises(ResultsError, match=f"{TIMING.file} is damaged"):
         results.check(TIMING)
@@ -101,7 +107,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"score": None}, {"mood": "good"}, {"failed": "no"}])
 def test_damaged_records_are_noticed(tmp_path: Path, change: dict[str, object]) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     results.write(WORK, SCORES)
     found = json.loads((tmp_path / WORK.file).read_text())
     found["examples"][0].update(change)
@@ -111,7 +117,7 @@ def test_damaged_records_are_noticed(tmp_path: Path, change: dict[str, object]) 
 
 
 def test_files_of_others_are_noticed(tmp_path: Path) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     others = [
         Scoring(Combination(MoB(32)), COLOR),
         Scoring(Combination(MoB(64)), PLACE),
@@ -125,16 +131,16 @@ def test_files_of_others_are_noticed(tmp_path: Path) -> None:
 
 
 def test_files_of_another_run_are_noticed(tmp_path: Path) -> None:
-    other = Results.open(tmp_path / "other", {**RUN, "model": {"name": "llava"}})
+    other = ResultsFolder.open(tmp_path / "other", {**RUN, "model": {"name": "llava"}})
     other.write(WORK, SCORES)
-    results = Results.open(tmp_path / "mine", RUN)
+    results = ResultsFolder.open(tmp_path / "mine", RUN)
     (other.folder / WORK.file).rename(results.folder / WORK.file)
     with pytest.raises(ResultsError, match="another run"):
         results.check(WORK)
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     results.write(WORK, SCORES)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -158,5 +164,5 @@ def test_a_folder_that_may_not_be_written_is_named(
 
     monkeypatch.setattr(Path, "replace", denied)
     with pytest.raises(ResultsError, match=r"run\.json cannot be written.*Permission denied"):
-        Results.open(tmp_path, RUN)
+        ResultsFolder.open(tmp_path, RUN)
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from tests.evaluation.running import RUN
 from tokencover.evaluation import find_tasks, results_table
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
 from tokencover.evaluation.result_rows import ResultRow, collect
-from tokencover.evaluation.results import Record, Results, Scores, Seconds
+from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores, Seconds
 from tokencover.evaluation.results_table import Column, make_table
 from tokencover.evaluation.table_formats import (
     as_csv,
@@ -35,7 +35,7 @@ def records(*scores: float | None, tokens: int = 64) -> Scores:
     )
 
 
-def write(results: Results, method: Method | None, *by_task: Scores) -> Combination:
+def write(results: ResultsFolder, method: Method | None, *by_task: Scores) -> Combination:
     made = Combination(method)
     for task, scores in zip(TASKS, by_task, strict=True):
         results.write(Scoring(made, task), scores)
@@ -49,7 +49,7 @@ def rows(text: str) -> list[list[str]]:
 
 @pytest.fixture
 def results(tmp_path: Path) -> list[ResultRow]:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     made = (
         write(results, None, records(1, 1, tokens=576), records(1, 0, tokens=576)),
         write(results, MoB(64), records(1, 0), records(1, 0)),
@@ -92,7 +92,7 @@ def test_failures_are_told(text: str) -> None:
 
 
 def test_an_average_that_is_not_defined_is_told(tmp_path: Path) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     made = (
         write(results, None, records(1, 1), records(0, 0)),
         write(results, MoB(64), records(1, 1), records(1, 0)),
@@ -104,7 +104,7 @@ def test_an_average_that_is_not_defined_is_told(tmp_path: Path) -> None:
 
 
 def test_a_method_that_cannot_do_one_task_says_which(tmp_path: Path) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     made = (
         write(results, None, records(1, 1), records(1, 1)),
         write(results, MoB(64), records(1, 1), Scores(cannot="too small")),
@@ -114,7 +114,7 @@ def test_a_method_that_cannot_do_one_task_says_which(tmp_path: Path) -> None:
 
 
 def test_any_method_can_be_the_reference(tmp_path: Path) -> None:
-    results = Results.open(tmp_path, RUN)
+    results = ResultsFolder.open(tmp_path, RUN)
     made = (
         write(results, None, records(1, 1), records(1, 1)),
         write(results, MoB(64), records(1, 1), records(1, 1)),

@@ -9,7 +9,7 @@ from tests.evaluation.running import contents, do, picture_task
 from tokencover.errors import InputError
 from tokencover.evaluation import Task, VisionLanguageModel, find_tasks
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
-from tokencover.evaluation.results import Scores
+from tokencover.evaluation.results_folder import Scores
 from tokencover.evaluation.runner import AskingSettings, ExampleError, score
 from tokencover.evaluation.timing import time_first_tokens
 from tokencover.methods import FastV, GlobalCom2, Method, MoB, Random, View

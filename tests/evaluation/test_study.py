@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.made_results import task
-from tokencover.evaluation import Combination, Results, Scoring, Timing, read_folder
+from tokencover.evaluation import Combination, ResultsFolder, Scoring, Timing, read_folder
 from tokencover.evaluation.report import make_markdown, make_page
 from tokencover.methods import from_json
 
@@ -44,7 +44,7 @@ def test_tables_are_complete(folder: Path) -> None:
 
 def test_files_are_found_under_the_names_they_have(folder: Path) -> None:
     run = json.loads((folder / "run.json").read_text())
-    results = Results(folder, {key: value for key, value in run.items() if key != "format"})
+    results = ResultsFolder(folder, {key: value for key, value in run.items() if key != "format"})
     names = []
     for path in sorted(folder.glob("*-*.json")):
         found = json.loads(path.read_text())

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
-from tokencover.commands.evaluate import do_unfinished
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -95,12 +94,14 @@ def try_settings(
     """Try settings of MoB, and see what they do to accuracy."""
     import torch
 
+    from tokencover.commands.progress_bar import open_progress
     from tokencover.evaluation import (
         AskingSettings,
         Combination,
         EvaluationPlan,
         choose_benchmark,
         collect,
+        do_unfinished,
         find_tasks,
         load_model,
     )
@@ -120,7 +121,8 @@ def try_settings(
     wanted = (Combination(None), *(each.combination for each in settings))
     plan = EvaluationPlan(tuple(dict.fromkeys(wanted)), found, timed=False)
     asking = AskingSettings(batch_size, max_new_tokens, keep_going)
-    results = do_unfinished(loaded, plan.work, out / RESULTS, asking, split=split, limit=limit)
+    examples = {"split": split, "limit": limit}
+    results = do_unfinished(loaded, plan.work, out / RESULTS, asking, examples, 0, open_progress)
     title, axis = TITLES[what]
     ablation = Ablation(
         title,

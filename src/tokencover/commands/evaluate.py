@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-import typer
-
 from tokencover.commands.options import (
-    INTERRUPTED,
     METHODS,
     OUTPUT,
     RUNNING,
@@ -32,20 +30,12 @@ from tokencover.commands.options import (
     name_reference,
     read_budgets,
     read_whole_number,
-    split_at_commas,
     take,
 )
 from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
-    from tokencover.evaluation import (
-        AskingSettings,
-        EvaluationPlan,
-        Results,
-        VisionLanguageModel,
-        Work,
-    )
     from tokencover.methods import Spec
 
 BudgetModeName = Literal["exact", "layer_mean", "flops"]
@@ -85,7 +75,7 @@ Shard = Annotated[
     str | None,
     take("--shard", "I/N", "Do the I-th of N parts, counted from 0.", RUNNING),
 ]
-ResultsFolder = Annotated[
+ResultsPlace = Annotated[
     Path,
     take("--out", "FOLDER", "Folder of results.", OUTPUT),
 ]
@@ -99,7 +89,7 @@ def compare_methods(
     method_json: MethodsAsJson = None,
     budgets: Budgets = "",
     budget_mode: BudgetModeChoice = "exact",
-    reference: Reference = "mob",
+    reference: Reference = None,
     tasks: TaskNames = None,
     split: SplitName = "test",
     limit: Limit = None,
@@ -109,111 +99,42 @@ def compare_methods(
     keep_going: KeepGoing = False,
     shard: Shard = None,
     threads: Threads = None,
-    out: ResultsFolder = Path("results"),
+    out: ResultsPlace = Path("results"),
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
-    import torch
-
-    from tokencover.evaluation import (
-        AskingSettings,
-        EvaluationPlan,
-        choose_benchmark,
-        find_tasks,
-        load_model,
-        make_combinations,
-    )
+    from tokencover.commands.progress_bar import open_progress
+    from tokencover.evaluation import choose_benchmark, evaluate, load_model, render
     from tokencover.methods import parse_methods
 
-    specs = [*parse_methods(methods), *map(_read_json, method_json or [])]
-    names = split_at_commas(choose_benchmark(model) if tasks is None else tasks)
-    if not names:
-        raise InputError("there is nothing to ask: give for example --tasks pebble.")
-    if timing_batches < 0:
-        raise InputError(f"--timing-batches must be 0 or more, got {timing_batches}.")
-    plan = EvaluationPlan(
-        make_combinations(specs, read_budgets(budgets), budget_mode),
-        tuple(find_tasks(names, split=split, limit=limit)),
-        timed=timing_batches > 0,
-    )
-    settings = AskingSettings(batch_size, max_new_tokens, keep_going)
-    compared = name_reference(reference)
     part = read_shard(shard, os.environ)
-    share = plan.share(*part)
     if threads is not None:
+        import torch
+
         torch.set_num_threads(threads)
-    loaded = load_model(model, device=device, dtype=dtype)
-    loaded.check(plan.tasks)
-    results = do_unfinished(
-        loaded, share, out, settings, split=split, limit=limit, timing_batches=timing_batches
+    results = evaluate(
+        partial(load_model, model, device=device, dtype=dtype),
+        methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
+        budgets=read_budgets(budgets),
+        data=choose_benchmark(model) if tasks is None else tasks,
+        split=split,
+        limit=limit,
+        budget_mode=budget_mode,
+        reference=None if reference is None else name_reference(reference),
+        batch_size=batch_size,
+        max_new_tokens=max_new_tokens,
+        keep_going=keep_going,
+        timing_batches=timing_batches,
+        out=out,
+        part=part,
+        progress=open_progress,
     )
-    _print_outcome(plan, results, compared, part)
-
-
-def _print_outcome(
-    plan: EvaluationPlan, results: Results, reference: str, part: tuple[int, int]
-) -> None:
-    """Print the table if everything is done, by whichever process."""
-    from tokencover.evaluation import collect, is_complete, render
-
-    if is_complete(plan, results):
-        print_markdown(render(collect(plan, results), reference))
+    if results.finished:
+        print_markdown(render(results.rows, results.reference))
     else:
         print(
             f"part {part[0]} of {part[1]} is done, others are not: the last to finish prints the "
             "table, and so does this command without --shard."
         )
-
-
-def do_unfinished(
-    model: VisionLanguageModel,
-    work: Sequence[Work],
-    folder: Path,
-    settings: AskingSettings,
-    *,
-    split: str,
-    limit: int | None,
-    timing_batches: int = 0,
-) -> Results:
-    """Do those units of work that a folder has no results of, and show how far it is.
-
-    Parameters
-    ----------
-    model : VisionLanguageModel
-        Not pruned.
-    work : sequence of Work
-        In this order.
-    folder : Path
-        Where the results are and go.
-    settings : AskingSettings
-        How to ask.
-    split, limit : str, int
-        Which examples the tasks were made of.
-    timing_batches : int
-        How many batches time a first token.
-    """
-    from tokencover.commands.progress_bar import open_progress
-    from tokencover.evaluation import Results, describe_run, evaluate, find_unfinished
-
-    described = describe_run(
-        model,
-        split=split,
-        limit=limit,
-        batch_size=settings.batch_size,
-        max_new_tokens=settings.max_new_tokens,
-    )
-    results = Results.open(folder, described)
-    left = find_unfinished(work, results)
-    progress = open_progress(len(left))
-    if len(left) < len(work):
-        progress.note(f"{len(work) - len(left)} of {len(work)} are done already, going on")
-    try:
-        evaluate(model, left, results, settings, progress, timing_batches=timing_batches)
-    except KeyboardInterrupt:
-        progress.note("stopped; what is done is kept, and the same command goes on from there")
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        progress.close()
-    return results
 
 
 def _read_json(text: str) -> Spec:

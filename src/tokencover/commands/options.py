@@ -157,11 +157,12 @@ Budgets = Annotated[
     ),
 ]
 Reference = Annotated[
-    str,
+    str | None,
     take(
         "--reference",
         "NAME",
-        "The method that others are compared with: mob, or mob:after=2.",
+        "The method that others are compared with: mob, or mob:after=2 (default: mob, or the "
+        "first).",
         METHODS,
     ),
 ]

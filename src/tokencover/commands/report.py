@@ -20,7 +20,7 @@ from tokencover.errors import InputError
 from tokencover.files import write_atomically
 
 if TYPE_CHECKING:
-    from tokencover.evaluation import StoredResults
+    from tokencover.evaluation import Results
 
 PICTURES = "Pictures"
 
@@ -66,7 +66,7 @@ def write_report(
     results: ResultsPath,
     out: PageFile = Path("report.html"),
     markdown: MarkdownFile = None,
-    reference: Reference = "mob",
+    reference: Reference = None,
     profile: ShownProfile = None,
     pictures: PictureCount = 0,
     tasks: PictureTasks = None,
@@ -74,12 +74,13 @@ def write_report(
 ) -> None:
     """Turn results into a page that needs nothing else."""
     from tokencover.budget import Profile
-    from tokencover.evaluation import read_folder
+    from tokencover.evaluation import check_reference, read_folder
     from tokencover.evaluation.report import make_markdown, make_page
 
     # Everything is read first, so that nothing is written if something is wrong.
     stored = read_folder(results)
-    compared = name_reference(reference)
+    named = None if reference is None else name_reference(reference)
+    compared = check_reference([row.combination for row in stored], named)
     coupling = None if profile is None else Profile.load(profile)
     if pictures < 0:
         raise InputError(f"--pictures must be 0 or more, got {pictures}.")
@@ -93,7 +94,7 @@ def write_report(
 
 
 def _draw_kept(
-    stored: StoredResults, reference: str, names: Sequence[str], count: int, device: str | None
+    stored: Results, reference: str, names: Sequence[str], count: int, device: str | None
 ) -> list[str]:
     """Let the model look at examples again; it must be the one that was evaluated."""
     from tokencover.evaluation import describe_run, find_tasks, load_model

@@ -12,6 +12,8 @@ from tokencover.evaluation.ablation import (
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
 from tokencover.evaluation.bundled_tasks import choose_benchmark
 from tokencover.evaluation.calibration import calibrate
+from tokencover.evaluation.comparison import check_reference, do_unfinished, evaluate
+from tokencover.evaluation.own_data import make_task
 from tokencover.evaluation.plan import (
     Combination,
     EvaluationPlan,
@@ -22,17 +24,24 @@ from tokencover.evaluation.plan import (
 )
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.result_rows import ResultRow, collect
-from tokencover.evaluation.results import Record, Results, ResultsError, Scores, Seconds
+from tokencover.evaluation.results import Results
+from tokencover.evaluation.results_folder import (
+    Record,
+    ResultsError,
+    ResultsFolder,
+    Scores,
+    Seconds,
+)
+from tokencover.evaluation.results_memory import ResultsInMemory, ResultsStore
 from tokencover.evaluation.results_table import Column, ResultsTable, make_table, make_task_table
 from tokencover.evaluation.runner import (
     AskingSettings,
     ExampleError,
-    evaluate,
+    do_work,
     find_unfinished,
-    is_complete,
     score,
 )
-from tokencover.evaluation.stored_results import StoredResults, read_folder
+from tokencover.evaluation.stored_results import read_folder
 from tokencover.evaluation.table_formats import as_csv, as_latex, as_markdown, render
 from tokencover.evaluation.task_files import find_tasks
 from tokencover.evaluation.tasks import Example, Task
@@ -52,11 +61,13 @@ __all__ = [
     "ResultRow",
     "Results",
     "ResultsError",
+    "ResultsFolder",
+    "ResultsInMemory",
+    "ResultsStore",
     "ResultsTable",
     "Scores",
     "Scoring",
     "Seconds",
-    "StoredResults",
     "Task",
     "Timing",
     "VisionLanguageModel",
@@ -65,17 +76,20 @@ __all__ = [
     "as_latex",
     "as_markdown",
     "calibrate",
+    "check_reference",
     "choose_benchmark",
     "choose_layers",
     "collect",
     "describe_run",
+    "do_unfinished",
+    "do_work",
     "evaluate",
     "find_tasks",
     "find_unfinished",
-    "is_complete",
     "load_model",
     "make_combinations",
     "make_table",
+    "make_task",
     "make_task_table",
     "read_folder",
     "render",

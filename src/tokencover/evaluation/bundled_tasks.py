@@ -75,7 +75,7 @@ class Benchmark:
 
         version = f"{split}, {len(list_seeds(split, scenes))} {self.unit}"
         name, shows = f"{self.name}/{kind}", frozenset({self.medium})
-        return Task(name, self.groups[kind], examples, score_exact, version, shows)
+        return Task(name, self.groups[kind], examples, score_exact, version, shows, source=name)
 
 
 def _show_pictures(split: str, scenes: int | None) -> Iterator[tuple[str, Example]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokencover.errors import InputError
-from tokencover.evaluation.results import Record
+from tokencover.evaluation.results_folder import Record
 
 
 @dataclass(frozen=True)

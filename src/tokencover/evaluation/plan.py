@@ -143,20 +143,20 @@ class EvaluationPlan:
 
 
 def make_combinations(
-    specs: Sequence[Spec], budgets: Sequence[Budget], mode: BudgetMode = "exact"
+    specs: Sequence[Spec | Method], budgets: Sequence[Budget], mode: BudgetMode = "exact"
 ) -> tuple[Combination, ...]:
     """The unpruned model, then every method at every budget.
 
     Parameters
     ----------
-    specs : sequence of mapping
+    specs : sequence of mapping or Method
         Methods; one with a budget of its own is run at that one alone, after the others.
     budgets : sequence of int or float
         Counts or shares.
     mode : "exact", "layer_mean" or "flops"
         What budgets count, where a method does not say it itself.
     """
-    open_ones = [spec for spec in specs if not _has_budget(spec)]
+    open_ones = [spec for spec in specs if not isinstance(spec, Method) and not _has_budget(spec)]
     if open_ones and not budgets:
         raise InputError(
             f"{_find_name(open_ones[0])} has no budget: give some, for example "
@@ -164,7 +164,11 @@ def make_combinations(
         )
     pairs = [(spec, budget) for budget in budgets for spec in open_ones]
     methods = [make_method(_add_budget(spec, budget, mode)) for spec, budget in pairs]
-    methods += [make_method(spec) for spec in specs if _has_budget(spec)]
+    for spec in specs:
+        if isinstance(spec, Method):
+            methods.append(spec)
+        elif _has_budget(spec):
+            methods.append(make_method(spec))
     found = (Combination(None), *map(Combination, methods))
     for first, second in itertools.combinations(found, 2):
         if first == second:

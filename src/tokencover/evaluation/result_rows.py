@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from tokencover.evaluation.metrics import Summary, average_against, summarize
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
-from tokencover.evaluation.results import Record, Results
+from tokencover.evaluation.results_folder import Record
+from tokencover.evaluation.results_memory import ResultsStore
 
 Records = Mapping[str, Sequence[Record]]
 """By task."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ResultRow:
     """What is known of one combination.
 
@@ -37,9 +38,30 @@ class ResultRow:
     first_token: float | None
     cannot: str | None
 
+    @property
+    def method(self) -> str:
+        """The method with its settings, as a person names it; "unpruned" for the model as it is."""
+        return self.combination.label
 
-def collect(plan: EvaluationPlan, results: Results) -> list[ResultRow]:
-    """Read everything a table needs."""
+    @property
+    def budget(self) -> str:
+        """As it was given; empty for the model as it is."""
+        return self.combination.budget
+
+    def __repr__(self) -> str:
+        if self.cannot is not None:
+            return f"ResultRow({self.combination}: cannot, {self.cannot})"
+        if self.summary is None:
+            return f"ResultRow({self.combination}: not finished)"
+        groups = ", ".join(
+            f"{name} -" if value is None else f"{name} {value:.1%}"
+            for name, value in self.summary.groups.items()
+        )
+        return f"ResultRow({self.combination}: {groups})"
+
+
+def collect(plan: EvaluationPlan, results: ResultsStore) -> list[ResultRow]:
+    """Read everything a table needs; what is not finished has no summary."""
     return [_collect_row(each, plan, results) for each in plan.combinations]
 
 
@@ -98,17 +120,24 @@ def list_troubles(rows: Sequence[ResultRow]) -> list[str]:
     return found
 
 
-def _collect_row(combination: Combination, plan: EvaluationPlan, results: Results) -> ResultRow:
-    found = {task.name: results.read_scores(Scoring(combination, task)) for task in plan.tasks}
+def _collect_row(
+    combination: Combination, plan: EvaluationPlan, results: ResultsStore
+) -> ResultRow:
+    work = {task.name: Scoring(combination, task) for task in plan.tasks}
+    done = {name: unit for name, unit in work.items() if results.is_finished(unit)}
+    found = {name: results.read_scores(unit) for name, unit in done.items()}
     reasons = {name: each.cannot for name, each in found.items() if each.cannot is not None}
     if reasons:
         name, reason = next(iter(reasons.items()))
-        where = "" if len(reasons) == len(found) else f"{name}: "
+        where = "" if len(reasons) == len(work) else f"{name}: "
         return ResultRow(combination, {}, None, None, where + reason)
     records = {name: each.records for name, each in found.items()}
-    overall = {name: each.overall for name, each in found.items() if each.overall is not None}
-    summary = summarize(records, {task.name: task.group for task in plan.tasks}, overall)
+    summary = None
+    if len(records) == len(work):
+        overall = {name: each.overall for name, each in found.items() if each.overall is not None}
+        summary = summarize(records, {task.name: task.group for task in plan.tasks}, overall)
     timed = 1.0 if combination.method is None else None
-    if plan.timed and combination.method is not None:
-        timed = results.read_seconds(Timing(combination, plan.tasks[0])).ratio
+    timing = Timing(combination, plan.tasks[0])
+    if plan.timed and combination.method is not None and results.is_finished(timing):
+        timed = results.read_seconds(timing).ratio
     return ResultRow(combination, records, summary, timed, None)

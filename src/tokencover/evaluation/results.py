@@ -1,268 +1,220 @@
-"""A folder of results: one file for each finished unit of work, written whole or not at all."""
+"""What an evaluation found, for Python: rows to go through, tables to write."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import statistics
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any
 
-from tokencover.errors import InputError, TokenCoverError
-from tokencover.evaluation.plan import Scoring, Timing, Work
-from tokencover.files import UNFINISHED, read_object, write_atomically
-
-RUN: Final = "run.json"
-FORMAT: Final = 1
-LEFT_OVER: Final = (UNFINISHED, ".tmp")
-"""How files end that a killed process, of this version or an earlier one, did not finish."""
-
-
-class ResultsError(TokenCoverError):
-    """A result cannot be read or written."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One example's result.
-
-    Attributes
-    ----------
-    id, cluster : str
-        Of the example.
-    answer : str, optional
-        What the model said; None if the example failed.
-    score : float, optional
-        Between 0 and 1; None if the example failed, which is not the same as 0.
-    tokens : int, optional
-        Visual tokens left in the end.
-    mean_tokens : float, optional
-        Visual tokens that a decoder block worked on, on average.
-    flops : float, optional
-        Operations of the decoder in the prefill, as a share of those without pruning.
-    failed : str, optional
-        What went wrong.
-    """
-
-    id: str
-    cluster: str
-    answer: str | None = None
-    score: float | None = None
-    tokens: int | None = None
-    mean_tokens: float | None = None
-    flops: float | None = None
-    failed: str | None = None
-
-    def __post_init__(self) -> None:
-        given = [each is not None for each in self._measured]
-        if not (all(given) if self.failed is None else not any(given)):
-            raise ValueError(f"example {self.id} is neither scored nor failed")
-
-    @property
-    def _measured(self) -> tuple[object, ...]:
-        return self.answer, self.score, self.tokens, self.mean_tokens, self.flops
+from tokencover.errors import InputError
+from tokencover.evaluation.metrics import average_all
+from tokencover.evaluation.result_rows import (
+    ResultRow,
+    find_average,
+    find_reference,
+    find_unpruned,
+)
+from tokencover.evaluation.results_table import (
+    ResultsTable,
+    find_difference,
+    make_table,
+    make_task_table,
+)
+from tokencover.evaluation.table_formats import as_html, as_latex, as_markdown
+from tokencover.extras import import_extra
+from tokencover.files import write_atomically
+from tokencover.tables import align_columns
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What came of a `Scoring`: records, or the reason why the method cannot run.
-
-    Attributes
-    ----------
-    records : tuple of Record
-        One for each example.
-    cannot : str, optional
-        Why there are none.
-    overall : float, optional
-        The benchmark's own number, as a share; None if it is the mean score.
-    metrics : mapping
-        Everything that the benchmark counts, on its own scales.
-    """
-
-    records: tuple[Record, ...] = ()
-    cannot: str | None = None
-    overall: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """What came of a `Timing`: times to the first token, or the reason why there are none."""
-
-    unpruned: tuple[float, ...] = ()
-    pruned: tuple[float, ...] = ()
-    cannot: str | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """Median with pruning over median without; None if it was not measured."""
-        if self.cannot is not None or not self.pruned:
-            return None
-        return statistics.median(self.pruned) / statistics.median(self.unpruned)
-
-
+@dataclass(frozen=True, repr=False)
 class Results:
-    """The results of one run.
+    """Methods at budgets, and what each answered; `tc.evaluate` returns it.
 
-    Parameters
+    It is a sequence of its rows. Printed, and in a notebook, it is the table of the command line.
+
+    Attributes
     ----------
-    folder : Path
-        Where the files lie.
     run : mapping
-        What all of them have in common: model, versions, settings.
+        Model, versions and settings of the run.
+    groups : mapping
+        The group of each task, by name.
+    rows : tuple of ResultRow
+        The unpruned model first if it is there, then method by method. A row with neither summary
+        nor `ResultRow.cannot` is not finished.
+    reference : str
+        Label or name of the method that others are compared with at the same budget.
+    sources : mapping
+        What `tokencover.evaluation.find_tasks` finds a task by again, for those that have such a
+        name.
     """
 
-    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
-        self.folder, self.run = folder, dict(run)
+    run: Mapping[str, Any]
+    groups: Mapping[str, str]
+    rows: tuple[ResultRow, ...]
+    reference: str = "mob"
+    sources: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def open(cls, folder: Path, run: Mapping[str, Any]) -> Self:
-        """Begin a folder, or go on with one.
+    def __iter__(self) -> Iterator[ResultRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> ResultRow:
+        return self.rows[place]
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return str(self.run["model"]["name"])
+
+    @property
+    def unpruned(self) -> ResultRow | None:
+        """The row of the model as it is, None if it is not there or not finished."""
+        return find_unpruned(self.rows)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every method answered everything, or said why it cannot."""
+        return all(row.summary is not None or row.cannot is not None for row in self.rows)
+
+    def compare(self, reference: str | None = None) -> ResultsTable:
+        """The table that compares methods with one of them at the same budget, see `make_table`."""
+        groups = list(dict.fromkeys(self.groups.values()))
+        return make_table(self.rows, groups, list(self.groups), reference or self.reference)
+
+    def compare_tasks(self) -> ResultsTable:
+        """The table with a column for each task."""
+        return make_task_table(self.rows, list(self.groups))
+
+    # ---- for programs -----------------------------------------------------------------------
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """A dict of plain values for each row; accuracies, costs and differences are shares of 1.
+
+        None stands where nothing was measured.
+        """
+        return [self._flatten(row) for row in self.rows]
+
+    def list_answers(self) -> list[dict[str, Any]]:
+        """A dict for each question that a method answered: what was asked, said, and right.
+
+        Question and right answers are None in results of versions that did not save them.
+        """
+        return [
+            {
+                "method": row.combination.label,
+                "budget": row.combination.budget or None,
+                "task": task,
+                "id": each.id,
+                "question": each.question,
+                "answers": None if each.answers is None else list(each.answers),
+                "answer": each.answer,
+                "score": each.score,
+                "tokens": each.tokens,
+                "mean_tokens": each.mean_tokens,
+                "flops": each.flops,
+                "failed": each.failed,
+            }
+            for row in self.rows
+            for task, records in row.records.items()
+            for each in records
+        ]
+
+    def to_pandas(self, *, answers: bool = False) -> Any:
+        """A data frame of `to_dicts`, or of `list_answers`.
+
+        Parameters
+        ----------
+        answers : bool
+            Whether it has a row for each answered question, not for each method.
 
         Raises
         ------
         InputError
-            If the folder holds something else, or a run that differs; it says in what.
+            If pandas is not installed.
         """
-        description = {"format": FORMAT, **run}
+        pandas = import_extra("pandas", "to_pandas()", "pandas", "use to_csv() or to_dicts()")
+        return pandas.DataFrame(self.list_answers() if answers else self.to_dicts())
+
+    def to_csv(self, path: str | Path | None = None, *, answers: bool = False) -> str:
+        """Comma-separated `to_dicts`, or `list_answers`; written to a file too if one is named."""
+        rows = self.list_answers() if answers else self.to_dicts()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _write_cell(value) for key, value in row.items()} for row in rows)
+        return _save(path, text.getvalue())
+
+    # ---- for people -------------------------------------------------------------------------
+
+    def to_latex(self, path: str | Path | None = None) -> str:
+        """The table in LaTeX; needs no package, best and second of a budget are marked."""
+        return _save(path, as_latex(self.compare()))
+
+    def to_markdown(self, path: str | Path | None = None) -> str:
+        """The table in Markdown."""
+        return _save(path, as_markdown(self.compare()) + "\n")
+
+    def __repr__(self) -> str:
+        table = self.compare()
+        header = ("method", "budget", *table.header)
+        lines = []
+        for line in table.lines:
+            cells = [cell.text for cell in line.cells] or [""] * len(table.columns)
+            first = f"{line.label}\n{line.remark}" if line.remark else line.label
+            lines.append((first, line.budget or "-", *cells))
+        title = f"Results of {self.model} on {len(self.groups)} tasks"
+        return f"{title}\n{align_columns(header, lines)}"
+
+    def _repr_html_(self) -> str:
+        return as_html(self.compare())
+
+    def _flatten(self, row: ResultRow) -> dict[str, Any]:
+        method: Any = row.combination.method
+        while hasattr(method, "inner"):
+            method = method.inner
+        summary = row.summary
+        against = find_reference(row, self.rows, self.reference) if summary else None
+        difference = find_difference(row, against)
+        average = find_average(row, self.unpruned)
+        groups = dict.fromkeys(self.groups.values())
+        return {
+            "method": row.combination.label,
+            "budget": getattr(method, "budget", None),
+            "budget_mode": getattr(method, "budget_mode", None),
+            "accuracy": summary and average_all(list(summary.accuracy.values())),
+            **{f"accuracy_{group}": summary and summary.groups.get(group) for group in groups},
+            "relative": None if average is None else average / 100,
+            "tokens": summary and summary.tokens,
+            "mean_tokens": summary and summary.mean_tokens,
+            "flops": summary and summary.flops,
+            "first_token": row.first_token,
+            "difference": difference and difference.mean,
+            "difference_low": difference and difference.low,
+            "difference_high": difference and difference.high,
+            "failed": summary and summary.failed,
+            "cannot": row.cannot,
+        }
+
+
+def choose_reference(labels: Sequence[str]) -> str:
+    """What others are compared with if that is not said: MoB, or else the first method."""
+    own = [label for label in labels if label.partition(":")[0] == "mob"]
+    return own[0].partition(":")[0] if own else next(iter(labels), "mob")
+
+
+def _write_cell(value: Any) -> Any:
+    return " | ".join(value) if isinstance(value, list) else value
+
+
+def _save(path: str | Path | None, text: str) -> str:
+    if path is not None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            found = [each.name for each in folder.iterdir() if each.suffix not in LEFT_OVER]
+            write_atomically(path, text)
         except OSError as error:
-            raise InputError(f"{folder} cannot be a folder of results: {error}.") from error
-        if found and RUN not in found and not (folder / RUN).exists():
-            raise InputError(
-                f"{folder} is not a folder of results: it has no {RUN}, but {sorted(found)[0]}. "
-                "Give another --out."
-            )
-        if (folder / RUN).exists():
-            _check_same(folder, _read(folder / RUN), description)
-        else:
-            text = json.dumps(description, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-            _write(folder / RUN, text)
-        return cls(folder, run)
-
-    def is_finished(self, work: Work) -> bool:
-        """Whether a unit of work is done."""
-        return (self.folder / work.file).exists()
-
-    def check(self, work: Work) -> None:
-        """Refuse a finished unit that cannot be read."""
-        if isinstance(work, Scoring):
-            self.read_scores(work)
-        else:
-            self.read_seconds(work)
-
-    def read_scores(self, work: Scoring) -> Scores:
-        """Read a finished unit."""
-        found = self._read(work)
-        if "cannot" in found:
-            return Scores(cannot=str(found["cannot"]))
-        try:
-            return read_scores(found)
-        except (KeyError, TypeError, ValueError) as error:
-            raise _make_damage_error(self.folder / work.file, str(error)) from error
-
-    def read_seconds(self, work: Timing) -> Seconds:
-        """Read a finished unit."""
-        found = self._read(work)
-        if "cannot" in found:
-            return Seconds(cannot=str(found["cannot"]))
-        try:
-            return Seconds(tuple(map(float, found["unpruned"])), tuple(map(float, found["pruned"])))
-        except (KeyError, TypeError, ValueError) as error:
-            raise _make_damage_error(self.folder / work.file, str(error)) from error
-
-    def write(self, work: Work, result: Scores | Seconds) -> None:
-        """Write a finished unit, whole or not at all."""
-        rows = None
-        content = {**work.identity, "run": self.run}
-        if result.cannot is not None:
-            content["cannot"] = result.cannot
-        elif isinstance(result, Scores):
-            if result.overall is not None:
-                content["overall"] = result.overall
-            if result.metrics:
-                content["metrics"] = dict(result.metrics)
-            rows = [_drop_missing(dataclasses.asdict(record)) for record in result.records]
-        else:
-            content.update(unpruned=result.unpruned, pruned=result.pruned)
-        _write(self.folder / work.file, _make_text(content, rows))
-
-    def _read(self, work: Work) -> dict[str, Any]:
-        found = _read(self.folder / work.file)
-        expected = json.loads(json.dumps({**work.identity, "run": self.run}))
-        wrong = [key for key, value in expected.items() if found.get(key) != value]
-        if wrong:
-            raise _make_damage_error(self.folder / work.file, f"it has another {wrong[0]}")
-        return found
-
-
-def read_scores(content: Mapping[str, Any]) -> Scores:
-    """What a file of scores says; raises `KeyError`, `TypeError`, `ValueError` if it is damaged."""
-    overall = content.get("overall")
-    return Scores(
-        tuple(Record(**each) for each in content["examples"]),
-        overall=None if overall is None else float(overall),
-        metrics={name: float(value) for name, value in content.get("metrics", {}).items()},
-    )
-
-
-def _make_text(content: Mapping[str, Any], rows: list[dict[str, Any]] | None) -> str:
-    """JSON with a line for each example."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    if rows is None:
-        return text + "\n"
-    lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
-    return text.removesuffix("\n}") + ',\n "examples": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
-
-
-def _drop_missing(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if value is not None}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return read_object(path)
-    except ValueError as error:
-        raise _make_damage_error(path, str(error)) from error
-    except OSError as error:
-        raise ResultsError(f"{path} cannot be read: {error}.") from error
-
-
-def _make_damage_error(path: Path, why: str) -> ResultsError:
-    return ResultsError(
-        f"{path} is damaged or not of this run ({why}). Delete it, and the same command makes it "
-        "again; or give another --out."
-    )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise ResultsError(
-            f"{path} cannot be written: {error}. What was finished before is safe in "
-            f"{path.parent}; make room, and the same command goes on from there."
-        ) from error
-
-
-def _check_same(folder: Path, there: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    old, new = _flatten(there), _flatten(json.loads(json.dumps(now)))
-    differing = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    if differing:
-        shown = "; ".join(f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in differing)
-        raise InputError(
-            f"{folder} holds another run, and results do not mix: {shown}. Give the same as there, "
-            "or another --out."
-        )
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        nested = isinstance(value, Mapping)
-        leaves.update(_flatten(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value})
-    return leaves
+            raise InputError(f"{path} cannot be written: {error}. Give another place.") from error
+    return text

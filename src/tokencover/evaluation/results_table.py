@@ -20,7 +20,7 @@ from tokencover.evaluation.result_rows import (
     find_reference,
     find_unpruned,
 )
-from tokencover.statistics import find_paired_difference
+from tokencover.statistics import Interval, find_paired_difference
 
 NOTHING: Final = "-"
 """What stands where there is no number."""
@@ -238,15 +238,22 @@ def _show_task(task: str, row: ResultRow, summary: Summary) -> str:
     return format_percent(summary.accuracy[task])
 
 
-def _show_difference(row: ResultRow, reference: ResultRow | None) -> str:
-    """How much better than another row, in points, with its interval."""
+def find_difference(row: ResultRow, reference: ResultRow | None) -> Interval | None:
+    """How much better than another row, mean over tasks; None if that is not known."""
     if reference is None:
-        return NOTHING
+        return None
     for task, records in row.records.items():
         pairs = zip(records, reference.records[task], strict=False)
         if not any(one.failed is None and two.failed is None for one, two in pairs):
-            return NOTHING
-    found = find_paired_difference(row.records, reference.records)
+            return None
+    return find_paired_difference(row.records, reference.records)
+
+
+def _show_difference(row: ResultRow, reference: ResultRow | None) -> str:
+    """How much better than another row, in points, with its interval."""
+    found = find_difference(row, reference)
+    if found is None:
+        return NOTHING
     mean, low, high = (f"{100 * each:+.1f}" for each in (found.mean, found.low, found.high))
     return f"{mean} [{low}, {high}]"
 

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation.answering import VisionLanguageModel
-from tokencover.evaluation.plan import EvaluationPlan, Scoring, Work
+from tokencover.evaluation.plan import Scoring, Work
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results import Record, Results, Scores
+from tokencover.evaluation.results_folder import Record, Scores
+from tokencover.evaluation.results_memory import ResultsStore
 from tokencover.evaluation.tasks import Example, Task, Total
 from tokencover.evaluation.timing import time_first_tokens
-from tokencover.runtime import Run, family_of, mark_text, prune
+from tokencover.runtime import EncoderMemory, Run, family_of, mark_text, prune
 
 TRIED = 8
 """How many examples of a task, besides those of its first batch, must be refused by a method
@@ -64,13 +65,19 @@ class Trouble:
     def record(self) -> Record:
         """What the results say of it."""
         text = f"{type(self.error).__name__}: {self.error}"
-        return Record(self.example.id, self.example.cluster, failed=text)
+        return Record(
+            self.example.id,
+            self.example.cluster,
+            failed=text,
+            question=self.example.question,
+            answers=self.example.answers,
+        )
 
 
-def evaluate(
+def do_work(
     model: VisionLanguageModel,
     work: Sequence[Work],
-    results: Results,
+    results: ResultsStore,
     settings: AskingSettings,
     progress: Progress,
     *,
@@ -84,7 +91,7 @@ def evaluate(
         Not pruned.
     work : sequence of Work
         Units to do, in this order.
-    results : Results
+    results : ResultsFolder or ResultsInMemory
         Where they go.
     settings : AskingSettings
         How to ask.
@@ -94,25 +101,28 @@ def evaluate(
         How many batches a `Timing` measures.
     """
     told: set[tuple[str, str]] = set()
-    for unit in work:
-        progress.begin(str(unit))
-        if isinstance(unit, Scoring):
-            scores = score(model, unit, settings, progress.advance)
-            results.write(unit, scores)
-            _tell(unit, scores, progress, told)
-        else:
-            seconds = time_first_tokens(
-                model,
-                unit,
-                batches=timing_batches,
-                batch_size=settings.batch_size,
-                keep_going=settings.keep_going,
-            )
-            results.write(unit, seconds)
-        progress.finish()
+    memory = EncoderMemory(model.model)
+    with memory.put_on():
+        for unit in work:
+            progress.begin(str(unit))
+            if isinstance(unit, Scoring):
+                scores = score(model, unit, settings, progress.advance, memory)
+                results.write(unit, scores)
+                _tell(unit, scores, progress, told)
+            else:
+                with memory.set_aside():
+                    seconds = time_first_tokens(
+                        model,
+                        unit,
+                        batches=timing_batches,
+                        batch_size=settings.batch_size,
+                        keep_going=settings.keep_going,
+                    )
+                results.write(unit, seconds)
+            progress.finish()
 
 
-def find_unfinished(work: Sequence[Work], results: Results) -> list[Work]:
+def find_unfinished(work: Sequence[Work], results: ResultsStore) -> list[Work]:
     """The units that have no result; a result that cannot be read is an error, not one of these."""
     for unit in work:
         if results.is_finished(unit):
@@ -120,16 +130,12 @@ def find_unfinished(work: Sequence[Work], results: Results) -> list[Work]:
     return [unit for unit in work if not results.is_finished(unit)]
 
 
-def is_complete(plan: EvaluationPlan, results: Results) -> bool:
-    """Whether all units of a plan are done, by this process or by others."""
-    return all(results.is_finished(unit) for unit in plan.work)
-
-
 def score(
     model: VisionLanguageModel,
     work: Scoring,
     settings: AskingSettings,
     advance: Callable[[int, int], None] = lambda answered, examples: None,
+    memory: EncoderMemory | None = None,
 ) -> Scores:
     """Answer all questions of a task.
 
@@ -143,6 +149,8 @@ def score(
         How to ask.
     advance : callable
         Is told how many examples are answered, and how many there are.
+    memory : EncoderMemory, optional
+        Put on the model: pictures that it knows are not encoded again.
 
     Returns
     -------
@@ -167,6 +175,8 @@ def score(
                 )
             except InputError as error:
                 return Scores(cannot=str(error))
+            if memory is not None:
+                stack.enter_context(run.recall_with(memory))
         asking = _Asking(model, work.task, run, settings, words)
         records: list[Record] = []
         for first in range(0, len(examples), settings.batch_size):
@@ -283,7 +293,15 @@ class _Asking:
         answers = map(self._task.cut, said)
         measured = self._measure(inputs, before)
         return [
-            Record(example.id, example.cluster, answer, self._task.score(answer, example), *each)
+            Record(
+                example.id,
+                example.cluster,
+                answer,
+                self._task.score(answer, example),
+                *each,
+                question=example.question,
+                answers=example.answers,
+            )
             for example, answer, each in zip(batch, answers, measured, strict=True)
         ]
 

@@ -12,52 +12,13 @@ from typing import Any
 from tokencover.errors import InputError
 from tokencover.evaluation.metrics import summarize
 from tokencover.evaluation.plan import Combination
-from tokencover.evaluation.result_rows import ResultRow, find_unpruned
-from tokencover.evaluation.results import FORMAT, RUN, Record, Scores, Seconds, read_scores
-from tokencover.evaluation.results_table import ResultsTable, make_table, make_task_table
+from tokencover.evaluation.result_rows import ResultRow
+from tokencover.evaluation.results import Results
+from tokencover.evaluation.results_folder import FORMAT, RUN, Record, Scores, Seconds, read_scores
 from tokencover.files import read_object
 from tokencover.methods import from_json
 
 UNPRUNED_FIRST = -1
-
-
-@dataclass(frozen=True)
-class StoredResults:
-    """What a folder holds.
-
-    Attributes
-    ----------
-    run : mapping
-        Model, versions and settings of the run.
-    groups : mapping
-        The group of each task, by name, in the order of groups and names.
-    rows : tuple of ResultRow
-        The unpruned model first if it is there; then by budget, method by method. A row with
-        neither summary nor `ResultRow.cannot` is not finished.
-    """
-
-    run: Mapping[str, Any]
-    groups: Mapping[str, str]
-    rows: tuple[ResultRow, ...]
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
-        return str(self.run["model"]["name"])
-
-    @property
-    def unpruned(self) -> ResultRow | None:
-        """The row of the model as it is, None if it is not there or not finished."""
-        return find_unpruned(self.rows)
-
-    def compare(self, reference: str = "mob") -> ResultsTable:
-        """The table that compares methods with `reference` at the same budget, see `make_table`."""
-        groups = list(dict.fromkeys(self.groups.values()))
-        return make_table(self.rows, groups, list(self.groups), reference)
-
-    def compare_tasks(self) -> ResultsTable:
-        """The table with a column for each task."""
-        return make_task_table(self.rows, list(self.groups))
 
 
 @dataclass
@@ -69,7 +30,7 @@ class _Found:
     seconds: Seconds | None = None
 
 
-def read_folder(folder: Path) -> StoredResults:
+def read_folder(folder: Path) -> Results:
     """Read all files of a folder.
 
     Raises
@@ -81,9 +42,13 @@ def read_folder(folder: Path) -> StoredResults:
     run = _read_run(folder)
     found: defaultdict[Combination, _Found] = defaultdict(_Found)
     tasks: dict[str, tuple[str, str]] = {}
+    sources: dict[str, str] = {}
     for path in sorted(folder.glob("*.json")):
         if path.name != RUN:
-            _add_file(path, _read_object(path), run, found, tasks)
+            content = _read_object(path)
+            _add_file(path, content, run, found, tasks)
+            if content.get("source"):
+                sources[str(content["task"])] = str(content["source"])
     if not tasks:
         raise InputError(
             f"{folder} has no finished results yet: let `tokencover evaluate --out {folder}` run."
@@ -91,7 +56,7 @@ def read_folder(folder: Path) -> StoredResults:
     names = sorted(tasks, key=lambda name: (tasks[name][0], name))
     groups = {name: tasks[name][0] for name in names}
     rows = [_make_row(combination, each, groups) for combination, each in found.items()]
-    return StoredResults(run, groups, tuple(sorted(rows, key=_find_place)))
+    return Results(run, groups, tuple(sorted(rows, key=_find_place)), sources=sources)
 
 
 def find_budget_place(budget: str) -> tuple[str, bool, float]:

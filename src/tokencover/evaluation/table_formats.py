@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import Final
 
 from tokencover.evaluation.result_rows import ResultRow, list_troubles
@@ -14,6 +15,7 @@ from tokencover.evaluation.results_table import NOTHING, Rank, ResultsTable, Tab
 FIRST_COLUMNS: Final = ("method", "budget")
 """Columns before those of the cells."""
 MARKDOWN_RANKS: Final = {Rank.NONE: "{}", Rank.BEST: "**{}**", Rank.SECOND: "<u>{}</u>"}
+HTML_RANKS: Final = {Rank.NONE: "{}", Rank.BEST: "<b>{}</b>", Rank.SECOND: "<u>{}</u>"}
 LATEX_RANKS: Final = {
     Rank.NONE: "{}",
     Rank.BEST: r"\textbf{{{}}}",
@@ -113,3 +115,17 @@ def _mark_markdown(cell: TableCell) -> str:
 
 def _mark_latex(cell: TableCell) -> str:
     return LATEX_RANKS[cell.rank].format(escape_latex(cell.text))
+
+
+def as_html(table: ResultsTable) -> str:
+    """A plain HTML table, for notebooks; the best of a budget is bold, the second underlined."""
+    heads = "".join(f"<th>{escape(name)}</th>" for name in (*FIRST_COLUMNS, *table.header))
+    rows = []
+    for head, line in zip(_list_heads(table), table.lines, strict=True):
+        cells = [HTML_RANKS[cell.rank].format(escape(cell.text)) for cell in line.cells]
+        shown = "".join(f"<td>{cell}</td>" for cell in cells)
+        if line.remark:
+            shown = f'<td colspan="{len(table.columns)}">{escape(line.remark)}</td>'
+        rows.append(f"<tr><th>{escape(head[0])}</th><td>{escape(head[1])}</td>{shown}</tr>")
+    body = "\n".join(rows)
+    return f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"

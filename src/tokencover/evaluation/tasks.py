@@ -9,10 +9,23 @@ from pathlib import Path
 from PIL import Image
 
 from tokencover.errors import InputError
+from tokencover.pictures import check_picture, open_clip, open_picture
 from tokencover.prompting import Kind, Medium
 
-Source = Image.Image | Path
-"""A picture, or where it lies."""
+Source = Image.Image | Path | Callable[[], Image.Image]
+"""A picture, where it lies, or what brings it."""
+
+
+@dataclass(frozen=True)
+class ClipFile:
+    """A video file, and how many of its frames are shown, evenly spaced."""
+
+    path: Path
+    frames: int
+
+
+Frames = tuple[Source, ...] | ClipFile
+"""The frames of a clip, or its file."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,7 @@ class Example:
     ----------
     id : str
         Unique within its task.
-    sources : tuple of Image or Path
+    sources : tuple of Source
         The pictures, or where they lie, in the order in which the prompt shows them.
     question : str
         The words to ask.
@@ -32,7 +45,7 @@ class Example:
     cluster : str
         Examples with the same one (questions about one scene) are not independent, so intervals
         resample whole clusters.
-    clip_sources : tuple of tuple of Image or Path
+    clip_sources : tuple of Frames
         The frames of each clip, or where they lie; the prompt shows clips after pictures.
     prompt_words : str, optional
         The part of `question` that a method is to read as the prompt; by default all of it.
@@ -43,18 +56,18 @@ class Example:
     question: str
     answers: tuple[str, ...]
     cluster: str
-    clip_sources: tuple[tuple[Source, ...], ...] = ()
+    clip_sources: tuple[Frames, ...] = ()
     prompt_words: str | None = None
 
     @property
     def pictures(self) -> tuple[Image.Image, ...]:
         """The pictures in RGB; files are read now, so that a broken one is this example's fault."""
-        return tuple(map(_open_picture, self.sources))
+        return tuple(map(_open_source, self.sources))
 
     @property
     def clips(self) -> tuple[tuple[Image.Image, ...], ...]:
         """The frames of each clip in RGB, read like pictures."""
-        return tuple(tuple(map(_open_picture, frames)) for frames in self.clip_sources)
+        return tuple(map(_open_frames, self.clip_sources))
 
     @property
     def media(self) -> tuple[Medium, ...]:
@@ -108,6 +121,9 @@ class Task:
     judged : bool
         Whether the benchmark has its answers judged by a language model: questions and right
         answers are kept beside the results then.
+    source : str
+        What `find_tasks` finds it by again: "pebble/color", or where its file lies; empty if it has
+        no such name.
     """
 
     name: str
@@ -120,6 +136,7 @@ class Task:
     stops: tuple[str, ...] = ()
     sum_up: Callable[[Sequence[tuple[Example, str]]], Total] | None = None
     judged: bool = False
+    source: str = ""
 
     def cut(self, answer: str) -> str:
         """An answer up to where it ends."""
@@ -128,11 +145,46 @@ class Task:
         return answer.strip()
 
 
-def _open_picture(source: Source) -> Image.Image:
-    if isinstance(source, Image.Image):
-        return source.convert("RGB")
-    try:
-        with Image.open(source) as opened:
-            return opened.convert("RGB")
-    except OSError as error:
-        raise InputError(f"the picture {source} cannot be read: {error}.") from error
+def check_files(task: Task) -> None:
+    """Refuse a task whose pictures are not there, or are none, before a model is loaded.
+
+    It looks at the beginning of each file and no further.
+    """
+    seen: set[Path] = set()
+    wrong: list[InputError] = []
+    for example in task.examples():
+        for path in _list_files(example):
+            if path not in seen:
+                seen.add(path)
+                try:
+                    check_picture(path)
+                except InputError as error:
+                    wrong.append(error)
+    if wrong:
+        others = f" ({len(wrong)} of {len(seen)} files are wrong.)" if len(wrong) > 1 else ""
+        raise InputError(
+            f"{task.name}: {wrong[0]}{others} Repair it, or let --keep-going count such examples "
+            "as failed."
+        ) from wrong[0]
+
+
+def _list_files(example: Example) -> Iterator[Path]:
+    """The pictures of an example that are files; those of clips are opened when they are asked."""
+    frames = [each for each in example.clip_sources if not isinstance(each, ClipFile)]
+    for source in (*example.sources, *(source for clip in frames for source in clip)):
+        if isinstance(source, Path):
+            yield source
+    for clip in example.clip_sources:
+        if isinstance(clip, ClipFile):
+            yield clip.path
+
+
+def _open_frames(frames: Frames) -> tuple[Image.Image, ...]:
+    if isinstance(frames, ClipFile):
+        return open_clip(frames.path, frames.frames)
+    return tuple(map(_open_source, frames))
+
+
+def _open_source(source: Source) -> Image.Image:
+    given = source() if callable(source) and not isinstance(source, Image.Image) else source
+    return open_picture(given)

@@ -10,7 +10,7 @@ from typing import Any
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
 from tokencover.evaluation.plan import Timing
-from tokencover.evaluation.results import Seconds
+from tokencover.evaluation.results_folder import Seconds
 from tokencover.evaluation.tasks import Example
 from tokencover.methods import Method
 from tokencover.runtime import prune

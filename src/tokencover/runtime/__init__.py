@@ -12,11 +12,13 @@ from tokencover.runtime.families import (
 )
 from tokencover.runtime.prompt import FIRST_CONTROL, Reader, TokenLine, UserWords, mark_text
 from tokencover.runtime.prune import Run, prune
+from tokencover.runtime.tower import EncoderMemory
 from tokencover.runtime.trace import Trace
 
 __all__ = [
     "FAMILIES",
     "FIRST_CONTROL",
+    "EncoderMemory",
     "Family",
     "Layout",
     "Media",

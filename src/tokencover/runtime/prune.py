@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from tokencover.methods import Method
 from tokencover.runtime.families import family_of
 from tokencover.runtime.prompt import GivenMask, Words, choose_words
 from tokencover.runtime.session import Session
+from tokencover.runtime.tower import EncoderMemory
 from tokencover.runtime.trace import Trace
 
 _pruned: Any = WeakIdKeyDictionary()
@@ -29,6 +31,10 @@ class Run:
     def trace(self) -> list[Trace]:
         """What was kept of each sample of the latest prompt that had visual tokens."""
         return self._session.trace
+
+    def recall_with(self, memory: EncoderMemory) -> AbstractContextManager[None]:
+        """Let a memory that is put on the model answer for its vision tower meanwhile."""
+        return self._session.recall_with(memory)
 
     def remove(self) -> None:
         """Give the model back as it was. Calling it again does nothing."""

@@ -11,6 +11,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -33,7 +34,14 @@ from tokencover.runtime.forward_pass import (
 from tokencover.runtime.hooks import Hooks, is_aside
 from tokencover.runtime.model_calls import Generation, ModelCalls, PassReader
 from tokencover.runtime.prompt import GivenMask, Words
-from tokencover.runtime.tower import KINDS, EncoderCalls, TowerMerger, TowerReader, guess_tower
+from tokencover.runtime.tower import (
+    KINDS,
+    EncoderCalls,
+    EncoderMemory,
+    TowerMerger,
+    TowerReader,
+    guess_tower,
+)
 from tokencover.runtime.trace import Trace
 from tokencover.runtime.visual_tokens import Answers, Decoder, VisualTokens, make_traces, make_view
 
@@ -134,6 +142,13 @@ class Session:
         """Take everything off the model again."""
         self._forget_pass()  # an interrupt ends a pass without `_end`
         self._hooks.remove()
+
+    def recall_with(self, memory: EncoderMemory) -> AbstractContextManager[None]:
+        """Let a memory answer for the vision tower meanwhile, unless the method must see it run."""
+        reader = self._reader
+        if self._merger is not None or (reader is not None and not reader.is_recalled):
+            return memory.set_aside()
+        return memory.serve(reader)
 
     # ---- the multimodal model ---------------------------------------------------------------
 

@@ -16,14 +16,14 @@ from tokencover.evaluation.report.charts import (
 )
 from tokencover.evaluation.report.radar import Polygon, draw_radar
 from tokencover.evaluation.result_rows import ResultRow, find_average
-from tokencover.evaluation.stored_results import StoredResults
+from tokencover.evaluation.results import Results
 
 RIVALS: Final = 5
 """Methods in a radar chart besides the reference; with more it cannot be read."""
 LONGEST_LABEL: Final = 28
 
 
-def draw_trade_offs(stored: StoredResults, reference: str) -> list[str]:
+def draw_trade_offs(stored: Results, reference: str) -> list[str]:
     """Avg. against the time to the first token, if it was measured, and against operations."""
     costs: list[tuple[str, Callable[[ResultRow], float | None]]] = [
         ("TTFT ratio", lambda row: row.first_token),
@@ -38,7 +38,7 @@ def draw_trade_offs(stored: StoredResults, reference: str) -> list[str]:
     return charts
 
 
-def draw_radars(stored: StoredResults, reference: str) -> list[str]:
+def draw_radars(stored: Results, reference: str) -> list[str]:
     """For each budget: tasks as axes, scores relative to the unpruned model."""
     unpruned = stored.unpruned
     if unpruned is None or unpruned.summary is None:
@@ -90,7 +90,7 @@ def _find_flops(row: ResultRow) -> float | None:
 
 
 def _make_series(
-    stored: StoredResults, reference: str, cost: Callable[[ResultRow], float | None]
+    stored: Results, reference: str, cost: Callable[[ResultRow], float | None]
 ) -> list[Series]:
     """A series for each method, a point for each budget."""
     looks = _choose_looks(stored, reference)
@@ -108,7 +108,7 @@ def _make_series(
     ]
 
 
-def _choose_looks(stored: StoredResults, reference: str) -> dict[str, int]:
+def _choose_looks(stored: Results, reference: str) -> dict[str, int]:
     """A color for each method, the same in all figures; the reference has the first."""
     labels = {row.combination.label for row in stored.rows if row.combination.method is not None}
     own = {row.combination.label for row in stored.rows if row.combination.goes_by(reference)}
@@ -117,9 +117,7 @@ def _choose_looks(stored: StoredResults, reference: str) -> dict[str, int]:
     return {label: place + first for place, label in enumerate(ordered)}
 
 
-def _choose_rows(
-    stored: StoredResults, budget: str, tasks: list[str], reference: str
-) -> list[ResultRow]:
+def _choose_rows(stored: Results, budget: str, tasks: list[str], reference: str) -> list[ResultRow]:
     """The reference, then the best others, of one budget."""
     rows = [
         row

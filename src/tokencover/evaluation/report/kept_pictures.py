@@ -7,14 +7,14 @@ from html import escape
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
-from tokencover.evaluation.stored_results import StoredResults
+from tokencover.evaluation.results import Results
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.methods import Method
 from tokencover.runtime import prune
 from tokencover.viewing import hover_html, medium_as_seen, words_of_centers
 
 
-def choose_method(stored: StoredResults, reference: str) -> Method:
+def choose_method(stored: Results, reference: str) -> Method:
     """The reference method with the smallest budget that has results.
 
     Raises

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tokencover.evaluation.report.notes import describe_results, explain_paper, explain_table
 from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
 from tokencover.evaluation.result_rows import list_troubles
-from tokencover.evaluation.stored_results import StoredResults
+from tokencover.evaluation.results import Results
 from tokencover.evaluation.table_formats import as_markdown, escape_markdown, write_markdown
 
 
-def make_markdown(stored: StoredResults, reference: str = "mob") -> str:
+def make_markdown(stored: Results, reference: str = "mob") -> str:
     """The comparison, what it means, and the paper's numbers if there are any."""
     table = stored.compare(reference)
     parts = [
@@ -22,7 +22,7 @@ def make_markdown(stored: StoredResults, reference: str = "mob") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _write_paper(stored: StoredResults) -> list[str]:
+def _write_paper(stored: Results) -> list[str]:
     found = compare_with_paper(stored)
     if not found:
         return []

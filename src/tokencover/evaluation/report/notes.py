@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from tokencover.evaluation.report.paper_comparison import find_shared_benchmarks
+from tokencover.evaluation.results import Results
 from tokencover.evaluation.results_table import ResultsTable
-from tokencover.evaluation.stored_results import StoredResults
 
 SUMS: Final = ("MME", "OCR")
 """Benchmarks that the paper prints on a scale of their own."""
@@ -16,7 +16,7 @@ RANKS_NOTE: Final = (
 )
 
 
-def describe_results(stored: StoredResults) -> str:
+def describe_results(stored: Results) -> str:
     """Model, versions, settings and size of the run, in one line."""
     parts = [
         _write_pairs(stored.run[key], without=("weights", "name"))
@@ -34,7 +34,7 @@ def explain_table(table: ResultsTable) -> list[str]:
     ]
 
 
-def explain_paper(stored: StoredResults) -> list[str]:
+def explain_paper(stored: Results) -> list[str]:
     """How far the paper's numbers can be compared with those of this run."""
     notes = [
         "Columns marked “paper” are printed in the MoB paper (Tables 2, 3 and 5), measured by its "

@@ -20,12 +20,12 @@ from tokencover.evaluation.report.paper_comparison import (
     find_paper_model,
 )
 from tokencover.evaluation.result_rows import list_troubles
+from tokencover.evaluation.results import Results
 from tokencover.evaluation.results_table import (
     Rank,
     ResultsTable,
     TableLine,
 )
-from tokencover.evaluation.stored_results import StoredResults
 
 STYLE: Final = """
 :root { color-scheme: light; }
@@ -55,7 +55,7 @@ summary { cursor: pointer; }
 
 
 def make_page(
-    stored: StoredResults,
+    stored: Results,
     *,
     reference: str = "mob",
     profile: Profile | None = None,
@@ -65,7 +65,7 @@ def make_page(
 
     Parameters
     ----------
-    stored : StoredResults
+    stored : Results
         What to show.
     reference : str
         The method that the others are compared with.
@@ -181,7 +181,7 @@ def _write_coupling(profile: Profile | None) -> list[str]:
     return _write_figures("Coupling of prompt and picture", draw_couplings(profile), note + verdict)
 
 
-def _write_paper(stored: StoredResults) -> list[str]:
+def _write_paper(stored: Results) -> list[str]:
     found = compare_with_paper(stored)
     if not found:
         return []

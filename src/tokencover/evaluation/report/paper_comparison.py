@@ -9,8 +9,8 @@ from typing import Final
 
 from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow
 from tokencover.evaluation.result_rows import ResultRow, find_average
+from tokencover.evaluation.results import Results
 from tokencover.evaluation.results_table import NOTHING, format_decimal, format_percent
-from tokencover.evaluation.stored_results import StoredResults
 from tokencover.methods import METHODS, MoB
 
 PAPER_MODELS: Final = {
@@ -65,7 +65,7 @@ def find_paper_model(name: str) -> str | None:
     return next((model for model, form in PAPER_MODELS.items() if re.match(form, last)), None)
 
 
-def compare_with_paper(stored: StoredResults) -> list[PaperComparison]:
+def compare_with_paper(stored: Results) -> list[PaperComparison]:
     """The paper's rows of this model, at the reductions that were evaluated here too."""
     model = find_paper_model(stored.model)
     reductions = [_find_reduction(row, stored) for row in stored.rows]
@@ -83,14 +83,14 @@ def compare_with_paper(stored: StoredResults) -> list[PaperComparison]:
     return found
 
 
-def find_shared_benchmarks(stored: StoredResults) -> dict[str, str]:
+def find_shared_benchmarks(stored: Results) -> dict[str, str]:
     """The paper's benchmarks that are tasks of this run, with the task's name."""
     tasks = {_simplify(name.rsplit("/", 1)[-1]): name for name in stored.groups}
     names = dict.fromkeys(name for row in PAPER_ROWS for name in row.scores)
     return {name: tasks[_simplify(name)] for name in names if _simplify(name) in tasks}
 
 
-def _compare(paper: PaperRow, ours: ResultRow | None, stored: StoredResults) -> PaperComparison:
+def _compare(paper: PaperRow, ours: ResultRow | None, stored: Results) -> PaperComparison:
     scores = {
         benchmark: (
             _show_printed(paper.scores.get(benchmark)),
@@ -104,7 +104,7 @@ def _compare(paper: PaperRow, ours: ResultRow | None, stored: StoredResults) -> 
     return PaperComparison(paper, _find_title(paper.method), ours, format_decimal(mean), scores)
 
 
-def _find_reduction(row: ResultRow, stored: StoredResults) -> float | None:
+def _find_reduction(row: ResultRow, stored: Results) -> float | None:
     """Share of visual tokens that a row drops, in percent."""
     unpruned = stored.unpruned
     if unpruned is None or unpruned.summary is None or row.summary is None:

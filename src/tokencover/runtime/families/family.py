@@ -87,6 +87,9 @@ class Family:
         this nor `tower_tokens` nothing can be read from the tower.
     class_token : bool
         Whether the towers of its models begin with a class token.
+    encodes_singly : bool
+        Whether the features of a picture or clip are the same whichever others are encoded with it,
+        its pixels being a row of the encoder's only tensor.
     kin : tuple of str
         Those of `model_types` that run the code of another one and are tested by their layouts and
         module paths only. All others are tested by value.
@@ -108,6 +111,7 @@ class Family:
     tower_tokens: TowerTokens | None = None
     folding: Folding | None = None
     class_token: bool = False
+    encodes_singly: bool = False
     kin: tuple[str, ...] = ()
 
     @property

@@ -80,4 +80,5 @@ FAMILY = Family(
     layouts=find_layouts,
     tower_tokens=carry_tower_tokens,
     class_token=True,
+    encodes_singly=True,
 )

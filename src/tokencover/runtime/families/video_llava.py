@@ -52,4 +52,5 @@ FAMILY = Family(
     towers=("model.image_tower", "model.video_tower"),
     tower_tokens=carry_tower_tokens,
     class_token=True,
+    encodes_singly=True,
 )

@@ -1,6 +1,7 @@
 """The vision tower: how it was called, reading what it computed, merging tokens inside it."""
 
 from tokencover.runtime.tower.encoder_calls import KINDS, PIXELS, EncoderCalls, guess_tower
+from tokencover.runtime.tower.encoder_memory import EncoderMemory
 from tokencover.runtime.tower.encodings import Encodings
 from tokencover.runtime.tower.tower_merger import TowerMerger
 from tokencover.runtime.tower.tower_reader import TowerReader
@@ -9,6 +10,7 @@ __all__ = [
     "KINDS",
     "PIXELS",
     "EncoderCalls",
+    "EncoderMemory",
     "Encodings",
     "TowerMerger",
     "TowerReader",

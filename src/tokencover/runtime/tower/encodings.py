@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,27 @@ class Recording:
     features: Tensor | None
     blocks: dict[int, BlockRecord]
     present: Tensor | None = None
+
+
+def join_recordings(recordings: Sequence[Recording]) -> Recording:
+    """Pictures that went through a tower one by one, as if they had together.
+
+    Their attention is told nothing, and none of their patches is padding.
+    """
+    first = recordings[0]
+    if len(recordings) == 1:
+        return first
+    features = [each.features for each in recordings if each.features is not None]
+    blocks = {
+        number: BlockRecord(
+            {
+                name: torch.cat([each.blocks[number].outputs[name] for each in recordings])
+                for name in record.outputs
+            }
+        )
+        for number, record in first.blocks.items()
+    }
+    return Recording(torch.cat(features), blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from tokencover.errors import InputError
 from tokencover.methods import Method
 from tokencover.runtime.families import FAMILIES, Family, FoldedCrops, Media, TowerFacts
 from tokencover.runtime.tower.encoder_calls import EncoderCalls
-from tokencover.runtime.tower.encodings import BlockRecord, Encodings, Recording
+from tokencover.runtime.tower.encodings import BlockRecord, Encodings, Recording, join_recordings
 from tokencover.runtime.tower.tower_kinds import TowerAttention
 from tokencover.runtime.tower.tower_merger import TowerMerger
 from tokencover.runtime.tower.vision_tower import (
@@ -85,6 +85,30 @@ class TowerReader:
     def list_watched(self) -> list[nn.Module]:
         """The blocks whose inner modules have hooks."""
         return [tower.blocks[number] for tower in self._towers.all for number in self._blocks]
+
+    # ---- for pictures that are encoded once -------------------------------------------------
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The tower blocks whose queries and keys are recorded."""
+        return self._blocks
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether what was read of pictures one by one is what is read of all together."""
+        packed = self._towers.first.kind.packed
+        return self._family.encodes_singly and not self.folds and not packed
+
+    def take_back(self) -> Recording | None:
+        """What was recorded of the pictures that were encoded just now."""
+        found: Recording | None = getattr(self._local, "recording", None)
+        return found
+
+    def hand_back(self, recordings: Sequence[Recording | None]) -> None:
+        """Put recordings in the place of what was recorded just now, as of one call."""
+        known = [each for each in recordings if each is not None]
+        complete = known and len(known) == len(recordings)
+        self._local.recording = join_recordings(known) if complete else None
 
     # ---- what the session tells of each encoder call ----------------------------------------
 

@@ -1,0 +1,268 @@
+"""`tc.evaluate`: methods at budgets on data, and what came of it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from tokencover.budget import Budget, BudgetMode
+from tokencover.errors import InputError
+from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
+from tokencover.evaluation.bundled_tasks import choose_benchmark
+from tokencover.evaluation.own_data import make_task
+from tokencover.evaluation.plan import Combination, EvaluationPlan, Work, make_combinations
+from tokencover.evaluation.progress import Progress
+from tokencover.evaluation.result_rows import collect
+from tokencover.evaluation.results import Results, choose_reference
+from tokencover.evaluation.results_folder import ResultsFolder
+from tokencover.evaluation.results_memory import ResultsInMemory, ResultsStore
+from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
+from tokencover.evaluation.task_files import find_tasks
+from tokencover.evaluation.tasks import Task, check_files
+from tokencover.loading import BUNDLED
+from tokencover.methods import Method, Spec, parse_method, parse_methods
+
+Methods = str | Method | Sequence[str | Method | Spec]
+Data = str | Path | Task | Iterable[str | Path | Task | Mapping[str, Any]]
+OWN_ROWS = "data"
+"""What the task is called that is made of rows."""
+OpenProgress = Callable[[int], Progress]
+"""Makes what is told how far it is, from the number of units of work."""
+
+
+def evaluate(
+    model: Any,
+    processor: Any = None,
+    *,
+    methods: Methods = (),
+    budgets: Budget | Sequence[Budget] = (),
+    data: Data | None = None,
+    split: str = "test",
+    limit: int | None = None,
+    budget_mode: BudgetMode = "exact",
+    reference: str | None = None,
+    batch_size: int = 16,
+    max_new_tokens: int = 16,
+    keep_going: bool = False,
+    timing_batches: int = 0,
+    out: str | Path | None = None,
+    part: tuple[int, int] = (0, 1),
+    progress: OpenProgress | None = None,
+) -> Results:
+    """Compare methods at budgets with the model as it is: what pruning costs and gains.
+
+    Parameters
+    ----------
+    model, processor
+        As ``from_pretrained`` returns them; or, without a processor, the name of a model, or a
+        function that loads a `VisionLanguageModel`, which is called once everything is checked.
+    methods : str, Method, or sequence of them
+        ``"mob,fastv:after=3"``, or methods like ``tc.MoB(64)``, which have their budgets.
+    budgets : int or float, or sequence of them
+        Counts or shares, for methods that have none of their own.
+    data : str, path, or rows
+        Names as `tokencover.evaluation.find_tasks` takes them, or rows like ``{"image": picture,
+        "question": "...", "answers": ["..."]}``; by default pebble's questions.
+    split, limit, budget_mode
+        Of pebble's questions; how many examples; what budgets count.
+    reference : str, optional
+        The method that others are compared with; by default MoB, or else the first.
+    batch_size, max_new_tokens, keep_going, timing_batches
+        Examples answered together; length of an answer; whether an example that fails is counted
+        instead of ending the run; batches to time first tokens with, none by default.
+    out, part
+        A folder of results, which a run that was interrupted goes on with; which part of how many.
+    progress : callable, optional
+        Makes a `Progress` from the number of units; by default nothing is told.
+    """
+    plan = _make_plan(model, methods, budgets, budget_mode, data, split, limit, timing_batches)
+    settings = AskingSettings(batch_size, max_new_tokens, keep_going)
+    compared = check_reference(plan.combinations, reference)
+    share = plan.share(*part)
+    if not keep_going:
+        for task in plan.tasks:
+            if task.name == OWN_ROWS or Path(task.source).is_file():
+                check_files(task)
+    asked = _take_model(model, processor)
+    asked.check(plan.tasks)
+    with _prepare(asked):
+        store = do_unfinished(
+            asked,
+            share,
+            None if out is None else Path(out),
+            settings,
+            {"split": split, "limit": limit},
+            timing_batches,
+            progress or _stay_silent,
+        )
+    return _sum_up(plan, store, compared)
+
+
+def do_unfinished(
+    model: VisionLanguageModel,
+    work: Sequence[Work],
+    folder: Path | None,
+    settings: AskingSettings,
+    described: Mapping[str, Any],
+    timing_batches: int,
+    open_progress: OpenProgress,
+) -> ResultsStore:
+    """Do those units of work that a folder has no results of.
+
+    Parameters
+    ----------
+    model : VisionLanguageModel
+        Not pruned.
+    work : sequence of Work
+        In this order.
+    folder : Path, optional
+        Where the results are and go; None for nowhere.
+    settings : AskingSettings
+        How to ask.
+    described : mapping
+        Which examples the tasks were made of.
+    timing_batches : int
+        How many batches time a first token.
+    open_progress : callable
+        Makes what is told how far it is.
+    """
+    asking = {"batch_size": settings.batch_size, "max_new_tokens": settings.max_new_tokens}
+    run = describe_run(model, **described, **asking)
+    results = ResultsInMemory(run) if folder is None else ResultsFolder.open(folder, run)
+    left = find_unfinished(work, results)
+    progress = open_progress(len(left))
+    if len(left) < len(work):
+        progress.note(f"{len(work) - len(left)} of {len(work)} are done already, going on")
+    try:
+        do_work(model, left, results, settings, progress, timing_batches=timing_batches)
+    except KeyboardInterrupt:
+        if folder is not None:
+            progress.note("what is done is kept, and the same command goes on from there")
+        raise
+    finally:
+        progress.close()
+    return results
+
+
+def check_reference(combinations: Sequence[Combination], reference: str | None) -> str:
+    """The method that others are compared with.
+
+    Raises
+    ------
+    InputError
+        If it was named, and is none of the methods.
+    """
+    labels = [each.label for each in combinations if each.method is not None]
+    if reference is None:
+        return choose_reference(labels)
+    for each in combinations:
+        if each.method is not None and (each.goes_by(reference) or each.method.name == reference):
+            return reference
+    raise InputError(
+        f"nothing can be compared with {reference!r}: there are no results of it, only of "
+        f"{', '.join(dict.fromkeys(labels)) or 'the unpruned model'}. Name one of these as "
+        "reference, or evaluate it too."
+    )
+
+
+def _make_plan(
+    model: Any,
+    methods: Methods,
+    budgets: Budget | Sequence[Budget],
+    budget_mode: BudgetMode,
+    data: Data | None,
+    split: str,
+    limit: int | None,
+    timing_batches: int,
+) -> EvaluationPlan:
+    if timing_batches < 0:
+        raise InputError(f"timing_batches must be 0 or more, got {timing_batches}.")
+    counts = [budgets] if isinstance(budgets, int | float) else list(budgets)
+    if data is None:
+        data = choose_benchmark(model if isinstance(model, str) else _name_model(model))
+    tasks = tuple(_find_data(data, split, limit))
+    if not tasks:
+        raise InputError("there is nothing to ask: give for example data='pebble'.")
+    combinations = make_combinations(_list_methods(methods), counts, budget_mode)
+    return EvaluationPlan(combinations, tasks, timed=timing_batches > 0)
+
+
+def _list_methods(methods: Methods) -> list[Spec | Method]:
+    if isinstance(methods, str):
+        return list(parse_methods(methods))
+    given = [methods] if isinstance(methods, Method) else methods
+    return [parse_method(each) if isinstance(each, str) else each for each in given]
+
+
+def _find_data(data: Data, split: str, limit: int | None) -> list[Task]:
+    if isinstance(data, str):
+        names = [part.strip() for part in data.split(",") if part.strip()]
+        return find_tasks(names, split=split, limit=limit)
+    if isinstance(data, Path | Task):
+        data = [data]
+    given = list(data)
+    if given and all(isinstance(each, Mapping) for each in given):
+        return [make_task(given, OWN_ROWS, limit=limit)]  # type: ignore[arg-type]
+    found: list[Task] = []
+    for each in given:
+        if isinstance(each, Mapping):
+            raise InputError("data are rows or names of tasks, not both.")
+        if isinstance(each, Task):
+            found.append(each)
+        else:
+            found += find_tasks([str(each)], split=split, limit=limit)
+    return found
+
+
+def _take_model(model: Any, processor: Any) -> VisionLanguageModel:
+    if isinstance(model, VisionLanguageModel):
+        return model
+    if isinstance(model, str):
+        return load_model(model)
+    if callable(model) and not isinstance(model, nn.Module):
+        loaded: VisionLanguageModel = model()
+        return loaded
+    if processor is None:
+        raise InputError(
+            "a model needs its processor to be asked: evaluate(model, processor, ...), or give the "
+            "model's name."
+        )
+    return VisionLanguageModel(_name_model(model), model, processor)
+
+
+def _name_model(model: Any) -> str:
+    """What a loaded model was loaded by, as far as it says."""
+    if isinstance(model, VisionLanguageModel):
+        return model.name
+    place = str(getattr(getattr(model, "config", None), "name_or_path", ""))
+    bundled = [name for name, folder in BUNDLED.items() if place == str(folder)]
+    return bundled[0] if bundled else place or type(model).__name__
+
+
+@contextmanager
+def _prepare(asked: VisionLanguageModel) -> Iterator[None]:
+    """Pad on the left and switch dropout off meanwhile; the caller's objects stay as they were."""
+    tokenizer, network = asked.processor.tokenizer, asked.model
+    side, training = tokenizer.padding_side, network.training
+    tokenizer.padding_side = "left"
+    network.eval()
+    try:
+        yield
+    finally:
+        tokenizer.padding_side = side
+        network.train(training)
+
+
+def _sum_up(plan: EvaluationPlan, store: ResultsStore, reference: str) -> Results:
+    groups = {task.name: task.group for task in plan.tasks}
+    sources = {task.name: task.source for task in plan.tasks if task.source}
+    return Results(store.run, groups, tuple(collect(plan, store)), reference, sources)
+
+
+def _stay_silent(units: int) -> Progress:
+    return Progress(io.StringIO(), units)
