@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tokencover.errors import InputError
-from tokencover.pictures import PictureNote, check_picture, open_clip, open_picture
+from tokencover.errors import InputError, UserNote
+from tokencover.pictures import check_picture, open_clip, open_picture
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -122,7 +122,7 @@ def save_animation(path: Path, frames: int = 9) -> None:
 @pytest.mark.parametrize("suffix", ["gif", "webp"])
 def test_of_an_animation_the_first_frame_is_shown(tmp_path: Path, suffix: str) -> None:
     save_animation(tmp_path / f"moving.{suffix}")
-    with pytest.warns(PictureNote, match=rf"moving.{suffix} is animated: the first of its 9"):
+    with pytest.warns(UserNote, match=rf"moving.{suffix} is animated: the first of its 9"):
         found = open_picture(tmp_path / f"moving.{suffix}")
     assert found.getpixel((0, 0)) == (0, 0, 0)
 
@@ -138,8 +138,9 @@ def test_a_clip_gives_frames_evenly_spaced(tmp_path: Path) -> None:
 def test_video_files_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
     (tmp_path / "x.mp4").write_bytes(b"something")
-    with pytest.raises(InputError, match=r"x.mp4 needs av.*tokencover\[video\]"):
-        open_clip(tmp_path / "x.mp4")
+    for read in (open_clip, check_picture):
+        with pytest.raises(InputError, match=r"x.mp4 needs av.*tokencover\[video\]"):
+            read(tmp_path / "x.mp4")
 
 
 def test_an_open_file_has_a_name_for_errors() -> None:

@@ -136,3 +136,15 @@ def test_markdown_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rich_is_not_imported_before_it_is_needed() -> None:
     code = "import sys, tokencover.tables; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_words_that_do_not_fit_become_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = TextTable(
+        ["question", "right", "answer"], [["which ?\na remark", "", "a pond"]], words=3
+    )
+    terminal = open_terminal(monkeypatch, width=30)
+    print_table(table)
+    assert lines_of(terminal) == ["which ?", "a remark", "  answer: a pond"]
+    terminal = open_terminal(monkeypatch, width=60)
+    print_table(table)
+    assert lines_of(terminal)[0].split() == ["question", "right", "answer"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, TextIO
 
 import typer
 from typer.main import get_command
@@ -20,7 +21,8 @@ from tokencover.commands import (
     pebble,
     report,
 )
-from tokencover.errors import TokenCoverError
+from tokencover.commands.options import INTERRUPTED
+from tokencover.errors import TokenCoverError, UserNote
 
 LOOK: Final = "Look"
 MEASURE: Final = "Measure"
@@ -28,12 +30,40 @@ SHIPPED: Final = "Bundled models"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 2 if it was called wrongly, 1 if it failed."""
+    """Run a command.
+
+    Returns the exit code: 2 if it was called wrongly, 1 if it failed, 130 if it was stopped.
+    """
     try:
-        return run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_note
+            warnings.simplefilter("always", UserNote)
+            # Pillow warns where we refuse.
+            warnings.filterwarnings("ignore", "Image size .* exceeds limit")
+            code = run(arguments)
     except (TokenCoverError, OSError) as error:
         print(f"tokencover: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        print("tokencover: stopped", file=sys.stderr)
+    return code
+
+
+def _show_note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Say what is for the user in a line; other warnings look as always."""
+    if issubclass(category, UserNote):
+        print(f"tokencover: {message}", file=sys.stderr)
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), file=sys.stderr)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -7,3 +7,7 @@ class TokenCoverError(Exception):
 
 class InputError(TokenCoverError, ValueError):
     """A value the caller passed cannot be used."""
+
+
+class UserNote(UserWarning):
+    """Something that works, and that the user may want to know."""

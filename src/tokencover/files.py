@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tokencover.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 Content = bytes | str | Callable[[BinaryIO], object]
 """What a file is to hold: bytes, text (UTF-8), or what writes it into an open file."""
@@ -48,6 +54,31 @@ def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def hold_lock(path: str | os.PathLike[str], *, shared: bool = False) -> Iterator[bool]:
+    """Hold a lock while something is done; it ends with the process, however that ends.
+
+    Yields False if another process holds it. Systems without such locks (Windows) always grant it.
+
+    Parameters
+    ----------
+    path : str or path
+        A file of its own, which stays.
+    shared : bool
+        Whether others may hold it shared too.
+    """
+    if fcntl is None:
+        yield True
+        return
+    with Path(path).open("ab") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import torch
 
@@ -13,6 +15,7 @@ from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, 
 
 BUNDLED: Final = {"pebble": PICTURE_CHECKPOINT, "pebble-clips": CLIP_CHECKPOINT}
 """Models that come with tokencover, and where they lie."""
+PROXIES: Final = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
 def load(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
@@ -36,6 +39,7 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
         options["dtype"] = dtype
     if device == "auto":
         options["device_map"] = "auto"
+    _check_place(name)
     model, processor = _load_pair(name, options)
     if device is None and torch.cuda.is_available():
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -50,12 +54,58 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
     return model.eval(), processor
 
 
+def _check_place(name: str) -> None:
+    """Refuse a folder that is not there at once: the hub would be asked for it, again and again.
+
+    A name of the hub is ``owner/model``; anything else is a folder, and so is that if there is a
+    folder called like the owner.
+    """
+    if name in BUNDLED or Path(name).expanduser().is_dir():
+        return
+    owner, slash, rest = name.partition("/")
+    is_hub_name = (
+        slash and rest and not set(rest) & {"/", "\\"} and owner not in ("", ".", "..", "~")
+    )
+    if is_hub_name and not Path(owner).is_dir():
+        return
+    if Path(name).is_file():
+        raise InputError(f"the model {name!r} cannot be loaded: it is a file, give its folder.")
+    bundled = ", ".join(map(repr, BUNDLED))
+    raise InputError(
+        f"the model {name!r} cannot be loaded: there is no such folder. Give {bundled}, a folder, "
+        "or a hub name like 'llava-hf/llava-1.5-7b-hf'."
+    )
+
+
+def _check_hub(name: str) -> None:
+    """Refuse a hub name at once if it is not in the cache and the hub has no address here.
+
+    Asking for it would be tried again and again. Behind a proxy addresses mean nothing.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE or any(os.environ.get(each) for each in PROXIES):
+        return
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    host = urlsplit(constants.ENDPOINT).hostname
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise InputError(
+            f"the model {name!r} cannot be loaded: it is neither a folder nor in the cache of the "
+            f"hub, and {host} cannot be reached ({error})."
+        ) from error
+
+
 def _load_pair(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     if name in BUNDLED and not options:
         return load_pebble() if name == "pebble" else load_pebble_clips()
     from transformers import AutoModelForImageTextToText
 
     source = BUNDLED.get(name, name)
+    if Path(name).expanduser().is_dir():
+        source = Path(name).expanduser()
     try:
         model = AutoModelForImageTextToText.from_pretrained(source, **options)
         return model, _load_processor(source, model.config.model_type)

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, UserNote
 from tokencover.extras import import_extra
 
 Place = str | os.PathLike[str]
@@ -26,15 +26,11 @@ ANIMATIONS: Final = (".gif", ".webp", ".png", ".apng")
 VIDEOS: Final = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 
 
-class PictureNote(UserWarning):
-    """Something about a picture that its owner may want to know."""
-
-
 def open_picture(source: Place | BinaryIO | Image.Image, name: str = "") -> Image.Image:
     """Open a picture, and read it whole.
 
     It is turned as its EXIF data say, of an animation the first frame is taken (with a
-    `PictureNote`), 16 bits become 8, and CMYK and all others become RGB.
+    `UserNote`), 16 bits become 8, and CMYK and all others become RGB.
 
     Parameters
     ----------
@@ -63,7 +59,7 @@ def open_picture(source: Place | BinaryIO | Image.Image, name: str = "") -> Imag
     if frames > 1:
         warnings.warn(
             f"{name} is animated: the first of its {frames} frames is shown.",
-            PictureNote,
+            UserNote,
             stacklevel=2,
         )
     return picture
@@ -72,11 +68,12 @@ def open_picture(source: Place | BinaryIO | Image.Image, name: str = "") -> Imag
 def check_picture(path: Place) -> None:
     """Refuse a file that is missing, empty, too large or no picture, from its beginning alone.
 
-    A video file is only looked for: `open_clip` says what is wrong with it.
+    A video file is only looked for, and what reads it: `open_clip` says what is wrong with it.
     """
     source = Path(path)
     _check_file(source, "file")
     if source.suffix.lower() in VIDEOS:
+        _import_reader(source)
         return
     with _tell_trouble(str(source)), Image.open(source) as opened:
         _check_size(opened, str(source))
@@ -190,9 +187,7 @@ def _take_animation(path: Path, wanted: int) -> list[Image.Image]:
 
 
 def _take_video(path: Path, wanted: int) -> Sequence[Image.Image]:
-    library = import_extra(
-        "av", f"reading the video file {path}", "tokencover[video]", "give its frames as pictures"
-    )
+    library = _import_reader(path)
     try:
         with library.open(str(path)) as film:
             total = sum(1 for _ in film.decode(video=0))
@@ -203,3 +198,9 @@ def _take_video(path: Path, wanted: int) -> Sequence[Image.Image]:
     except (library.FFmpegError, IndexError) as error:
         raise InputError(f"{path} cannot be read as a video: {error}.") from error
     return [chosen[place] for place in places]
+
+
+def _import_reader(path: Path) -> Any:
+    return import_extra(
+        "av", f"reading the video file {path}", "tokencover[video]", "give its frames as pictures"
+    )

@@ -58,6 +58,19 @@ def check_kinds(processor: Any, kinds: Iterable[Kind], asked: str) -> None:
         )
 
 
+def find_unknown_words(processor: Any, text: str) -> list[str]:
+    """The words of a text that a model's tokenizer has no token for."""
+    tokenizer = getattr(processor, "tokenizer", processor)
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if unknown is None:
+        return []
+    return [
+        word
+        for word in dict.fromkeys(text.split())
+        if unknown in tokenizer(word, add_special_tokens=False)["input_ids"]
+    ]
+
+
 def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> Any:
     """Make a batch of chats with one user turn each, padded to one length.
 

@@ -16,6 +16,8 @@ Cells = Sequence[str]
 """One row. A first cell may have more lines: they are remarks, and stand below the row."""
 
 GAP = "  "
+LEAST_FOR_SENTENCES = 24
+"""Letters of a first column in which sentences can be read."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ def align_columns(header: Cells, rows: Sequence[Cells], *, words: int = 1) -> st
 
 
 def _measure_columns(lines: Sequence[Cells]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        max(len(line) for cell in column for line in cell.split("\n"))
+        for column in zip(*lines, strict=True)
+    ]
 
 
 def _split_row(line: str) -> list[str]:
@@ -129,10 +134,13 @@ def _wrap_paragraphs(lines: Iterable[str], *, headings: bool = False) -> None:
 
 
 def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> None:
-    """Draw a table; one of numbers that is too wide is turned, or drawn in parts."""
+    """Draw a table; too wide, one of numbers is turned or cut, one of words becomes a list."""
     from rich.console import Console
 
     console = Console(highlight=False)
+    if not any(right) and not _fits(_find_narrowest(header, rows), console.width):
+        _draw_list(console, header, rows)
+        return
     if not any(right) or _fits([header, *rows], console.width):
         _draw_part(console, header, rows, right)
         return
@@ -163,6 +171,27 @@ def _draw_part(
             Text.assemble((first, "cyan"), (line + remarks, "dim")), *map(Text, cells[1:])
         )
     console.print(table)
+
+
+def _draw_list(console: Console, header: Cells, rows: Sequence[Cells]) -> None:
+    """Each row below the one before, a line for each of its cells."""
+    from rich.text import Text
+
+    for cells in rows:
+        first, line, remarks = cells[0].partition("\n")
+        console.print(Text.assemble((first, "bold cyan"), (line + remarks, "dim")))
+        for name, cell in zip(header[1:], cells[1:], strict=True):
+            if cell:
+                console.print(Text.assemble((f"{GAP}{name}: ", "bold"), cell))
+
+
+def _find_narrowest(header: Cells, rows: Sequence[Cells]) -> list[list[str]]:
+    """A line that is as wide as columns can be made without breaking words."""
+    columns = zip(header, *rows, strict=True)
+    widths = [
+        max(len(word) for cell in column for word in cell.split() or [""]) for column in columns
+    ]
+    return [["x" * max(widths[0], LEAST_FOR_SENTENCES), *("x" * width for width in widths[1:])]]
 
 
 def _fits(lines: Sequence[Cells], width: int) -> bool:

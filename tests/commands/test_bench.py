@@ -20,7 +20,7 @@ def run(*arguments: str) -> None:
 def test_the_paper_is_printed_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("--paper", "--json", str(tmp_path / "costs.json"))
+    run("--paper", "--out", str(tmp_path / "costs.json"))
     assert "LLaVA-Next-7B" in capsys.readouterr().out
     costs = json.loads((tmp_path / "costs.json").read_text())
     assert [each["budget"] for each in costs] == [576, 64, 128, 192, 2880, 320, 640, 960]
@@ -35,7 +35,7 @@ def test_a_model_from_a_folder_and_a_picture_of_ones_own(
         "--model", str(SHIPPED), "--image", str(picture), "--question", "which place is this ?",
         "--batch-size", "2",
         "--methods", "mob:after=2", "--budgets", "0.5", "--repeats", "1", "--tokens-out", "2",
-        "--json", str(numbers),
+        "--out", str(numbers),
     )  # fmt: skip
     assert "mob:after=2" in capsys.readouterr().out
     found = json.loads(numbers.read_text())
@@ -49,7 +49,7 @@ def test_a_model_for_clips_is_shown_clips(tmp_path: Path) -> None:
     numbers = tmp_path / "bench.json"
     run(
         "--model", "pebble-clips", "--methods", "mob", "--budgets", "136", "--repeats", "1",
-        "--tokens-out", "2", "--json", str(numbers),
+        "--tokens-out", "2", "--out", str(numbers),
     )  # fmt: skip
     found = json.loads(numbers.read_text())
     assert found["setting"]["visual_tokens"] == [1160]

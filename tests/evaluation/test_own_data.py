@@ -123,16 +123,18 @@ class Saved:
         self.rows = rows
         self.unpacked: list[int] = []
 
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        self.unpacked.append(number)
-        return self.rows[number]
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    def remove_columns(self, names: list[str]) -> list[dict[str, Any]]:
-        return [{key: row[key] for key in row if key not in names} for row in self.rows]
+    def __getitem__(self, key: int | str) -> Any:
+        if isinstance(key, str):
+            return [row[key] for row in self.rows]
+        self.unpacked.append(key)
+        return self.rows[key]
 
 
 def test_a_data_set_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`datasets` is not among the tests' packages; docs/evaluation.md says how it was tried."""
+    """`datasets` is heavy, and not among the packages of the tests: this has its face."""
     rows = [{"image": Image.new("L", (3, 2)), "question": f"{n} ?", "answer": "x"} for n in (0, 1)]
     saved = Saved(rows)
     library = SimpleNamespace(Dataset=Saved, load_from_disk=lambda folder: {"test": saved})

@@ -14,6 +14,7 @@ from tokencover.commands.options import (
     Budgets,
     Device,
     Dtype,
+    JsonInstead,
     KeepGoing,
     Limit,
     ModelName,
@@ -21,6 +22,7 @@ from tokencover.commands.options import (
     TaskNames,
     Threads,
     choose_from,
+    print_json,
     read_budgets,
     read_number,
     split_at_commas,
@@ -90,11 +92,11 @@ def try_settings(
     keep_going: KeepGoing = False,
     threads: Threads = None,
     out: AblationFolder = Path("ablation"),
+    as_json: JsonInstead = False,
 ) -> None:
     """Try settings of MoB, and see what they do to accuracy."""
-    import torch
-
     from tokencover.commands.progress_bar import open_progress
+    from tokencover.commands.threads import set_threads
     from tokencover.evaluation import (
         AskingSettings,
         Combination,
@@ -112,8 +114,7 @@ def try_settings(
     found = tuple(find_tasks(names, split=split, limit=limit))
     if not found:
         raise InputError("there is nothing to ask: give for example --tasks pebble.")
-    if threads is not None:
-        torch.set_num_threads(threads)
+    set_threads(threads)
     loaded = load_model(model, device=device, dtype=dtype)
     loaded.check(found)
     depth = len(family_of(loaded.model).blocks(loaded.model))
@@ -132,7 +133,7 @@ def try_settings(
         {row.combination: row for row in collect(plan, results)},
         {task.name: task.group for task in found},
     )
-    _write(out / what, ablation)
+    _write(out / what, ablation, as_json)
 
 
 def _choose_settings(
@@ -161,9 +162,10 @@ def _choose_settings(
     return vary_prompt_budgets(budgets, shares or PROMPT_SHARES)
 
 
-def _write(folder: Path, ablation: Ablation) -> None:
+def _write(folder: Path, ablation: Ablation, as_json: bool) -> None:
     from tokencover.evaluation.report import (
         draw_curves,
+        export_ablation,
         make_ablation_markdown,
         make_ablation_page,
     )
@@ -173,6 +175,9 @@ def _write(folder: Path, ablation: Ablation) -> None:
     write_text(folder / "ablation.html", make_ablation_page(ablation))
     for name, chart in draw_curves(ablation).items():
         write_text(folder / name, chart + "\n")
+    if as_json:
+        print_json(export_ablation(ablation))
+        return
     print_markdown(text)
     print(f"wrote {folder / 'ablation.html'}, and its tables and charts beside it")
 

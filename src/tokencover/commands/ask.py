@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from tokencover.commands.options import (
     METHODS,
@@ -13,50 +17,49 @@ from tokencover.commands.options import (
     QUESTIONS,
     Device,
     Dtype,
+    JsonInstead,
     ModelName,
     Picture,
+    Threads,
     make_methods,
+    print_json,
     read_budget,
     read_whole_number,
     take,
 )
-from tokencover.errors import InputError
-from tokencover.tables import TextTable, print_table
+from tokencover.commands.queries import Query, make_request
+from tokencover.errors import InputError, UserNote
+from tokencover.tables import TextTable, print_table, print_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from PIL import Image
 
     from tokencover.methods import Method
-    from tokencover.pebble.data import PebbleExample
     from tokencover.prompting import Medium
     from tokencover.runtime import Trace
 
-SCENE_QUESTIONS: Final = ("exist", "read", "color", "where", "common_color", "place")
-CLIP_QUESTIONS: Final = ("read", "when", "animal_then", "common_color", "half", "place")
+ANSWER_LENGTH: Final = 32
 WORDS_SHOWN: Final = 6
-HEADER: Final = ("question", "right", "all tokens", "pruned", "kept")
-AnyAsked = TypeVar("AnyAsked", bound="PebbleExample")
-
-
-@dataclass(frozen=True)
-class Query:
-    """A question about a picture or a clip, and the right answer if it is known."""
-
-    picture: Medium
-    question: str
-    answer: str | None = None
+HEADER: Final = ("question", "right", "all tokens", "pruned", "kept", "FLOPs", "time")
 
 
 Questions = Annotated[
     list[str] | None,
-    take("--question", "TEXT", "What to ask; may be given several times.", QUESTIONS),
+    take(
+        "--question",
+        "TEXT",
+        "What to ask; may be given several times, - reads lines of standard input.",
+        QUESTIONS,
+    ),
 ]
 SceneNumber = Annotated[
     int,
     take(
         "--scene",
         "N",
-        "Which scene or clip of pebble's test split.",
+        "Which scene or clip of pebble's test split, 0 to 399.",
         QUESTIONS,
         read=read_whole_number,
     ),
@@ -84,6 +87,10 @@ BlocksBefore = Annotated[
         read=read_whole_number,
     ),
 ]
+OpenPicture = Annotated[
+    bool,
+    take("--open", "", "Show the first picture when it is drawn.", OUTPUT),
+]
 PicturesFolder = Annotated[
     Path,
     take("--out", "FOLDER", "Folder for the pictures.", OUTPUT),
@@ -100,121 +107,187 @@ def ask(
     method: MethodName = "mob",
     budget: BudgetText = "64",
     after: BlocksBefore = None,
+    threads: Threads = None,
     out: PicturesFolder = Path("demo"),
+    open_picture: OpenPicture = False,
+    as_json: JsonInstead = False,
 ) -> None:
     """Ask about a picture or clip, with and without pruning."""
-    from tokencover.commands.progress_bar import open_progress
-    from tokencover.loading import load
-    from tokencover.prompting import get_kind
-
     settings = {} if after is None else {"after": after}
     named = make_methods(method, [read_budget(budget)], **settings)
     if len(named) != 1:
         raise InputError(f"--method takes one method, for example fastv:after=3, got {method!r}.")
+    request = make_request(image, question or [], scene)
+
+    from tokencover.commands.progress_bar import open_progress
+    from tokencover.commands.threads import set_threads
+    from tokencover.loading import load
+
+    set_threads(threads)
     loaded, processor = load(model, device=device, dtype=dtype)
-    queries = _choose_queries(processor, image, question or [], scene)
-    out.mkdir(parents=True, exist_ok=True)
-    shown = out / ("picture.png" if get_kind(queries[0].picture) == "image" else "clip.png")
-    _put_in_one(queries[0].picture).save(shown)
-    rows = []
+    queries = request.make_queries(processor)
+    _tell_unknown_words(model, processor, queries)
+    shown = _save_picture(queries[0].picture, out)
+    found = []
     progress = open_progress(len(queries))
     try:
+        _answer(loaded, processor, queries[0], None, length=1)  # what happens once is not timed
         for number, query in enumerate(queries, start=1):
             progress.begin(query.question)
-            rows.append(_compare(loaded, processor, query, named[0], out / f"kept-{number}.png"))
+            place = out / f"kept-{number}.png"
+            found.append(_compare(loaded, processor, query, named[0], place))
             progress.finish()
     finally:
         progress.close()
-    print_table(TextTable(HEADER, rows, words=len(HEADER)))
-    print(f"\npictures: {shown}, {out / 'kept-1.png'} ...")
+    if as_json:
+        print_json([each.export() for each in found])
+    else:
+        _print_answers(found, shown)
+    if open_picture:
+        _open(found[0].picture or shown)
 
 
-def _compare(
-    model: Any, processor: Any, query: Query, method: Method, picture: Path
-) -> tuple[str, ...]:
-    """Answer twice, draw what was kept; returns a row of the table."""
-    from tokencover.viewing import count_words, medium_as_seen
+@dataclass(frozen=True)
+class Answered:
+    """An answer of a model, pruned or not."""
 
-    plain, _, _ = _answer(model, processor, query, None)
-    pruned, trace, words = _answer(model, processor, query, method)
+    text: str
+    seconds: float
+    trace: Trace | None = None
+    words: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A query, answered with all tokens and with few.
+
+    Attributes
+    ----------
+    query : Query
+        What was asked.
+    whole, pruned : Answered
+        Both answers.
+    trace : Trace
+        What was kept.
+    picture : Path, optional
+        Where that is drawn; None if the model was shown crops.
+    drawing : Image, optional
+        The same without words and legend.
+    """
+
+    query: Query
+    whole: Answered
+    pruned: Answered
+    trace: Trace
+    picture: Path | None = None
+    drawing: Image.Image | None = None
+
+    def make_row(self) -> tuple[str, ...]:
+        """Of the table."""
+        lines = [self.query.question]
+        if self.trace.coupling is not None:
+            lines.append(f"coupling of question and picture: {self.trace.coupling:.3f}")
+        if self.pruned.words:
+            from tokencover.viewing import count_words
+
+            most = count_words(self.pruned.words)[:WORDS_SHOWN]
+            chosen = ", ".join(f"{word} {count}" for word, count in most)
+            lines.append(f"tokens chosen for the question, by word: {chosen}")
+        if self.picture is None:
+            crops = len({medium for medium, _ in self.trace.grids})
+            lines.append(f"not drawn: the model was shown {crops} crops, and does not say which")
+        kept = f"{len(self.trace.kept)} of {self.trace.visual_tokens}"
+        flops = f"{self.trace.flops / self.trace.flops_unpruned:.0%}"
+        took = f"{self.pruned.seconds / self.whole.seconds:.0%}"
+        right = self.query.answer or ""
+        return "\n".join(lines), right, self.whole.text, self.pruned.text, kept, flops, took
+
+    def export(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "question": self.query.question,
+            "right": self.query.answer,
+            "all_tokens": self.whole.text,
+            "pruned": self.pruned.text,
+            "seconds": {"all_tokens": self.whole.seconds, "pruned": self.pruned.seconds},
+            "words": list(self.pruned.words),
+            "picture": None if self.picture is None else str(self.picture),
+            "trace": self.trace.to_dict(),
+        }
+
+
+def _tell_unknown_words(model: str, processor: Any, queries: Sequence[Query]) -> None:
+    from tokencover.prompting import find_unknown_words
+
+    found = [word for each in queries for word in find_unknown_words(processor, each.question)]
+    if found:
+        words = ", ".join(map(repr, dict.fromkeys(found)))
+        warnings.warn(
+            f"{model} has no token for {words}, and cannot tell such words apart: ask in others, "
+            "or another model.",
+            UserNote,
+            stacklevel=2,
+        )
+
+
+def _compare(model: Any, processor: Any, query: Query, method: Method, picture: Path) -> Compared:
+    """Answer twice, and draw what was kept."""
+    from PIL import Image
+
+    from tokencover.viewing import medium_as_seen, overlay, panels
+
+    whole = _answer(model, processor, query, None)
+    pruned = _answer(model, processor, query, method)
+    trace = pruned.trace
     if trace is None:
         raise InputError("the processor put no picture into the prompt: is it the model's own?")
-    lines = [query.question]
-    if words:
-        chosen = [f"{word} {count}" for word, count in count_words(words)[:WORDS_SHOWN]]
-        lines.append(f"tokens chosen for the question, by word: {', '.join(chosen)}")
-    crops = len({medium for medium, _ in trace.grids})
-    if crops > 1:
-        lines.append(f"not drawn: the model was shown {crops} crops, and does not say which")
-    else:
-        _draw(medium_as_seen(query.picture, processor), query.question, trace, words).save(picture)
-    kept = f"{len(trace.kept)} of {trace.visual_tokens}"
-    return "\n".join(lines), query.answer or "", plain, pruned, kept
+    if len({medium for medium, _ in trace.grids}) > 1:
+        return Compared(query, whole, pruned, trace)
+    seen = medium_as_seen(query.picture, processor)
+    sheet = panels([seen], trace, pruned.words, title=query.question)
+    sheet.save(picture)
+    drawing = overlay(seen, trace) if isinstance(seen, Image.Image) else sheet
+    return Compared(query, whole, pruned, trace, picture, drawing)
 
 
-def _put_in_one(medium: Medium) -> Image.Image:
-    """A picture, or the frames of a clip side by side."""
+def _save_picture(medium: Medium, out: Path) -> Path:
+    """What is asked about: the picture, or the frames of a clip side by side."""
     from PIL import Image
 
     from tokencover.viewing import GAP, WIDEST, flow
 
-    return medium if isinstance(medium, Image.Image) else flow(medium, WIDEST, GAP)
+    out.mkdir(parents=True, exist_ok=True)
+    if isinstance(medium, Image.Image):
+        place = out / "picture.png"
+        medium.save(place)
+    else:
+        place = out / "clip.png"
+        flow(medium, WIDEST, GAP).save(place)
+    return place
 
 
-def _draw(picture: Medium, question: str, trace: Trace, words: Sequence[str]) -> Image.Image:
-    from tokencover.viewing import panels
+def _print_answers(found: Sequence[Compared], shown: Path) -> None:
+    from tokencover.commands.terminal_picture import print_picture
 
-    return panels([picture], trace, words, title=question)
-
-
-def _choose_queries(
-    processor: Any, image: Path | None, questions: Sequence[str], scene: int
-) -> list[Query]:
-    """The user's picture and questions, or a scene or clip of pebble's with its own."""
-    from tokencover.prompting import list_kinds
-
-    if image is not None:
-        if not questions:
-            raise InputError("say what to ask about your picture: --question 'what is this ?'")
-        picture = _open_picture(image)
-        return [Query(picture, question) for question in questions]
-    if scene < 0:
-        raise InputError(f"--scene counts from 0, got {scene}.")
-    bundled = _read_scene(scene) if "image" in list_kinds(processor) else _read_clip(scene)
-    if questions:
-        return [Query(bundled[0].picture, question) for question in questions]
-    return bundled
+    if found[0].drawing is not None:
+        print_picture(found[0].drawing)
+    print_table(TextTable(HEADER, [each.make_row() for each in found], words=len(HEADER)))
+    drawn = [str(each.picture) for each in found if each.picture is not None]
+    names = [str(shown), *drawn[:1], *(["..."] if len(drawn) > 1 else [])]
+    print_text(
+        "\nFLOPs of the decoder's prefill and time to answer: shares of those of all tokens\n"
+        f"pictures: {', '.join(names)}"
+    )
 
 
-def _open_picture(path: Path) -> Image.Image:
-    from PIL import Image
-
-    with Image.open(path) as picture:
-        return picture.convert("RGB")
-
-
-def _read_scene(number: int) -> list[Query]:
-    from tokencover.pebble.data import make_examples
-
-    found = _take_last_scene(list(make_examples("test", number + 1, SCENE_QUESTIONS)))
-    return [Query(each.picture, each.question, each.answer) for each in found]
-
-
-def _read_clip(number: int) -> list[Query]:
-    from tokencover.pebble.data import make_clip_examples
-
-    found = _take_last_scene(list(make_clip_examples("test", number + 1, CLIP_QUESTIONS)))
-    return [Query(each.frames, each.question, each.answer) for each in found]
-
-
-def _take_last_scene(found: list[AnyAsked]) -> list[AnyAsked]:
-    """Those about the last scene; not every scene allows all kinds of questions."""
-    return [each for each in found if each.scene_id == found[-1].scene_id]
+def _open(picture: Path) -> None:
+    if typer.launch(str(picture)):
+        print(f"tokencover: no program shows pictures here; look at {picture}", file=sys.stderr)
 
 
 def _answer(
-    model: Any, processor: Any, query: Query, method: Method | None
-) -> tuple[str, Trace | None, list[str]]:
+    model: Any, processor: Any, query: Query, method: Method | None, length: int = ANSWER_LENGTH
+) -> Answered:
     """The answer; if a method prunes, what happened, and the words of its prompt centres."""
     import torch
 
@@ -223,14 +296,18 @@ def _answer(
     from tokencover.viewing import words_of_centers
 
     inputs = make_inputs(processor, [([query.picture], query.question)]).to(model.device)
-    length = inputs["input_ids"].shape[1]
+    first = inputs["input_ids"].shape[1]
+    trace = None
     with torch.no_grad():
         if method is None:
-            tokens = model.generate(**inputs, max_new_tokens=32, do_sample=False)
-            trace = None
+            begin = time.perf_counter()
+            tokens = model.generate(**inputs, max_new_tokens=length, do_sample=False)
         else:
             with prune(model, method, processor=processor) as run:
-                tokens = model.generate(**inputs, max_new_tokens=32, do_sample=False)
+                begin = time.perf_counter()
+                tokens = model.generate(**inputs, max_new_tokens=length, do_sample=False)
             trace = run.trace[0] if run.trace else None
+        text = processor.decode(tokens[0, first:], skip_special_tokens=True).strip()
+    seconds = time.perf_counter() - begin
     words = words_of_centers(trace, inputs["input_ids"], processor) if trace is not None else []
-    return processor.decode(tokens[0, length:], skip_special_tokens=True).strip(), trace, words
+    return Answered(text, seconds, trace, words)

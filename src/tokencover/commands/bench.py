@@ -15,10 +15,14 @@ from tokencover.commands.options import (
     Budgets,
     Device,
     Dtype,
+    JsonInstead,
     MethodNames,
     ModelName,
     Picture,
+    Threads,
+    check_questions,
     make_methods,
+    print_json,
     read_budgets,
     read_whole_number,
     take,
@@ -47,9 +51,9 @@ Repeats = Annotated[
     int,
     take("--repeats", "N", "Turns that count.", RUNNING, read=read_whole_number),
 ]
-JsonFile = Annotated[
+NumbersFile = Annotated[
     Path | None,
-    take("--json", "FILE", "Write the numbers there too.", OUTPUT),
+    take("--out", "FILE", "Write the numbers there too, as JSON.", OUTPUT),
 ]
 
 
@@ -65,22 +69,32 @@ def run_bench(
     tokens_out: TokensOut = 16,
     repeats: Repeats = 5,
     batch_size: BatchSize = 1,
-    json_file: JsonFile = None,
+    threads: Threads = None,
+    out: NumbersFile = None,
+    as_json: JsonInstead = False,
 ) -> None:
     """Measure what pruning saves: time, memory, operations."""
+    from tokencover.commands.threads import set_threads
+
     if paper:
         table, data = _compute_paper_costs()
     else:
         if batch_size < 1:
             raise InputError(f"--batch-size must be at least 1, got {batch_size}.")
+        if question is not None:
+            check_questions([question])
         wanted = make_methods(methods, read_budgets(budgets))
+        set_threads(threads)
         workload = _make_workload(model, dtype, device, image, question, batch_size)
         table, data = _measure(workload, wanted, tokens_out, repeats)
-    print_table(table)
-    if json_file is not None:
+    if as_json:
+        print_json(data)
+    else:
+        print_table(table)
+    if out is not None:
         from tokencover.files import write_atomically
 
-        write_atomically(json_file, json.dumps(data, indent=2) + "\n")
+        write_atomically(out, json.dumps(data, indent=2) + "\n")
 
 
 def _compute_paper_costs() -> tuple[TextTable, Any]:

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from tokencover.commands.options import (
-    INTERRUPTED,
     OUTPUT,
     QUESTIONS,
     BatchSize,
     Device,
     Dtype,
+    JsonInstead,
     Limit,
     ModelName,
     SplitName,
+    Threads,
+    print_json,
     read_whole_number,
     take,
 )
 from tokencover.errors import InputError
+from tokencover.files import read_object
 from tokencover.tables import TextTable, print_text
 
 if TYPE_CHECKING:
@@ -63,16 +66,29 @@ def measure_coupling(
     limit: Limit = None,
     after: MeasuredAfter = 1,
     batch_size: BatchSize = 8,
+    threads: Threads = None,
     out: ProfileFile = Path("profile.json"),
+    as_json: JsonInstead = False,
 ) -> None:
     """Find the threshold between strong and weak coupling."""
     from tokencover.commands.progress_bar import open_progress
-    from tokencover.evaluation import calibrate, choose_benchmark, find_tasks, load_model
+    from tokencover.commands.threads import set_threads
+    from tokencover.evaluation import (
+        calibrate,
+        check_files,
+        choose_benchmark,
+        find_tasks,
+        load_model,
+    )
 
     names = [*(data or []), *(more or [])] or [choose_benchmark(model)]
     tasks = find_tasks(names, split=split, limit=limit)
     if out.is_dir():
         raise InputError(f"--out {out} is a folder: give a file, for example profile.json.")
+    for task in tasks:
+        if Path(task.source).is_file():
+            check_files(task)
+    set_threads(threads)
     loaded = load_model(model, device=device, dtype=dtype)
     loaded.check(tasks)
     record = out.with_suffix(".batches.jsonl")
@@ -82,11 +98,14 @@ def measure_coupling(
             loaded, tasks, record, progress, split=split, after=after, batch_size=batch_size
         )
     except KeyboardInterrupt:
-        progress.note(f"stopped; what is done is kept in {record}, the same command goes on")
-        raise typer.Exit(INTERRUPTED) from None
+        progress.note(f"what is done is kept in {record}, and the same command goes on from there")
+        raise
     finally:
         progress.close()
     profile.save(out)
+    if as_json:
+        print_json({**read_object(out), "without_words_or_picture": without})
+        return
     print_text(describe_profile(profile))
     if without:
         print(f"{without} samples have no words or no picture; they were left out")

@@ -18,6 +18,7 @@ from tokencover.commands.options import (
     Budgets,
     Device,
     Dtype,
+    JsonInstead,
     KeepGoing,
     Limit,
     MethodNames,
@@ -28,6 +29,7 @@ from tokencover.commands.options import (
     Threads,
     choose_from,
     name_reference,
+    print_json,
     read_budgets,
     read_whole_number,
     take,
@@ -100,17 +102,16 @@ def compare_methods(
     shard: Shard = None,
     threads: Threads = None,
     out: ResultsPlace = Path("results"),
+    as_json: JsonInstead = False,
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
     from tokencover.commands.progress_bar import open_progress
+    from tokencover.commands.threads import set_threads
     from tokencover.evaluation import choose_benchmark, evaluate, load_model, render
     from tokencover.methods import parse_methods
 
     part = read_shard(shard, os.environ)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+    set_threads(threads)
     results = evaluate(
         partial(load_model, model, device=device, dtype=dtype),
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
@@ -128,7 +129,10 @@ def compare_methods(
         part=part,
         progress=open_progress,
     )
-    if results.finished:
+    if as_json:
+        rows = results.to_dicts()
+        print_json({"run": results.run, "reference": results.reference, "rows": rows})
+    elif results.finished:
         print_markdown(render(results.rows, results.reference))
     else:
         print(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from tokencover.commands.options import JsonInstead, print_json
 from tokencover.tables import TextTable, print_table
 
 if TYPE_CHECKING:
@@ -20,10 +22,13 @@ NOTES: Final = (
 )
 
 
-def list_methods() -> None:
+def list_methods(as_json: JsonInstead = False) -> None:
     """List the pruning methods, and the models they run on."""
     from tokencover.catalog import read_families, read_methods
 
+    if as_json:
+        print_json([asdict(entry) for entry in read_methods()])
+        return
     every = [family.name for family in read_families()]
     rows = [
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -29,6 +31,14 @@ def read_whole_number(text: str | int) -> int:
         return int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no whole number, give for example 16.") from None
+
+
+def read_threads(text: str | int) -> int:
+    """Read a number of threads that this machine can run."""
+    number, most = read_whole_number(text), os.cpu_count() or 1
+    if not 1 <= number <= most:
+        raise typer.BadParameter(f"{number} is not from 1 to {most}, the cores of this machine.")
+    return number
 
 
 def read_number(text: str | float) -> float:
@@ -135,7 +145,7 @@ KeepGoing = Annotated[
 Threads = Annotated[
     int | None,
     take(
-        "--threads", "N", "CPU threads (default: torch decides).", RUNNING, read=read_whole_number
+        "--threads", "N", "CPU threads (default: the cores that are free).", RUNNING, read_threads
     ),
 ]
 MethodNames = Annotated[
@@ -172,6 +182,24 @@ Picture = Annotated[
         "--image", "FILE", "A picture (default: a scene or clip of pebble's test split).", QUESTIONS
     ),
 ]
+
+
+JsonInstead = Annotated[
+    bool,
+    take("--json", "", "Print JSON instead of a table.", OUTPUT),
+]
+
+
+def print_json(document: object) -> None:
+    """Print a document that a program reads."""
+    print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def check_questions(questions: Sequence[str]) -> None:
+    """Refuse questions that ask nothing."""
+    for question in questions:
+        if not question.strip():
+            raise InputError("a question is empty: say what to ask, --question 'what is this ?'")
 
 
 def split_at_commas(text: str) -> list[str]:

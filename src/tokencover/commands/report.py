@@ -11,6 +11,7 @@ import typer
 from tokencover.commands.options import (
     OUTPUT,
     Reference,
+    Threads,
     name_reference,
     read_whole_number,
     split_at_commas,
@@ -71,9 +72,11 @@ def write_report(
     pictures: PictureCount = 0,
     tasks: PictureTasks = None,
     device: PictureDevice = None,
+    threads: Threads = None,
 ) -> None:
     """Turn results into a page that needs nothing else."""
     from tokencover.budget import Profile
+    from tokencover.commands.threads import set_threads
     from tokencover.evaluation import check_reference, read_folder
     from tokencover.evaluation.report import make_markdown, make_page
 
@@ -82,15 +85,28 @@ def write_report(
     named = None if reference is None else name_reference(reference)
     compared = check_reference([row.combination for row in stored], named)
     coupling = None if profile is None else Profile.load(profile)
+    set_threads(threads)
     if pictures < 0:
         raise InputError(f"--pictures must be 0 or more, got {pictures}.")
-    names = split_at_commas(tasks) if tasks else list(stored.groups)
+    names = split_at_commas(tasks) if tasks else _find_sources(stored) if pictures else []
     drawn = _draw_kept(stored, compared, names, pictures, device) if pictures else []
     write_text(out, make_page(stored, reference=compared, profile=coupling, pictures=drawn))
     print(f"wrote {out}")
     if markdown is not None:
         write_text(markdown, make_markdown(stored, compared))
         print(f"wrote {markdown}")
+
+
+def _find_sources(stored: Results) -> list[str]:
+    """What finds the tasks again; results of earlier versions name pebble's only."""
+    found = {task: stored.sources.get(task, task) for task in stored.groups}
+    for task, source in found.items():
+        is_bundled = source.partition("/")[0] in ("pebble", "pebble-clips")
+        if not is_bundled and not Path(source).exists():
+            raise InputError(
+                f"the questions of {task!r} are not at {source}: say with --tasks where they are."
+            )
+    return list(found.values())
 
 
 def _draw_kept(

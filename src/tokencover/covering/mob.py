@@ -44,6 +44,19 @@ class Cover:
     def __len__(self) -> int:
         return len(self.prompt_centers) + len(self.visual_centers)
 
+    def __repr__(self) -> str:
+        counts = f"{len(self.prompt_centers)} prompt + {len(self.visual_centers)} visual centres"
+        return f"Cover({counts})"
+
+    def _repr_html_(self) -> str:
+        rows = (("prompt centres", self.prompt_centers), ("visual centres", self.visual_centers))
+        cells = "".join(
+            f"<tr><th>{name}</th><td>{len(found)}</td>"
+            f'<td style="text-align:left">{", ".join(map(str, found.tolist()))}</td></tr>'
+            for name, found in rows
+        )
+        return f"<table><tbody>{cells}</tbody></table>"
+
 
 def mob_literal(
     visual: Tensor, prompt: Tensor, *, budget: int, prompt_budget: int, fold: int

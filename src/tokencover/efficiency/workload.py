@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from tokencover.errors import InputError
 from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
+from tokencover.pictures import open_picture
 from tokencover.prompting import Medium, list_kinds, make_inputs
 from tokencover.runtime import Family, UserWords, family_of
 
@@ -124,5 +124,4 @@ def read_own_picture(path: Path, question: str | None, count: int) -> list[Pictu
     """The same question about a picture of the user's, as often as a batch needs."""
     if not question:
         raise InputError("say what to ask about your picture: --question 'what is this ?'")
-    with Image.open(path) as picture:
-        return [PictureQuestion(picture.convert("RGB"), question)] * count
+    return [PictureQuestion(open_picture(path), question)] * count

@@ -44,7 +44,7 @@ from tokencover.evaluation.runner import (
 from tokencover.evaluation.stored_results import read_folder
 from tokencover.evaluation.table_formats import as_csv, as_latex, as_markdown, render
 from tokencover.evaluation.task_files import find_tasks
-from tokencover.evaluation.tasks import Example, Task
+from tokencover.evaluation.tasks import Example, Task, check_files
 
 __all__ = [
     "FOLD_SHARES",
@@ -76,6 +76,7 @@ __all__ = [
     "as_latex",
     "as_markdown",
     "calibrate",
+    "check_files",
     "check_reference",
     "choose_benchmark",
     "choose_layers",

@@ -85,9 +85,7 @@ def evaluate(
     compared = check_reference(plan.combinations, reference)
     share = plan.share(*part)
     if not keep_going:
-        for task in plan.tasks:
-            if task.name == OWN_ROWS or Path(task.source).is_file():
-                check_files(task)
+        _check_own_files(plan.tasks)
     asked = _take_model(model, processor)
     asked.check(plan.tasks)
     with _prepare(asked):
@@ -99,6 +97,7 @@ def evaluate(
             {"split": split, "limit": limit},
             timing_batches,
             progress or _stay_silent,
+            part,
         )
     return _sum_up(plan, store, compared)
 
@@ -111,6 +110,7 @@ def do_unfinished(
     described: Mapping[str, Any],
     timing_batches: int,
     open_progress: OpenProgress,
+    part: tuple[int, int] = (0, 1),
 ) -> ResultsStore:
     """Do those units of work that a folder has no results of.
 
@@ -130,22 +130,25 @@ def do_unfinished(
         How many batches time a first token.
     open_progress : callable
         Makes what is told how far it is.
+    part : (int, int)
+        Which part of how many the work is.
     """
     asking = {"batch_size": settings.batch_size, "max_new_tokens": settings.max_new_tokens}
     run = describe_run(model, **described, **asking)
     results = ResultsInMemory(run) if folder is None else ResultsFolder.open(folder, run)
-    left = find_unfinished(work, results)
-    progress = open_progress(len(left))
-    if len(left) < len(work):
-        progress.note(f"{len(work) - len(left)} of {len(work)} are done already, going on")
-    try:
-        do_work(model, left, results, settings, progress, timing_batches=timing_batches)
-    except KeyboardInterrupt:
-        if folder is not None:
-            progress.note("what is done is kept, and the same command goes on from there")
-        raise
-    finally:
-        progress.close()
+    with results.claim(*part):
+        left = find_unfinished(work, results)
+        progress = open_progress(len(left))
+        if len(left) < len(work):
+            progress.note(f"{len(work) - len(left)} of {len(work)} are done already, going on")
+        try:
+            do_work(model, left, results, settings, progress, timing_batches=timing_batches)
+        except KeyboardInterrupt:
+            if folder is not None:
+                progress.note("what is done is kept, and the same command goes on from there")
+            raise
+        finally:
+            progress.close()
     return results
 
 
@@ -217,6 +220,12 @@ def _find_data(data: Data, split: str, limit: int | None) -> list[Task]:
         else:
             found += find_tasks([str(each)], split=split, limit=limit)
     return found
+
+
+def _check_own_files(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        if task.name == OWN_ROWS or Path(task.source).is_file():
+            check_files(task)
 
 
 def _take_model(model: Any, processor: Any) -> VisionLanguageModel:

@@ -206,11 +206,14 @@ def _read_dataset(folder: Path, split: str) -> list[Row]:
             f"{folder} has neither image nor video among its columns "
             f"{', '.join(found.column_names)}: rename one."
         )
-    rows = []
     # Without the pictures: they are unpacked one at a time, when they are asked about.
-    for number, row in enumerate(found.remove_columns(shown)):
+    texts = {name: list(found[name]) for name in found.column_names if name not in shown}
+    rows = []
+    for number in range(len(found)):
+        cells = {name: column[number] for name, column in texts.items()}
         media = {name: functools.partial(_take_cell, found, number, name) for name in shown}
-        rows.append({**row, **media, "__fingerprint__": found._fingerprint, LINE: f"row {number}"})
+        marks = {"__fingerprint__": str(found._fingerprint), LINE: f"row {number}"}
+        rows.append({**cells, **media, **marks})
     return rows
 
 

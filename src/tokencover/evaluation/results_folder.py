@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation.plan import Scoring, Timing, Work
-from tokencover.files import UNFINISHED, read_object, write_atomically
+from tokencover.files import UNFINISHED, hold_lock, read_object, write_atomically
 
 RUN: Final = "run.json"
 FORMAT: Final = 1
-LEFT_OVER: Final = (UNFINISHED, ".tmp")
-"""How files end that a killed process, of this version or an earlier one, did not finish."""
+LEFT_OVER: Final = (UNFINISHED, ".tmp", ".lock")
+"""How files end that are no results: a killed process, of this version or an earlier one, did not
+finish them, or they say who is at work."""
 
 
 class ResultsError(TokenCoverError):
@@ -149,6 +151,28 @@ class ResultsFolder:
             text = json.dumps(description, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
             _write(folder / RUN, text)
         return cls(folder, run)
+
+    @contextmanager
+    def claim(self, part: int = 0, parts: int = 1) -> Iterator[None]:
+        """Work on the folder, or on one part of it, alone.
+
+        Raises
+        ------
+        InputError
+            If another process is at work on the same.
+        """
+        whole = self.folder / ".results.lock"
+        own = self.folder / f".part-{part}-of-{parts}.lock"
+        with ExitStack() as stack:
+            is_free = stack.enter_context(hold_lock(whole, shared=parts > 1))
+            if parts > 1:
+                is_free = stack.enter_context(hold_lock(own)) and is_free
+            if not is_free:
+                raise InputError(
+                    f"another process is writing results to {self.folder}: wait for it, give "
+                    "another --out, or share the work with --shard 0/2 and --shard 1/2."
+                )
+            yield
 
     def is_finished(self, work: Work) -> bool:
         """Whether a unit of work is done."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tokencover.evaluation.plan import Scoring, Timing, Work
@@ -22,6 +23,11 @@ class ResultsInMemory:
         self.run = dict(run)
         self._scores: dict[str, Scores] = {}
         self._seconds: dict[str, Seconds] = {}
+
+    @contextmanager
+    def claim(self, part: int = 0, parts: int = 1) -> Iterator[None]:
+        """No other process can be at work here."""
+        yield
 
     def is_finished(self, work: Work) -> bool:
         """Whether a unit of work is done."""

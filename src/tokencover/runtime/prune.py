@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from html import escape
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,7 +30,10 @@ class Run:
 
     @property
     def trace(self) -> list[Trace]:
-        """What was kept of each sample of the latest prompt that had visual tokens."""
+        """What was kept of each sample of the latest prompt that had visual tokens.
+
+        It is empty before that; ``trace[0]`` then says so.
+        """
         return self._session.trace
 
     def recall_with(self, memory: EncoderMemory) -> AbstractContextManager[None]:
@@ -55,6 +59,10 @@ class Run:
     def __repr__(self) -> str:
         name = type(self._session.model).__name__
         return f"Run({self._session.method!r} on {name}, {self._session.family.name})"
+
+    def _repr_html_(self) -> str:
+        shown = "".join(each._repr_html_() for each in self.trace) or "<div>nothing yet</div>"
+        return f"<div><div>{escape(repr(self))}</div>{shown}</div>"
 
 
 def prune(

@@ -42,7 +42,7 @@ from tokencover.runtime.tower import (
     TowerReader,
     guess_tower,
 )
-from tokencover.runtime.trace import Trace
+from tokencover.runtime.trace import Traces
 from tokencover.runtime.visual_tokens import Answers, Decoder, VisualTokens, make_traces, make_view
 
 IN_TOWER = -1
@@ -65,7 +65,7 @@ class Session:
         visual: GivenMask | None = None,
     ) -> None:
         self.model, self.family, self.method = model, family, method
-        self.trace: list[Trace] = []
+        self.trace = Traces()
         self._base = model.get_submodule(family.base)
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.blocks(model)
@@ -319,7 +319,7 @@ class Session:
         self, current: VisualPass, tokens: VisualTokens, choice: Choice, keep: Tensor
     ) -> None:
         stages = self._stages if self._merger is None else (IN_TOWER, *self._stages)
-        self.trace = make_traces(current, tokens, choice, keep, stages, self._facts)
+        self.trace = Traces(make_traces(current, tokens, choice, keep, stages, self._facts))
 
     def _find_encoded(
         self, current: VisualPass, tokens: VisualTokens, states: Tensor

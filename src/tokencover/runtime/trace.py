@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from html import escape
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from tokencover.errors import TokenCoverError
 
-@dataclass(slots=True)
+PROMPT: Final = "#ff8c00"
+VISUAL: Final = "#0078ff"
+OTHER: Final = "#d6008c"
+CELL: Final = 6
+"""Pixels of a token in a notebook."""
+
+
+class NothingTracedError(TokenCoverError, IndexError):
+    """What was kept is asked for before anything was."""
+
+
+class Traces(list["Trace"]):
+    """The traces of a batch."""
+
+    def __getitem__(self, place: Any) -> Any:
+        if not self and not isinstance(place, slice):
+            raise NothingTracedError(
+                "nothing was pruned yet: call the model with a picture inside the `with` block, "
+                "for example model.generate(**inputs), then look at run.trace."
+            )
+        return super().__getitem__(place)
+
+
+@dataclass(slots=True, repr=False)
 class Trace:
     """What was kept of one sample, and why.
 
@@ -91,6 +117,66 @@ class Trace:
         """The budget split that was used; a list with one entry for each budget spent."""
         return self.details.get("split")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in plain values, which `json.dumps` takes; coupling and words are computed."""
+        views = [
+            {"medium": medium, "frame": frame, "rows": rows, "columns": columns}
+            for (medium, frame), (rows, columns) in self.grids.items()
+        ]
+        places = {name: getattr(self, name) for name in ("medium", "frame", "row", "column")}
+        chosen = ("prompt_centers", "visual_centers", "centers_words")
+        return {
+            "sample": self.sample,
+            "visual_tokens": self.visual_tokens,
+            "kept": self.kept.tolist(),
+            **{name: value.tolist() for name, value in places.items()},
+            "views": views,
+            "tokens_per_layer": list(self.tokens_per_layer),
+            "mean_tokens": self.mean_tokens,
+            "flops": self.flops,
+            "flops_unpruned": self.flops_unpruned,
+            "seconds": self.seconds,
+            "coupling": self.coupling,
+            "split": _make_plain(self.split),
+            **{name: getattr(self, name).tolist() for name in chosen},
+        }
+
+    def __repr__(self) -> str:
+        share = self.flops / self.flops_unpruned
+        return (
+            f"Trace(sample {self.sample}: {len(self.kept)} of {self.visual_tokens} visual tokens "
+            f"kept, {self.mean_tokens:.1f} per block, {share:.1%} of the decoder's operations)"
+        )
+
+    def _repr_html_(self) -> str:
+        """A grid for each view or frame: what was kept, in the colours of `viewing`."""
+        prompt, visual = set(self.prompt_centers.tolist()), set(self.visual_centers.tolist())
+        numbers = zip(
+            *(
+                getattr(self, name).tolist()
+                for name in ("kept", "medium", "frame", "row", "column")
+            ),
+            strict=True,
+        )
+        cells: dict[tuple[int, int], list[str]] = {view: [] for view in self.grids}
+        for token, medium, frame, row, column in numbers:
+            color = PROMPT if token in prompt else VISUAL if token in visual else OTHER
+            if (medium, frame) in cells and row >= 0:
+                cell = f'<rect x="{column}" y="{row}" width="1" height="1" fill="{color}"/>'
+                cells[medium, frame].append(cell)
+        views = [
+            f'<svg viewBox="0 0 {columns} {rows}" width="{CELL * columns}" height="{CELL * rows}" '
+            f'style="background:#e4e4e4;margin:4px">{"".join(cells[view])}</svg>'
+            for view, (rows, columns) in self.grids.items()
+        ]
+        return f"<div><div>{escape(repr(self))}</div>{''.join(views)}</div>"
+
     def _read_indices(self, name: str) -> Tensor:
         found: Tensor = self.details.get(name, torch.empty(0, dtype=torch.int64))
         return found
+
+
+def _make_plain(split: Any) -> Any:
+    if isinstance(split, list | tuple):
+        return list(map(_make_plain, split))
+    return dataclasses.asdict(split) if dataclasses.is_dataclass(split) else split  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from tokencover.evaluation.report.ablation_page import (
     Ablation,
     draw_curves,
+    export_ablation,
     make_ablation_markdown,
     make_ablation_page,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "choose_method",
     "draw_curves",
     "draw_kept_pictures",
+    "export_ablation",
     "make_ablation_markdown",
     "make_ablation_page",
     "make_markdown",

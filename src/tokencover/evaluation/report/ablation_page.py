@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from tokencover.evaluation.ablation import (
     AblationSetting,
@@ -89,6 +89,38 @@ def make_ablation_markdown(ablation: Ablation) -> str:
     slopes = write_markdown(SLOPE_HEADER, _escape(list_slopes(ablation)), words=3)
     notes = "\n\n".join(map(escape_markdown, explain(ablation)))
     return f"# {escape_markdown(_make_heading(ablation))}\n\n{results}\n\n{slopes}\n\n{notes}\n"
+
+
+def export_ablation(ablation: Ablation) -> dict[str, Any]:
+    """The same as plain values: accuracies and costs as shares, None where a setting failed."""
+    measured = {
+        (name, each.setting): each
+        for name, curves in ablation.curves.items()
+        for curve in curves.values()
+        for each in curve
+    }
+    settings = []
+    for setting in ablation.settings:
+        found = {name: measured.get((name, setting)) for name in ablation.curves}
+        costs = [each.flops for each in found.values() if each is not None]
+        settings.append(
+            {
+                "curve": setting.curve,
+                "x": setting.x,
+                "name": setting.name,
+                "method": setting.combination.settings,
+                "accuracy": {
+                    name: None if each is None else each.accuracy.mean
+                    for name, each in found.items()
+                },
+                "flops": costs[0] if costs else None,
+            }
+        )
+    unpruned = {
+        name: None if found is None else found.mean for name, found in ablation.unpruned.items()
+    }
+    about = {"title": ablation.title, "axis": ablation.axis, "model": ablation.model}
+    return {**about, "unpruned": unpruned, "settings": settings}
 
 
 def make_ablation_page(ablation: Ablation) -> str:

@@ -37,7 +37,7 @@ from tokencover.pebble.data.patch_labels import (
 from tokencover.pebble.data.questions import COARSE, FINE, Question, QuestionSet, SceneLike
 from tokencover.pebble.data.scene import GRID, PATCH, Animal, Scene, Thing, make_scene
 from tokencover.pebble.data.scene_questions import SCENE_QUESTIONS
-from tokencover.pebble.data.splits import find_training_seed, list_seeds
+from tokencover.pebble.data.splits import SPLIT_SCENES, find_training_seed, list_seeds
 
 __all__ = [
     "CLIP_GROUPS",
@@ -58,6 +58,7 @@ __all__ = [
     "SCENE_GROUPS",
     "SCENE_GROUP_INDEX",
     "SCENE_QUESTIONS",
+    "SPLIT_SCENES",
     "Animal",
     "Clip",
     "ClipExample",

@@ -70,7 +70,7 @@ class ClipExample(PebbleExample):
 
 
 def make_examples(
-    split: str, scenes: int | None = None, kinds: Sequence[str] | None = None
+    split: str, scenes: int | None = None, kinds: Sequence[str] | None = None, first: int = 0
 ) -> Iterator[PictureExample]:
     """Go through a split, one question of each kind about every scene.
 
@@ -82,8 +82,10 @@ def make_examples(
         How many scenes, from the first; by default all of them.
     kinds
         Which kinds of questions; by default all of them.
+    first
+        Number of the first scene.
     """
-    for seed in list_seeds(split, scenes):
+    for seed in list_seeds(split, scenes, first):
         scene = make_scene(seed)
         picture = draw_scene(scene)
         for fields in _ask_all(SCENE_QUESTIONS, scene, kinds):
@@ -91,10 +93,10 @@ def make_examples(
 
 
 def make_clip_examples(
-    split: str, clips: int | None = None, kinds: Sequence[str] | None = None
+    split: str, clips: int | None = None, kinds: Sequence[str] | None = None, first: int = 0
 ) -> Iterator[ClipExample]:
     """Go through a split of clips; parameters as in `make_examples`."""
-    for seed in list_seeds(split, clips):
+    for seed in list_seeds(split, clips, first):
         clip = make_clip(seed)
         frames = tuple(draw_clip(clip))
         for fields in _ask_all(CLIP_QUESTIONS, clip, kinds):

@@ -12,7 +12,7 @@ SEEDS_PER_STAGE: Final = 10_000_000
 SEEDS_PER_RUN: Final = 10 * SEEDS_PER_STAGE
 
 
-def list_seeds(split: str, count: int | None = None) -> range:
+def list_seeds(split: str, count: int | None = None, first: int = 0) -> range:
     """List the seeds of a split's scenes, or of its clips.
 
     Parameters
@@ -22,6 +22,8 @@ def list_seeds(split: str, count: int | None = None) -> range:
     count
         How many, from the first; by default the whole split (training has no end, so there a
         count is needed).
+    first
+        Number of the first one.
     """
     if split not in FIRST_SEED:
         raise InputError(f"no split is called {split!r}; choose from {tuple(FIRST_SEED)}")
@@ -32,7 +34,9 @@ def list_seeds(split: str, count: int | None = None) -> range:
     limit = SEEDS_PER_RUN if split == "train" else FIRST_SEED["validation"]
     if not 0 < count <= limit:
         raise InputError(f"count must be from 1 to {limit:,}, got {count}")
-    return range(FIRST_SEED[split], FIRST_SEED[split] + count)
+    if not 0 <= first <= limit - count:
+        raise InputError(f"first must be from 0 to {limit - count:,}, got {first}")
+    return range(FIRST_SEED[split] + first, FIRST_SEED[split] + first + count)
 
 
 def find_training_seed(run: int, stage: int, index: int) -> int:
