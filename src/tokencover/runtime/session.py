@@ -162,8 +162,11 @@ class Session:
         self._hooks.remove()
 
     def recall_with(self, memory: EncoderMemory) -> AbstractContextManager[None]:
-        """Let a memory answer for the vision tower meanwhile, unless the method merges there."""
-        return memory.serve(self._reader) if self._merger is None else memory.set_aside()
+        """Let a memory answer for the vision tower meanwhile, unless the method must see it run."""
+        reader = self._reader
+        if self._merger is not None or (reader is not None and not reader.is_recalled):
+            return memory.set_aside()
+        return memory.serve(reader)
 
     # ---- the multimodal model ---------------------------------------------------------------
 

@@ -136,8 +136,8 @@ class _Encoded:
         read = self.recording
         if read is None:
             return _count_bytes(self.output)
-        told = [list(each.outputs.values()) for each in read.blocks.values()]
-        return _count_bytes([self.output, read.features, read.present, *told])
+        outputs = [value for each in read.blocks.values() for value in each.outputs.values()]
+        return _count_bytes([self.output, read.features, *outputs])
 
 
 def _make_key(name: str, arguments: Mapping[str, Any]) -> bytes | None:

@@ -54,27 +54,24 @@ class Recording:
 
 
 def join_recordings(recordings: Sequence[Recording]) -> Recording:
-    """Pictures that were encoded one by one, as those of one call."""
-    first, *others = recordings
-    if not others:
+    """Pictures that went through a tower one by one, as if they had together.
+
+    Their attention is told nothing, and none of their patches is padding.
+    """
+    first = recordings[0]
+    if len(recordings) == 1:
         return first
+    features = [each.features for each in recordings if each.features is not None]
     blocks = {
         number: BlockRecord(
             {
                 name: torch.cat([each.blocks[number].outputs[name] for each in recordings])
                 for name in record.outputs
-            },
-            record.told,
+            }
         )
         for number, record in first.blocks.items()
     }
-    features = [each.features for each in recordings if each.features is not None]
-    present = [each.present for each in recordings if each.present is not None]
-    return Recording(
-        torch.cat(features) if features else None,
-        blocks,
-        torch.cat(present) if present else None,
-    )
+    return Recording(torch.cat(features), blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,12 @@ class TowerReader:
         """The tower blocks whose queries and keys are recorded."""
         return self._blocks
 
+    @property
+    def is_recalled(self) -> bool:
+        """Whether what was read of pictures one by one is what is read of all together."""
+        packed = self._towers.first.kind.packed
+        return self._family.encodes_singly and not self.folds and not packed
+
     def take_back(self) -> Recording | None:
         """What was recorded of the pictures that were encoded just now."""
         found: Recording | None = getattr(self._local, "recording", None)
