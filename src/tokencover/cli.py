@@ -19,10 +19,12 @@ from tokencover.commands import (
     models,
     pebble,
     report,
+    serve,
 )
 from tokencover.errors import TokenCoverError
 
 LOOK: Final = "Look"
+SERVE: Final = "Serve"
 MEASURE: Final = "Measure"
 SHIPPED: Final = "Bundled models"
 
@@ -71,6 +73,7 @@ def make_app(*, drawn: bool) -> typer.Typer:
     app.command("ablate", rich_help_panel=MEASURE)(ablate.try_settings)
     app.command("calibrate", rich_help_panel=MEASURE)(calibrate.measure_coupling)
     app.command("bench", rich_help_panel=MEASURE)(bench.run_bench)
+    app.command("serve", rich_help_panel=SERVE, context_settings=serve.PASS_ON)(serve.serve_model)
     trainer = typer.Typer(help="Train the bundled models again.", no_args_is_help=True)
     trainer.command("train")(pebble.train_pebble)
     app.add_typer(trainer, name="pebble", rich_help_panel=SHIPPED)

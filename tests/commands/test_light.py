@@ -18,7 +18,7 @@ RUN = (
 )
 COMMANDS = (
     "ask", "methods", "models", "evaluate", "report", "ablate", "calibrate", "bench",
-    "pebble", "pebble train",
+    "serve", "pebble", "pebble train",
 )  # fmt: skip
 LIGHT = ["--help", "--version", "methods", "models", *(f"{name} --help" for name in COMMANDS)]
 

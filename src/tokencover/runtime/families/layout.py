@@ -63,6 +63,11 @@ class Layout:
     def __len__(self) -> int:
         return len(self.kind)
 
+    @property
+    def newline(self) -> Tensor:
+        """Which tokens only end a row of tiles."""
+        return self.kind == NEWLINE
+
 
 @dataclass(frozen=True, slots=True)
 class Places:

@@ -1,0 +1,167 @@
+"""What servers are started with, and what requests may ask of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokencover as tc
+from tests.budget.coupling_streams import two_heaps
+from tokencover.budget import Profile
+from tokencover.errors import InputError
+from tokencover.methods import from_json
+from tokencover.serving import ServingSettings, find_served_model, make_served_method
+from tokencover.serving.architectures import SERVED_MODELS, check_positions
+from tokencover.serving.choice_plan import ChoicePlan, PicturePlan
+from tokencover.serving.served_methods import SERVED
+
+
+def make_profile(after: int) -> Profile:
+    return Profile.of("some-model", after, {"a": two_heaps(100)})
+
+
+def read(**document: Any) -> ServingSettings:
+    return ServingSettings.read({"budget": 64, **document})
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_every_served_method_acts_before_the_decoder(name: str) -> None:
+    method = make_served_method(name, budget=64)
+    assert method.name == name
+    assert method.blocks(32) == (0,)
+    assert method.positions == "original"
+
+
+def test_a_server_runs_mob_with_a_budget_for_each_picture() -> None:
+    assert read().method == tc.MoB(64, after=0, per="image")
+    assert read(method="mob:split=weak").method == tc.MoB(64, "weak", after=0, per="image")
+    assert read(split="strong").method == tc.MoB(64, "strong", after=0, per="image")
+    assert read(method={"method": "random", "seed": 3}).method == tc.Random(64, after=0, seed=3)
+    assert read().ceiling == 64
+    assert read(ceiling=0.5).ceiling == 0.5
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (None, "needs"),
+        ({}, 'a "budget"'),
+        ({"budget": 0}, "at least 1"),
+        ({"budget": 64, "ceiling": 0}, "at least 1"),
+        ({"budget": 64, "method": "mob:after=2"}, "after=0"),
+        ({"budget": 64, "method": "fastv"}, "inside the decoder"),
+        ({"budget": 64, "method": "visionzip"}, "tower"),
+        ({"budget": 64, "method": "nonsense"}, "no method 'nonsense'"),
+        ({"budget": 64, "method": "mob:budget_mode=layer_mean"}, "exact"),
+        ({"budget": 64, "split": "online"}, "learns"),
+        ({"budget": 64, "method": "divprune:positions=reindex"}, "fixed when a model is loaded"),
+        ({"budget": 64, "choose_by": "chance"}, "choose_by"),
+        ({"budget": 64, "tower_megabytes": -1}, "tower_megabytes"),
+        ({"budget": 64, "celing": 3}, "did you mean 'ceiling'"),
+    ],
+)
+def test_a_wrong_start_is_told(document: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ServingSettings.read(document)
+
+
+def test_a_profile_becomes_its_threshold(tmp_path: Path) -> None:
+    profile = make_profile(after=0)
+    profile.save(tmp_path / "profile.json")
+    rule = read(split="coupling", profile=str(tmp_path / "profile.json")).method.rule  # type: ignore[attr-defined]
+    assert profile.tau is not None
+    assert rule == tc.CouplingSplit(profile.tau)
+    make_profile(after=1).save(tmp_path / "later.json")
+    with pytest.raises(InputError, match="calibrate --after 0"):
+        read(profile=str(tmp_path / "later.json"))
+
+
+def test_a_request_may_name_budget_and_method() -> None:
+    settings = read(method="mob:split=weak")
+    words = [5, 6]
+    assert from_json(settings.plan(None, words).method) == settings.method
+    less = settings.plan({"budget": 32}, words)
+    assert from_json(less.method) == tc.MoB(32, "weak", after=0, per="image")
+    assert less.words == (5, 6)
+    other = settings.plan({"method": "divprune"}, words)
+    assert from_json(other.method) == tc.DivPrune(64, positions="original")
+    assert other.words == ()  # it never looks at them, so they must not spoil the caches
+    assert settings.plan({"budget": 0.1, "method": "mob:split=strong"}, ()).words == ()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        3,
+        {"budget": 0},
+        {"budget": -5},
+        {"budget": True},
+        {"budget": "64"},
+        {"budget": 1.5},
+        {"budget": None, "method": 4},
+        {"method": "fastv"},
+        {"method": "no such"},
+        {"method": "mob:after=1"},
+        {"method": "mob:split=online"},
+        {"method": {"method": "mob", "split": {"rule": "coupling", "profile": "/etc/passwd"}}},
+        {"method": "mob:split=/etc/passwd"},
+        {"method": ["mob"]},
+        {"method": {"method": "mob", "inner": {"method": "mob"}}},
+        {"positions": "reindex"},
+        {"ceiling": 576},
+        {7: 3},
+    ],
+)
+def test_a_request_may_not_ask_for_more(asked: Any) -> None:
+    with pytest.raises(InputError):
+        read().plan(asked, [1])
+
+
+def test_choosing_by_picture_hides_the_words() -> None:
+    settings = read(choose_by="picture")
+    assert not settings.reads_words
+    assert settings.plan(None, [5, 6]).words == ()
+    assert settings.plan(None, [5, 6]).text == settings.plan(None, [7]).text
+
+
+def test_plans_differ_by_all_that_choices_depend_on() -> None:
+    settings = read(ceiling=128)
+    plans = [
+        settings.plan(None, [5, 6]),
+        settings.plan(None, [6, 5]),
+        settings.plan({"budget": 32}, [5, 6]),
+        settings.plan({"method": "mob:split=weak"}, [5, 6]),
+        settings.plan({"method": "nearest"}, [5, 6]),
+        read(ceiling=128, method="mob:split=strong").plan(None, [5, 6]),
+    ]
+    assert len({plan.text for plan in plans}) == len(plans)
+    for plan in plans:
+        assert ChoicePlan.read(plan.text) == plan
+        json.loads(plan.text)
+
+
+def test_a_plan_survives_as_bytes() -> None:
+    plan = PicturePlan('{"method": "mob"}', (1, 70_000), 576, 64, 576, "ab12")
+    assert PicturePlan.from_tensor(plan.to_tensor()) == plan
+
+
+def test_models_are_found_by_either_name() -> None:
+    for model in SERVED_MODELS:
+        assert find_served_model([model.original]) is model
+        assert find_served_model([model.name]) is model
+    with pytest.raises(InputError, match="LlamaForCausalLM cannot be served"):
+        find_served_model(["LlamaForCausalLM"])
+    with pytest.raises(InputError, match="unknown"):
+        find_served_model(None)
+
+
+def test_rows_and_columns_cannot_be_numbered_anew() -> None:
+    llava, qwen = SERVED_MODELS[0], SERVED_MODELS[-1]
+    check_positions(llava, "reindex")
+    with pytest.raises(InputError, match="Qwen3-VL"):
+        check_positions(qwen, "reindex")
+    with pytest.raises(InputError, match="sideways"):
+        check_positions(llava, "sideways")

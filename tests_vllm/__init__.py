@@ -1,0 +1,1 @@
+"""Tests with vLLM, in an environment of their own: `make test-vllm`."""
