@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help env demo test lint format catalog bench pebble clean
+.PHONY: help env demo test test-vllm lint format catalog bench pebble clean
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
 env: $(STAMP) ## create .venv with everything pinned in constraints.txt
 
@@ -28,6 +28,9 @@ demo: $(STAMP) ## ask the bundled model about a picture, with and without prunin
 test: $(STAMP) ## everything that must pass
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest
+
+test-vllm: ## the vLLM plugin, in an environment of its own that is kept below ~/.cache
+	@PYTHON=$(PYTHON) tools/test_vllm.sh $(IF_POSSIBLE)
 
 lint: $(STAMP) ## style, types and the direction of imports
 	@echo "==> ruff"

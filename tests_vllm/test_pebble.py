@@ -177,8 +177,9 @@ def test_a_choice_that_fails_does_not_end_the_engine(
     compare(answer_in_vllm(engine, prompts[:2]), expected[0][:2])
 
 
-def test_prompts_without_pictures_or_words(engine: Any, pair: Any, prompts: Any) -> None:
-    picture = prompts[0].pictures
+def test_prompts_without_pictures_or_words(engine: Any, pair: Any) -> None:
+    # A picture of its own: the control above has filled the caches for words that are not there.
+    picture = (list(make_examples("test", 6))[-1].picture,)
     odd = [Asked(picture, "USER: <image> ASSISTANT:"), Asked(picture, "<image>")]
     expected, _ = answer_in_transformers(pair, mob(), odd)
     compare(answer_in_vllm(engine, odd), expected)
@@ -209,7 +210,7 @@ def test_the_tower_sees_a_picture_once(
 def test_a_prompt_that_ends_beyond_all_positions_is_refused(engine: Any, prompts: Any) -> None:
     """Two pictures are 128 tokens, but lie 1152 positions wide; pebble has 1024."""
     picture = prompts[0].pictures[0]
-    with pytest.raises(VLLMValidationError, match="ends at position 116"):
+    with pytest.raises(VLLMValidationError, match="ends at position 1159"):
         answer_in_vllm(engine, [Asked((picture, picture), write("what is there ?", 2))])
     (found,) = answer_in_vllm(engine, prompts[:1])
     assert found.tokens

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 import tokencover as tc
+from chat_client import make_chat, post, read_answer, read_metrics, to_url
+from server_runs import run, serve_pruned
 from tests_vllm.comparing import ANSWER_TOKENS
-from tests_vllm.http_client import make_chat, post, read_answer, read_metrics, to_url
-from tests_vllm.servers import run, serve_pruned
 from tokencover.pebble import load_pebble
 from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
@@ -127,8 +127,7 @@ def test_odd_requests_are_answered(port: int) -> None:
 
 def test_a_client_that_dies(port: int, examples: Any, expected: Any) -> None:
     client = textwrap.dedent(f"""
-        from tests_vllm.http_client import *
-        from PIL import Image
+        from chat_client import *
         body = make_chat("what ?", to_url(Image.new("RGB", (192, 192), "red")), max_tokens=900,
                          ignore_eos=True, stream=True)
         connection = http.client.HTTPConnection("127.0.0.1", {port})
@@ -139,7 +138,9 @@ def test_a_client_that_dies(port: int, examples: Any, expected: Any) -> None:
         time.sleep(100)
     """)
     process = subprocess.Popen(
-        [sys.executable, "-c", client], stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
+        [sys.executable, "-c", client],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[1] / "benchmarks",
     )
     assert process.stdout is not None
     assert process.stdout.readline()

@@ -10,16 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
-    LlavaConfig,
-    LlavaForConditionalGeneration,
     LlavaNextConfig,
     LlavaNextForConditionalGeneration,
     LlavaNextImageProcessor,
     LlavaNextProcessor,
-    PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
@@ -33,6 +28,8 @@ from transformers import (
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
 )
+
+from random_llava import CLIP_TOWER, LLAVA_TEMPLATE, describe_text, make_tokenizer, save
 
 QWEN_TOKENS = (
     "<|im_start|>",
@@ -51,58 +48,6 @@ QWEN_TEMPLATE = (
     "{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-LLAVA_TEMPLATE = (
-    "{% for message in messages %}{{ message['role'].upper() }}: "
-    "{% if message['content'] is string %}{{ message['content'] }} {% else %}"
-    "{% for part in message['content'] if part['type'] == 'image' %}<image>\n{% endfor %}"
-    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] }} "
-    "{% endfor %}{% endif %}{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
-)
-CLIP_TOWER = {
-    "model_type": "clip_vision_model",
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 4,
-    "projection_dim": 64,
-}
-
-
-def make_tokenizer(special: tuple[str, ...], template: str) -> Any:
-    """Bytes, and some special tokens."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {letter: number for number, letter in enumerate(letters)}
-    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    added = ["<|endoftext|>", *special]
-    inner.add_special_tokens([AddedToken(each, special=True) for each in added])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token="<|endoftext|>",
-        pad_token="<|endoftext|>",
-        chat_template=template,
-        additional_special_tokens=list(special),
-    )
-
-
-def describe_text(kind: str, vocabulary: int, **more: Any) -> dict[str, Any]:
-    """Settings of a decoder with two blocks."""
-    return {
-        "model_type": kind,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 32,
-        "max_position_embeddings": 2048,
-        "vocab_size": vocabulary,
-        "tie_word_embeddings": False,
-        **more,
-    }
 
 
 def make_llava_next(folder: Path) -> None:
@@ -237,50 +182,6 @@ def make_qwen_pictures(patch: int) -> Any:
         temporal_patch_size=2,
         size={"shortest_edge": 16 * 64, "longest_edge": 100 * 64},
     )
-
-
-def make_wide_llava(folder: Path) -> None:
-    """A LLaVA-1.5 of 27 million parameters and 576 visual tokens, for load tests."""
-    from transformers import CLIPImageProcessor, LlavaProcessor
-
-    tokenizer = make_tokenizer(("<image>",), LLAVA_TEMPLATE)
-    tower = {**CLIP_TOWER, "image_size": 192, "patch_size": 8, "hidden_size": 128}
-    config = LlavaConfig(
-        text_config={
-            **describe_text("llama", len(tokenizer)),
-            "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8,
-            "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64,
-        },
-        vision_config=tower,
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        vision_feature_select_strategy="default",
-        tie_word_embeddings=False,
-    )  # fmt: skip
-    processor = LlavaProcessor(
-        image_processor=CLIPImageProcessor(
-            size={"shortest_edge": 192}, crop_size={"height": 192, "width": 192}
-        ),
-        tokenizer=tokenizer,
-        patch_size=8,
-        vision_feature_select_strategy="default",
-        chat_template=LLAVA_TEMPLATE,
-        num_additional_image_tokens=1,
-    )
-    save(folder, LlavaForConditionalGeneration(config), processor)
-
-
-def save(folder: Path, model: Any, processor: Any) -> None:
-    """Draw weights, large enough that answers depend on every part, and write all files."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if weight.dim() > 1:
-                weight.normal_(0.0, 1.2 / weight[0].numel() ** 0.5, generator=generator)
-            elif "norm" not in name and "ln_" not in name:
-                weight.normal_(0.0, 0.1, generator=generator)
-    model.generation_config.eos_token_id = None
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
 
 
 MAKERS: dict[str, Callable[[Path], None]] = {

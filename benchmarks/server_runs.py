@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests_vllm.http_client import get
+from chat_client import get
 
 STARTING_SECONDS = 400
 ON_CPU = (

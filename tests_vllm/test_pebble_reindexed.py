@@ -1,0 +1,98 @@
+"""Pebble with tokens numbered anew, one choice for all questions, and a split by coupling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokencover as tc
+from tests_vllm.comparing import (
+    Answered,
+    Asked,
+    Choices,
+    answer_in_transformers,
+    answer_in_vllm,
+    measure_difference,
+)
+from tests_vllm.engines import make_engine
+from tokencover.budget import Profile
+from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
+from tokencover.pebble.data import make_examples
+from tokencover.serving import serving_metrics
+
+BUDGET = 64
+CLOSE = 1e-4
+COUPLINGS = {"low": [0.60 + 0.001 * step for step in range(60)],
+             "high": [0.90 + 0.001 * step for step in range(60)]}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("profile") / "profile.json"
+    Profile.of("pebble", 0, COUPLINGS).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(profile: Path) -> Any:
+    settings = {
+        "budget": BUDGET,
+        "positions": "reindex",
+        "split": "coupling",
+        "profile": str(profile),
+    }
+    return make_engine(PICTURE_CHECKPOINT, settings)
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    return load_pebble()
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[Asked]:
+    examples = list(make_examples("test", 2))
+    single = [Asked((each.picture,), write("<image>", each.question)) for each in examples]
+    both = (examples[0].picture, examples[-1].picture)
+    return [*single[:5], Asked(both, write("<image> <image>", examples[2].question))]
+
+
+def write(pictures: str, question: str) -> str:
+    return f"USER: {pictures} {question} ASSISTANT:"
+
+
+def compare(found: list[Answered], expected: list[Answered]) -> None:
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    pairs = zip(found, expected, strict=True)
+    assert max(measure_difference(*each) for each in pairs) < CLOSE
+
+
+def test_a_split_by_coupling(engine: Any, pair: Any, prompts: Any, profile: Path) -> None:
+    coupling = serving_metrics.get_metrics().coupling
+    before = coupling._sum.get()
+    method = tc.MoB(BUDGET, tc.CouplingSplit(profile), after=0, per="image", positions="reindex")
+    expected, _ = answer_in_transformers(pair, method, prompts)
+    compare(answer_in_vllm(engine, prompts), expected)
+    assert coupling._sum.get() > before
+
+
+def test_the_control_original_positions_differ(engine: Any, pair: Any, prompts: Any) -> None:
+    method = tc.MoB(BUDGET, after=0, per="image")
+    expected, _ = answer_in_transformers(pair, method, prompts[:5])
+    found = answer_in_vllm(engine, prompts[:5], {"method": "mob"})
+    pairs = zip(found, expected, strict=True)
+    assert max(measure_difference(*each) for each in pairs) > 0.1
+
+
+def test_a_choice_by_picture_is_found_in_the_caches(
+    engine: Any, prompts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = Choices(monkeypatch)
+    picture = list(make_examples("test", 4))[-1].picture
+    questions = ["is it day ?", "where is the house ?", "how many birds are there ?"]
+    asked = [Asked((picture,), write("<image>", each)) for each in questions]
+    for each in asked:
+        answer_in_vllm(engine, [each], {"method": "farthest"})
+    assert len(choices.kept) == 1
