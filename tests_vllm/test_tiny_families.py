@@ -71,7 +71,7 @@ def engine(folder: Path) -> Any:
     return make_engine(folder, {"budget": BUDGET, "ceiling": 10_000}, max_num_batched_tokens=40)
 
 
-def check(engine: Any, pair: Any, method: Any, prompts: list[Asked], **asked: Any) -> Any:
+def check(engine: Any, pair: Any, method: Any, prompts: list[Asked], /, **asked: Any) -> Any:
     expected, kept = answer_in_transformers(pair, method, prompts)
     found = answer_in_vllm(engine, prompts, asked or None)
     assert [each.tokens for each in found] == [each.tokens for each in expected]
