@@ -31,6 +31,9 @@ PLAN_FIELD = "choice_plan"
 PICTURE_FIELDS = ("pixel_values", "image_sizes", "image_grid_thw")
 """The tensors of pictures that say where tokens lie, by the names that transformers gives them."""
 
+_READING = threading.Lock()
+"""Threads share the processor, and a tokenizer is not made for that."""
+
 
 class PrunedInfo:
     """Mixed into vLLM's processing info: pictures only, and as large as they are to the tower."""
@@ -80,10 +83,6 @@ class PrunedProcessor:
     def _words(self) -> UserWords:
         return UserWords(self.info.get_hf_processor())
 
-    @cached_property
-    def _lock(self) -> threading.Lock:
-        return threading.Lock()
-
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
         """Process one request."""
         try:
@@ -107,6 +106,9 @@ class PrunedProcessor:
                 f"requests may set {SETTINGS_KEY!r} alone in mm_processor_kwargs here, not "
                 f"{', '.join(map(repr, rest))}."
             )
+        longest = self.info.ctx.model_config.max_model_len
+        if len(inputs.prompt) > longest:  # before anything looks through all of it
+            raise InputError(f"the prompt has {len(inputs.prompt)} tokens, more than {longest}.")
         plan = self.settings.plan(asked, ())
         if self.settings.choose_by == "question" and load_method(plan.method).reads_prompt:
             plan = replace(plan, words=tuple(self.find_words(inputs.prompt)))
@@ -116,7 +118,7 @@ class PrunedProcessor:
         """Token ids of the user's own words, in order."""
         ids = torch.tensor([prompt], dtype=torch.int64)
         visual = torch.isin(ids, torch.tensor(self._visual_ids))
-        with self._lock:  # threads share the processor, and a tokenizer is not made for that
+        with _READING:
             mask = self._words.mask(ids, visual)
         found: list[int] = ids[mask].tolist()
         return found
