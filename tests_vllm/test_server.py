@@ -108,7 +108,7 @@ def test_hostile_requests_are_refused_and_the_server_goes_on(
         assert 400 <= status < 500, (name, status, reply)
         assert ask(port, examples[0]) == expected[BUDGET, "paper"][0], name
     refused = read_metrics(port)["tokencover:requests_refused_total"] - before
-    assert refused == 6
+    assert refused >= 7  # of the others some are refused by vLLM itself
 
 
 def test_a_refusal_says_why(port: int) -> None:
