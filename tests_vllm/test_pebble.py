@@ -180,11 +180,13 @@ def test_a_choice_that_fails_does_not_end_the_engine(
 def test_prompts_without_pictures_or_words(engine: Any, pair: Any) -> None:
     # A picture of its own: the control above has filled the caches for words that are not there.
     picture = (list(make_examples("test", 6))[-1].picture,)
-    odd = [Asked(picture, "USER: <image> ASSISTANT:"), Asked(picture, "<image>")]
-    expected, _ = answer_in_transformers(pair, mob(), odd)
-    compare(answer_in_vllm(engine, odd), expected)
-    (found,) = answer_in_vllm(engine, [Asked((), "USER: what is there ? ASSISTANT:")])
-    assert found.tokens
+    silent = [Asked(picture, "USER: <image> ASSISTANT:")]
+    expected, _ = answer_in_transformers(pair, mob(), silent)
+    compare(answer_in_vllm(engine, silent), expected)
+    # In transformers the last token of a prompt always stays, as its logits are used. Here a
+    # picture at the end is pruned like any other, so that there is nothing to compare with.
+    others = [Asked((), "USER: what is there ? ASSISTANT:"), Asked(picture, "<image>")]
+    assert all(each.tokens for each in answer_in_vllm(engine, others))
 
 
 def test_the_tower_sees_a_picture_once(
