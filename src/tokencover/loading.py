@@ -69,6 +69,7 @@ def _check_place(name: str) -> None:
         slash and rest and not set(rest) & {"/", "\\"} and owner not in ("", ".", "..", "~")
     )
     if is_hub_name and not Path(owner).is_dir():
+        _check_hub(name)
         return
     if Path(name).is_file():
         raise InputError(f"the model {name!r} cannot be loaded: it is a file, give its folder.")
