@@ -16,6 +16,7 @@ from tokencover.commands import (
     bench,
     calibrate,
     evaluate,
+    judge,
     methods,
     models,
     pebble,
@@ -99,6 +100,7 @@ def make_app(*, drawn: bool) -> typer.Typer:
     app.command("methods", rich_help_panel=LOOK)(methods.list_methods)
     app.command("models", rich_help_panel=LOOK)(models.list_models)
     app.command("evaluate", rich_help_panel=MEASURE)(evaluate.compare_methods)
+    app.command("judge", rich_help_panel=MEASURE)(judge.judge_answers)
     app.command("report", rich_help_panel=MEASURE)(report.write_report)
     app.command("ablate", rich_help_panel=MEASURE)(ablate.try_settings)
     app.command("calibrate", rich_help_panel=MEASURE)(calibrate.measure_coupling)

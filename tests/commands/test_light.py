@@ -17,7 +17,7 @@ RUN = (
     f"sys.exit(code or ' '.join(name for name in {HEAVY} if name in sys.modules) or 0)"
 )
 COMMANDS = (
-    "ask", "methods", "models", "evaluate", "report", "ablate", "calibrate", "bench",
+    "ask", "methods", "models", "evaluate", "judge", "report", "ablate", "calibrate", "bench",
     "serve", "pebble", "pebble train",
 )  # fmt: skip
 LIGHT = ["--help", "--version", "methods", "models", *(f"{name} --help" for name in COMMANDS)]

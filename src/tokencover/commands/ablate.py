@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
+from tokencover.commands.benchmark_options import (
+    FrameCount,
+    Pad,
+    PromptWordsChoice,
+    choose_task_names,
+)
+from tokencover.commands.evaluate import Shard, read_shard, tell_part
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -87,9 +95,13 @@ def try_settings(
     tasks: TaskNames = None,
     split: SplitName = "validation",
     limit: Limit = None,
+    prompt_words: PromptWordsChoice = "question",
+    pad: Pad = False,
+    frames: FrameCount = 8,
     max_new_tokens: AnswerLength = 16,
     batch_size: BatchSize = 16,
     keep_going: KeepGoing = False,
+    shard: Shard = None,
     threads: Threads = None,
     out: AblationFolder = Path("ablation"),
     as_json: JsonInstead = False,
@@ -101,19 +113,17 @@ def try_settings(
         AskingSettings,
         Combination,
         EvaluationPlan,
-        choose_benchmark,
         collect,
         do_unfinished,
-        find_tasks,
         load_model,
     )
+    from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
     from tokencover.evaluation.report import Ablation
     from tokencover.runtime import family_of
 
-    names = split_at_commas(choose_benchmark(model) if tasks is None else tasks)
-    found = tuple(find_tasks(names, split=split, limit=limit))
-    if not found:
-        raise InputError("there is nothing to ask: give for example --tasks pebble.")
+    names = choose_task_names(model, tasks, None)
+    showing, part = ShowingSettings(prompt_words, pad, frames), read_shard(shard, os.environ)
+    found = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
     set_threads(threads)
     loaded = load_model(model, device=device, dtype=dtype)
     loaded.check(found)
@@ -122,17 +132,16 @@ def try_settings(
     wanted = (Combination(None), *(each.combination for each in settings))
     plan = EvaluationPlan(tuple(dict.fromkeys(wanted)), found, timed=False)
     asking = AskingSettings(batch_size, max_new_tokens, keep_going)
-    examples = {"split": split, "limit": limit}
-    results = do_unfinished(loaded, plan.work, out / RESULTS, asking, examples, 0, open_progress)
-    title, axis = TITLES[what]
-    ablation = Ablation(
-        title,
-        axis,
-        loaded.name,
-        tuple(settings),
-        {row.combination: row for row in collect(plan, results)},
-        {task.name: task.group for task in found},
+    described = {"split": split, "limit": limit, **describe_settings(found, showing, loaded)}
+    results = do_unfinished(
+        loaded, plan.share(*part), out / RESULTS, asking, described, 0, open_progress, part
     )
+    if not all(map(results.is_finished, plan.work)):
+        print(tell_part(part))
+        return
+    rows = {row.combination: row for row in collect(plan, results)}
+    groups = {task.name: task.group for task in found}
+    ablation = Ablation(*TITLES[what], loaded.name, tuple(settings), rows, groups)
     _write(out / what, ablation, as_json)
 
 

@@ -9,6 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
+from tokencover.commands.benchmark_options import (
+    FrameCount,
+    Pad,
+    PromptWordsChoice,
+    SuiteName,
+    choose_task_names,
+)
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -93,8 +100,12 @@ def compare_methods(
     budget_mode: BudgetModeChoice = "exact",
     reference: Reference = None,
     tasks: TaskNames = None,
+    suite: SuiteName = None,
     split: SplitName = "test",
     limit: Limit = None,
+    prompt_words: PromptWordsChoice = "question",
+    pad: Pad = False,
+    frames: FrameCount = 8,
     max_new_tokens: AnswerLength = 16,
     batch_size: BatchSize = 16,
     timing_batches: TimingBatches = 3,
@@ -107,7 +118,8 @@ def compare_methods(
     """Compare methods on tasks: what pruning costs and gains."""
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import choose_benchmark, evaluate, load_model, render
+    from tokencover.evaluation import evaluate, load_model, render
+    from tokencover.evaluation.lmms import ShowingSettings
     from tokencover.methods import parse_methods
 
     part = read_shard(shard, os.environ)
@@ -116,7 +128,7 @@ def compare_methods(
         partial(load_model, model, device=device, dtype=dtype),
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=read_budgets(budgets),
-        data=choose_benchmark(model) if tasks is None else tasks,
+        data=choose_task_names(model, tasks, suite),
         split=split,
         limit=limit,
         budget_mode=budget_mode,
@@ -128,6 +140,7 @@ def compare_methods(
         out=out,
         part=part,
         progress=open_progress,
+        showing=ShowingSettings(prompt_words, pad, frames),
     )
     if as_json:
         rows = results.to_dicts()
@@ -135,10 +148,15 @@ def compare_methods(
     elif results.finished:
         print_markdown(render(results.rows, results.reference))
     else:
-        print(
-            f"part {part[0]} of {part[1]} is done, others are not: the last to finish prints the "
-            "table, and so does this command without --shard."
-        )
+        print(tell_part(part))
+
+
+def tell_part(part: tuple[int, int]) -> str:
+    """What a process says that is not the last one to finish."""
+    return (
+        f"part {part[0]} of {part[1]} is done, others are not: the last to finish prints the "
+        "table, and so does this command without --shard."
+    )
 
 
 def _read_json(text: str) -> Spec:

@@ -18,7 +18,7 @@ from tokencover.commands.options import (
     take,
 )
 from tokencover.errors import InputError
-from tokencover.files import write_atomically
+from tokencover.files import write_atomically, write_document
 
 if TYPE_CHECKING:
     from tokencover.evaluation import Results
@@ -30,6 +30,10 @@ ResultsPath = Annotated[
     Path, typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`.")
 ]
 PageFile = Annotated[Path, take("--out", "FILE", "The page.", OUTPUT)]
+ExportFile = Annotated[
+    Path | None,
+    take("--export", "FILE", "Write all numbers as JSON, to send or to read elsewhere.", OUTPUT),
+]
 MarkdownFile = Annotated[
     Path | None,
     take("--markdown", "FILE", "Write Markdown tables too.", OUTPUT),
@@ -67,6 +71,7 @@ def write_report(
     results: ResultsPath,
     out: PageFile = Path("report.html"),
     markdown: MarkdownFile = None,
+    export: ExportFile = None,
     reference: Reference = None,
     profile: ShownProfile = None,
     pictures: PictureCount = 0,
@@ -95,6 +100,18 @@ def write_report(
     if markdown is not None:
         write_text(markdown, make_markdown(stored, compared))
         print(f"wrote {markdown}")
+    if export is not None:
+        _write_export(export, stored)
+        print(f"wrote {export}")
+
+
+def _write_export(path: Path, stored: Results) -> None:
+    from tokencover.evaluation import EXPORT_KIND, export_results
+
+    try:
+        write_document(path, EXPORT_KIND, export_results(stored))
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}. Give another place.") from error
 
 
 def _find_sources(stored: Results) -> list[str]:

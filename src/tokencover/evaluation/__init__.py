@@ -13,6 +13,9 @@ from tokencover.evaluation.answering import VisionLanguageModel, describe_run, l
 from tokencover.evaluation.bundled_tasks import choose_benchmark
 from tokencover.evaluation.calibration import calibrate
 from tokencover.evaluation.comparison import check_reference, do_unfinished, evaluate
+from tokencover.evaluation.exported_results import EXPORT_KIND, export_results
+from tokencover.evaluation.judging import judge_results
+from tokencover.evaluation.language_judge import Judge, JudgeError
 from tokencover.evaluation.own_data import make_task
 from tokencover.evaluation.plan import (
     Combination,
@@ -47,6 +50,7 @@ from tokencover.evaluation.task_files import find_tasks
 from tokencover.evaluation.tasks import Example, Task, check_files
 
 __all__ = [
+    "EXPORT_KIND",
     "FOLD_SHARES",
     "PROMPT_SHARES",
     "AblationSetting",
@@ -56,6 +60,8 @@ __all__ = [
     "EvaluationPlan",
     "Example",
     "ExampleError",
+    "Judge",
+    "JudgeError",
     "Progress",
     "Record",
     "ResultRow",
@@ -85,8 +91,10 @@ __all__ = [
     "do_unfinished",
     "do_work",
     "evaluate",
+    "export_results",
     "find_tasks",
     "find_unfinished",
+    "judge_results",
     "load_model",
     "make_combinations",
     "make_table",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tokencover.budget import Budget, BudgetMode
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
 from tokencover.evaluation.bundled_tasks import choose_benchmark
+from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
 from tokencover.evaluation.own_data import make_task
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Work, make_combinations
 from tokencover.evaluation.progress import Progress
@@ -22,7 +24,6 @@ from tokencover.evaluation.results import Results, choose_reference
 from tokencover.evaluation.results_folder import ResultsFolder
 from tokencover.evaluation.results_memory import ResultsInMemory, ResultsStore
 from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
-from tokencover.evaluation.task_files import find_tasks
 from tokencover.evaluation.tasks import Task, check_files
 from tokencover.loading import BUNDLED
 from tokencover.methods import Method, Spec, parse_method, parse_methods
@@ -31,6 +32,10 @@ Methods = str | Method | Sequence[str | Method | Spec]
 Data = str | Path | Task | Iterable[str | Path | Task | Mapping[str, Any]]
 OWN_ROWS = "data"
 """What the task is called that is made of rows."""
+USUAL = ShowingSettings()
+"""How lmms-eval's questions are shown if nothing else is said."""
+FindTasks = Callable[[Sequence[str]], list[Task]]
+"""Finds tasks by their names."""
 OpenProgress = Callable[[int], Progress]
 """Makes what is told how far it is, from the number of units of work."""
 
@@ -53,6 +58,7 @@ def evaluate(
     out: str | Path | None = None,
     part: tuple[int, int] = (0, 1),
     progress: OpenProgress | None = None,
+    showing: ShowingSettings = USUAL,
 ) -> Results:
     """Compare methods at budgets with the model as it is: what pruning costs and gains.
 
@@ -77,28 +83,22 @@ def evaluate(
         instead of ending the run; batches to time first tokens with, none by default.
     out, part
         A folder of results, which a run that was interrupted goes on with; which part of how many.
-    progress : callable, optional
-        Makes a `Progress` from the number of units; by default nothing is told.
+    progress, showing
+        Makes a `Progress` from the number of units, by default nothing is told; how questions of
+        lmms-eval (``data="lmms:gqa"``) are shown.
     """
-    plan = _make_plan(model, methods, budgets, budget_mode, data, split, limit, timing_batches)
+    find = partial(gather_tasks, split=split, limit=limit, settings=showing)
+    plan = _make_plan(model, methods, budgets, budget_mode, data, find, limit, timing_batches)
     settings = AskingSettings(batch_size, max_new_tokens, keep_going)
-    compared = check_reference(plan.combinations, reference)
-    share = plan.share(*part)
+    compared, share = check_reference(plan.combinations, reference), plan.share(*part)
     if not keep_going:
         _check_own_files(plan.tasks)
     asked = _take_model(model, processor)
     asked.check(plan.tasks)
+    described = {"split": split, "limit": limit, **describe_settings(plan.tasks, showing, asked)}
+    folder, told = None if out is None else Path(out), progress or _stay_silent
     with _prepare(asked):
-        store = do_unfinished(
-            asked,
-            share,
-            None if out is None else Path(out),
-            settings,
-            {"split": split, "limit": limit},
-            timing_batches,
-            progress or _stay_silent,
-            part,
-        )
+        store = do_unfinished(asked, share, folder, settings, described, timing_batches, told, part)
     return _sum_up(plan, store, compared)
 
 
@@ -179,7 +179,7 @@ def _make_plan(
     budgets: Budget | Sequence[Budget],
     budget_mode: BudgetMode,
     data: Data | None,
-    split: str,
+    find: FindTasks,
     limit: int | None,
     timing_batches: int,
 ) -> EvaluationPlan:
@@ -188,7 +188,7 @@ def _make_plan(
     counts = [budgets] if isinstance(budgets, int | float) else list(budgets)
     if data is None:
         data = choose_benchmark(model if isinstance(model, str) else _name_model(model))
-    tasks = tuple(_find_data(data, split, limit))
+    tasks = tuple(_find_data(data, find, limit))
     if not tasks:
         raise InputError("there is nothing to ask: give for example data='pebble'.")
     combinations = make_combinations(_list_methods(methods), counts, budget_mode)
@@ -202,15 +202,17 @@ def _list_methods(methods: Methods) -> list[Spec | Method]:
     return [parse_method(each) if isinstance(each, str) else each for each in given]
 
 
-def _find_data(data: Data, split: str, limit: int | None) -> list[Task]:
+def _find_data(data: Data, find: FindTasks, limit: int | None) -> list[Task]:
     if isinstance(data, str):
         names = [part.strip() for part in data.split(",") if part.strip()]
-        return find_tasks(names, split=split, limit=limit)
+        return find(names)
     if isinstance(data, Path | Task):
         data = [data]
     given = list(data)
     if given and all(isinstance(each, Mapping) for each in given):
         return [make_task(given, OWN_ROWS, limit=limit)]  # type: ignore[arg-type]
+    if all(isinstance(each, str | Path) for each in given):
+        return find([str(each) for each in given])  # at once: what is missing is told of all
     found: list[Task] = []
     for each in given:
         if isinstance(each, Mapping):
@@ -218,7 +220,7 @@ def _find_data(data: Data, split: str, limit: int | None) -> list[Task]:
         if isinstance(each, Task):
             found.append(each)
         else:
-            found += find_tasks([str(each)], split=split, limit=limit)
+            found += find([str(each)])
     return found
 
 

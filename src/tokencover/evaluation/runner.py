@@ -12,9 +12,10 @@ from torch import Tensor
 
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation.answering import VisionLanguageModel
+from tokencover.evaluation.judging import keep_questions
 from tokencover.evaluation.plan import Scoring, Work
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results_folder import Record, Scores
+from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores
 from tokencover.evaluation.results_memory import ResultsStore
 from tokencover.evaluation.tasks import Example, Task, Total
 from tokencover.evaluation.timing import time_first_tokens
@@ -101,6 +102,8 @@ def do_work(
         How many batches a `Timing` measures.
     """
     told: set[tuple[str, str]] = set()
+    if isinstance(results, ResultsFolder):
+        keep_questions(results.folder, (unit.task for unit in work))
     memory = EncoderMemory(model.model)
     with memory.put_on():
         for unit in work:

@@ -1,0 +1,97 @@
+"""``tokencover judge``: open answers, scored by a language model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokencover.commands.options import (
+    INTERRUPTED,
+    OUTPUT,
+    RUNNING,
+    Reference,
+    name_reference,
+    read_whole_number,
+    split_at_commas,
+    take,
+)
+from tokencover.errors import InputError
+from tokencover.tables import print_markdown
+
+AnsweredResults = Annotated[
+    Path,
+    typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`, with videos."),
+]
+JudgeAddress = Annotated[
+    str, take("--url", "URL", "An OpenAI-compatible server, for example http://host:8000/v1.")
+]
+JudgeModel = Annotated[str, take("--model", "NAME", "The server's model that judges.")]
+JudgedTasks = Annotated[
+    str, take("--tasks", "NAMES", "Which ones, TGIF,MSVD (default: all that have open answers).")
+]
+KeyVariable = Annotated[
+    str,
+    take("--key-variable", "NAME", "The environment variable that holds the key, if any."),
+]
+Parallel = Annotated[
+    int,
+    take("--parallel", "N", "Answers judged at a time.", RUNNING, read=read_whole_number),
+]
+JudgedFolder = Annotated[
+    Path | None,
+    take("--out", "FOLDER", "Judged results (default: RESULTS-judged-by-MODEL).", OUTPUT),
+]
+
+
+def judge_answers(
+    results: AnsweredResults,
+    url: JudgeAddress,
+    model: JudgeModel,
+    tasks: JudgedTasks = "",
+    key_variable: KeyVariable = "OPENAI_API_KEY",
+    parallel: Parallel = 8,
+    reference: Reference = None,
+    out: JudgedFolder = None,
+) -> None:
+    """Let a language model judge answers about videos."""
+    from tokencover.evaluation import Judge, check_reference, judge_results, read_folder, render
+
+    if parallel < 1:
+        raise InputError(f"--parallel must be at least 1, got {parallel}.")
+    judge = Judge(url, model, os.environ.get(key_variable, ""))
+    name = "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in model)
+    folder = out or results.with_name(f"{results.name}-judged-by-{name}")
+    named = None if reference is None else name_reference(reference)
+    try:
+        judge_results(
+            results,
+            folder,
+            judge,
+            tasks=split_at_commas(tasks),
+            parallel=parallel,
+            advance=_Counter().tell,
+        )
+    except KeyboardInterrupt:
+        print("stopped; what is judged is kept, and the same command goes on", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    judged = read_folder(folder)
+    compared = check_reference([row.combination for row in judged], named)
+    print_markdown(render(judged.rows, compared))
+    print(f"judged by {model}: wrote {folder}, which `tokencover report` reads")
+
+
+class _Counter:
+    """Tells on standard error how far the judge is, each time a tenth is done."""
+
+    def __init__(self) -> None:
+        self._told = -1
+
+    def tell(self, done: int, every: int) -> None:
+        tenth = 10 * done // every if every else 10
+        if tenth > self._told:
+            self._told = tenth
+            print(f"{done} of {every} answers are judged", file=sys.stderr)

@@ -1,0 +1,140 @@
+"""Data of our own tasks for lmms-eval: Video-LLaVA's questions about videos, and pebble's.
+
+lmms-eval imports this when a task of `tasks/` is chosen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import datasets
+from lmms_eval.api.task import ConfigurableMessagesTask
+from PIL import Image
+
+from tokencover.errors import InputError
+from tokencover.pebble.data import (
+    CLIP_QUESTIONS,
+    SCENE_QUESTIONS,
+    draw_clip,
+    draw_scene,
+    list_seeds,
+    make_clip,
+    make_scene,
+)
+
+VIDEO_FOLDER: Final = "TOKENCOVER_VIDEO_QA"
+"""The variable that says where Video-LLaVA's evaluation data lie."""
+FORMATS: Final = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
+
+
+class _OwnData(ConfigurableMessagesTask):  # type: ignore[misc]
+    """A task whose documents do not come from the hub."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        own = {key: value for key, value in config.items() if key != "class"}
+        super().__init__(config=own, model_name="tokencover")
+
+    def download(self, dataset_kwargs: Mapping[str, Any] | None = None) -> None:
+        """Make the documents."""
+        rows = list(self.make_documents(dataset_kwargs or {}))
+        split = self.config.test_split
+        self.dataset = datasets.DatasetDict({split: datasets.Dataset.from_list(rows)})
+        self.dataset_no_image = self.dataset
+
+    def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Go through the documents; `settings` are the ``dataset_kwargs`` of the task's file."""
+        raise NotImplementedError
+
+
+class VideoQuestions(_OwnData):
+    """A folder of Video-LLaVA's evaluation data: ``test_q.json``, ``test_a.json`` and videos."""
+
+    def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Questions with their answers, each with the path of its video."""
+        folder = find_video_folder() / self.config.dataset_path
+        questions, answers = (_read_list(folder / f"test_{part}.json") for part in "qa")
+        right = {str(each["question_id"]): str(each["answer"]) for each in answers}
+        for each in questions:
+            name = str(each["question_id"])
+            if name not in right:
+                raise InputError(f"{folder / 'test_a.json'} has no answer to question {name}.")
+            yield {
+                "question_id": name,
+                "video_name": str(each["video_name"]),
+                "question": str(each["question"]),
+                "answer": right[name],
+                "video": find_video(folder / settings["videos"], str(each["video_name"])),
+            }
+
+
+class PebbleQuestions(_OwnData):
+    """Pebble's questions about pictures, drawn when they are asked for."""
+
+    def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """All kinds of questions about each scene of the test split."""
+        for seed in list_seeds("test"):
+            for each in SCENE_QUESTIONS.ask(make_scene(seed), None):
+                yield _write_row(seed, each.kind, each.text, each.answer)
+
+
+class PebbleClipQuestions(_OwnData):
+    """Pebble's questions about clips, drawn when they are asked for."""
+
+    def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """All kinds of questions about each clip of the test split."""
+        for seed in list_seeds("test"):
+            for each in CLIP_QUESTIONS.ask(make_clip(seed), None):
+                yield _write_row(seed, each.kind, each.text, each.answer)
+
+
+def find_video_folder() -> Path:
+    """Where Video-LLaVA's evaluation data lie."""
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
+    named = os.environ.get(VIDEO_FOLDER)
+    return (home / "GPT_Zero_Shot_QA" if named is None else Path(named)).expanduser()
+
+
+def find_video(folder: Path, name: str) -> str:
+    """The path of a video, whatever its format; that of an MP4 file if there is none."""
+    paths = [folder / f"{name}{ending}" for ending in FORMATS]
+    return str(next((path for path in paths if path.is_file()), paths[0]))
+
+
+@lru_cache(maxsize=8)
+def draw_picture(seed: int) -> Image.Image:
+    """Draw the picture of a scene; its questions come one after the other."""
+    return draw_scene(make_scene(seed))
+
+
+@lru_cache(maxsize=8)
+def draw_frames(seed: int) -> tuple[Image.Image, ...]:
+    """Draw the frames of a clip."""
+    return tuple(draw_clip(make_clip(seed)))
+
+
+def _write_row(seed: int, kind: str, question: str, answer: str) -> dict[str, Any]:
+    return {
+        "question_id": f"{seed}-{kind}",
+        "scene": seed,
+        "kind": kind,
+        "question": question,
+        "answer": answer,
+    }
+
+
+def _read_list(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}): put Video-LLaVA's evaluation data there, or say by "
+            f"{VIDEO_FOLDER} where its folder GPT_Zero_Shot_QA lies; see docs/reproducing.md."
+        ) from error
+    if not isinstance(found, list):
+        raise InputError(f"{path} holds no list of questions.")
+    return found

@@ -1,0 +1,81 @@
+"""What the files of `tasks/` call: pictures, words and scores of our own tasks for lmms-eval."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokencover.evaluation.answer_scores import score_contains, score_exact
+from tokencover.evaluation.tasks import Example
+
+Document = Mapping[str, Any]
+Prompts = Mapping[str, Any]
+
+
+def write_question(doc: Document, lmms_eval_specific_kwargs: Prompts | None = None) -> str:
+    """The question, with the words that the task's file puts around it."""
+    words = lmms_eval_specific_kwargs or {}
+    return f"{words.get('pre_prompt', '')}{doc['question']}{words.get('post_prompt', '')}"
+
+
+def write_activitynet_question(
+    doc: Document, lmms_eval_specific_kwargs: Prompts | None = None
+) -> str:
+    """ActivityNet-QA's questions have neither a capital nor a question mark."""
+    asked = {**doc, "question": doc["question"].capitalize() + "?"}
+    return write_question(asked, lmms_eval_specific_kwargs)
+
+
+def show_video(doc: Document) -> list[str]:
+    """The path of a document's video."""
+    return [doc["video"]]
+
+
+def show_activitynet_video(doc: Document) -> list[str]:
+    """The path of a video where lmms-eval unpacks ActivityNet-QA's."""
+    from tokencover.evaluation.lmms.harness_data import find_video
+
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    return [find_video(home / "activitynetqa" / "all_test", f"v_{doc['video_name']}")]
+
+
+def show_scene(doc: Document) -> list[Any]:
+    """The picture of one of pebble's scenes."""
+    from tokencover.evaluation.lmms.harness_data import draw_picture
+
+    return [draw_picture(doc["scene"])]
+
+
+def write_clip_messages(
+    doc: Document, lmms_eval_specific_kwargs: Prompts | None = None
+) -> list[dict[str, Any]]:
+    """A conversation about one of pebble's clips: its frames as a video, then the question."""
+    from tokencover.evaluation.lmms.harness_data import draw_frames
+
+    frames = {"type": "video", "url": list(draw_frames(doc["scene"]))}
+    words = {"type": "text", "text": write_question(doc, lmms_eval_specific_kwargs)}
+    return [{"role": "user", "content": [frames, words]}]
+
+
+def score_words(doc: Document, results: Sequence[str]) -> dict[str, float]:
+    """Whether the right answer stands in what was said as whole words, and whether it is that."""
+    example = Example("", (), "", (str(doc["answer"]),), "")
+    return {
+        "contained": score_contains(results[0], example),
+        "exact": score_exact(results[0], example),
+    }
+
+
+def score_exactly(doc: Document, results: Sequence[str]) -> dict[str, float]:
+    """Whether the answer is the right one, but for case and punctuation."""
+    return {"exact": score_words(doc, results)["exact"]}
+
+
+def rate_chinese_choices(results: Sequence[Mapping[str, Any]], args: Any) -> float:
+    """MMBench-CN in percent: letters are found in the answers, no judge is asked."""
+    from lmms_eval.tasks.mmbench.cn_utils import mmbench_evaluator
+
+    overall, _, _ = mmbench_evaluator.eval_result(list(results), eval_method="static")
+    return 100 * float(overall)

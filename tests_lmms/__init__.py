@@ -1,0 +1,1 @@
+"""Tests that need lmms-eval, in an environment of their own: ``make test-lmms``."""
