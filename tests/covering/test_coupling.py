@@ -15,7 +15,6 @@ import tokencover as tc
 from tests.covering.strategies import problems, token_sets
 from tests.covering.test_mob import Problem
 from tokencover import covering
-from tokencover.covering.coupling import _compare_all
 
 
 def unit(tokens: Tensor) -> np.ndarray:
@@ -32,11 +31,6 @@ def test_equals_scipy_both_ways(problem: Problem) -> None:
     assert float(covering.directed_hausdorff(visual, prompt)) == pytest.approx(forth, abs=1e-6)
     assert float(covering.directed_hausdorff(prompt, visual)) == pytest.approx(back, abs=1e-6)
     assert float(tc.coupling(visual, prompt)) == pytest.approx(max(forth, back), abs=1e-6)
-    dense = [float(square.clamp(min=0).sqrt()) for square in _compare_all(visual, prompt)]
-    assert dense == [
-        float(covering.directed_hausdorff(visual, prompt)),
-        float(covering.directed_hausdorff(prompt, visual)),
-    ]
 
 
 def test_equals_scipy_on_wide_tokens() -> None:

@@ -1,24 +1,18 @@
-"""Farthest point sampling: quality, starting sets, and no waiting for the host."""
+"""Farthest point sampling: quality and starting sets."""
 
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
-from tokencover.covering.exact import Points, snap
-from tokencover.covering.farthest import choose_farthest_exactly, choose_farthest_together
-
-READS_BACK = {"_local_scalar_dense", "nonzero", "item", "is_nonzero", "unique", "masked_select"}
 
 
 @given(token_sets(), st.data())
@@ -29,7 +23,6 @@ def test_any_start_equals_the_oracle(visual: Tensor, data: st.DataObject) -> Non
     expected = oracle.choose_farthest(visual.numpy(), start, count)
     centers = torch.tensor(start, dtype=torch.int64)
     assert tc.farthest_points(visual, budget=count, start=centers).tolist() == expected
-    assert choose_farthest_exactly(snap(visual), centers, count).tolist() == expected
 
 
 def test_copies_of_centers_follow_by_index() -> None:
@@ -76,55 +69,6 @@ def test_more_than_there_are_gives_all() -> None:
 
 def test_repeated_start_indices_count_once() -> None:
     assert tc.farthest_points(torch.eye(3), budget=3, start=torch.tensor([1, 1])).tolist() == [0, 2]
-
-
-class _Reads(TorchDispatchMode):
-    """Counts operations that make the host wait for a value."""
-
-    seen: list[str]
-    operations: int
-
-    @classmethod
-    def counting(cls) -> _Reads:
-        reads = cls()
-        reads.seen, reads.operations = [], 0
-        return reads
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
-        self.operations += 1
-        if func.overloadpacket.__name__ in READS_BACK:
-            self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-def _loop_inputs(device: str) -> tuple[Points, Tensor, Tensor, Tensor]:
-    tokens = torch.randn(3, 50, 8, device=device)
-    points = snap(tokens)
-    valid = torch.ones(3, 50, dtype=torch.bool, device=device)
-    start = torch.zeros(3, 2, dtype=torch.int64, device=device)
-    return points, valid, start, torch.ones(3, 2, dtype=torch.bool, device=device)
-
-
-def test_the_accelerator_loop_reads_nothing_back() -> None:
-    inputs = _loop_inputs("cpu")
-    with _Reads.counting() as reads:
-        choose_farthest_together(*inputs, 20)
-    assert reads.operations > 100
-    assert reads.seen == []
-
-
-def test_the_accelerator_loop_runs_where_nothing_can_be_read() -> None:
-    order = choose_farthest_together(*_loop_inputs("meta"), 20)
-    assert order.device.type == "meta"
-    assert order.shape == (3, 20)
-
-
-def test_the_counter_of_reads_can_count() -> None:
-    with _Reads.counting() as reads:
-        torch.ones(3).sum().item()
-    assert len(reads.seen) == 1
 
 
 @pytest.mark.parametrize(

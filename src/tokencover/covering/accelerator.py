@@ -1,49 +1,119 @@
-"""Algorithm 1 on an accelerator: all samples share each kernel, in float64.
+"""Algorithm 1 on an accelerator: all samples share each kernel, and the host reads values twice.
 
-The host reads values once, between the two steps; see `farthest.py` for the loop of step 2.
+The first time, between the two steps, it learns how many prompt centres there are, and with them
+whether all tokens are finite; the second time, at the end, whether everything is proven. What is
+not, where tokens are too much alike, is then done again in exact arithmetic. (Tokens so large or so
+small that float32 cannot square them are scaled first, which takes one more look.)
 """
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import Samples, check_finite
-from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.farthest import choose_farthest_together
-from tokencover.covering.nearest import rank_candidates
+from tokencover.covering.checks import SampleCounts, Samples
+from tokencover.covering.together import (
+    Directions,
+    choose_farthest_exactly,
+    choose_farthest_together,
+    keep_float32,
+    rank_prompt_centers,
+    read_together,
+)
 
 
 def cover_together(samples: Samples) -> list[tuple[Tensor, Tensor]]:
     """Choose the prompt centres and the visual centres of every sample, each in order of choice."""
-    visual = samples.visual.masked_fill(~samples.visual_mask.unsqueeze(-1), 0.0)
-    prompt = samples.prompt.masked_fill(~samples.prompt_mask.unsqueeze(-1), 0.0)
-    check_finite("visual", visual)
-    check_finite("prompt", prompt)
-    points = snap(visual)
-    start, available = _rank_prompt_centers(points, snap(prompt), samples)
-    pairs = zip(samples.counts, available.tolist(), strict=True)
-    kept = [min(counts.prompt_budget, have) for counts, have in pairs]
-    rests = [counts.budget - have for counts, have in zip(samples.counts, kept, strict=True)]
-    places = torch.arange(start.shape[1], device=visual.device)
-    used = places < torch.tensor(kept, device=visual.device).unsqueeze(-1)
-    order = choose_farthest_together(points, samples.visual_mask, start, used, max(rests))
-    return [
-        (start[sample, :prompt_count], order[sample, :visual_count])
-        for sample, (prompt_count, visual_count) in enumerate(zip(kept, rests, strict=True))
+    with keep_float32():
+        visual = Directions.of(samples.visual, samples.visual_mask)
+        prompt = Directions.of(samples.prompt, samples.prompt_mask)
+        return _choose_visual_centers(_choose_prompt_centers(visual, prompt, samples))
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstStep:
+    """Prompt centres of every sample.
+
+    Attributes
+    ----------
+    visual : Directions
+        The visual tokens.
+    order : Tensor
+        ``(b, s)`` int64, best first.
+    counts : list of SampleCounts
+        What every sample may have.
+    available : Tensor
+        ``(b,)`` int64, how many candidates there were.
+    fewest : list of int
+        As many prompt centres as the host knows of.
+    """
+
+    visual: Directions
+    order: Tensor
+    counts: list[SampleCounts]
+    available: Tensor
+    fewest: list[int]
+
+    @property
+    def kept(self) -> Tensor:
+        """``(b,)`` int64, number of prompt centres."""
+        return torch.minimum(self.available, self._tell([c.prompt_budget for c in self.counts]))
+
+    @property
+    def wanted(self) -> Tensor:
+        """``(b,)`` int64, number of visual centres."""
+        return self._tell([counts.budget for counts in self.counts]) - self.kept
+
+    @property
+    def most_wanted(self) -> int:
+        """No sample wants more visual centres."""
+        pairs = zip(self.counts, self.fewest, strict=True)
+        return max(counts.budget - fewest for counts, fewest in pairs)
+
+    def _tell(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, device=self.available.device)
+
+
+def _choose_prompt_centers(visual: Directions, prompt: Directions, samples: Samples) -> _FirstStep:
+    tokens = visual.exists.shape[1]
+    most = min(max(counts.prompt_budget for counts in samples.counts), tokens)
+    folds = [counts.fold for counts in samples.counts]
+    none = torch.zeros(len(folds), dtype=torch.int64, device=visual.exists.device)
+    order, available, proven = none.new_empty(len(folds), 0), none, none == 0
+    if most and prompt.exists.shape[1]:
+        order, available, proven = rank_prompt_centers(visual, prompt, folds, most)
+    sizes = visual.exists.sum(-1)
+    fit, have, size, sure = read_together(visual.fit & prompt.fit, available, sizes, proven)
+    if not all(fit):
+        rescaled = visual.rescale("visual"), prompt.rescale("prompt")
+        return _choose_prompt_centers(*rescaled, samples)
+    counts = samples.cut_counts(size)
+    if all(sure):
+        kept = [min(each.prompt_budget, many) for each, many in zip(counts, have, strict=True)]
+        return _FirstStep(visual, order, counts, available, kept)
+    # Too many tokens are alike for a shortlist. Then a word proposes at least as many as it may.
+    order, available, _ = rank_prompt_centers(visual, prompt, folds, most, everything=True)
+    fewest = [
+        min(each.prompt_budget, each.fold, many) for each, many in zip(counts, have, strict=True)
     ]
+    return _FirstStep(visual, order, counts, available, fewest)
 
 
-def _rank_prompt_centers(points: Points, prompt: Points, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Candidates for prompt centres, best first, ``(b, most)``, and their number, ``(b,)``."""
-    most = max(counts.prompt_budget for counts in samples.counts)
-    device = samples.visual_mask.device
-    if most == 0 or samples.prompt_mask.shape[1] == 0:
-        none = torch.zeros(len(samples.counts), dtype=torch.int64, device=device)
-        return none.new_empty(len(samples.counts), 0), none
-    exists = samples.prompt_mask.unsqueeze(2) & samples.visual_mask.unsqueeze(1)
-    alignment = cosine(prompt, points).masked_fill(~exists, -math.inf)
-    folds = torch.tensor([counts.fold for counts in samples.counts], device=device)
-    return rank_candidates(alignment, folds, most)
+def _choose_visual_centers(step: _FirstStep) -> list[tuple[Tensor, Tensor]]:
+    visual, most, kept = step.visual, step.most_wanted, step.kept
+    if most == 0:
+        return [(row[:count], row[:0]) for row, count in zip(step.order, step.fewest, strict=True)]
+    order, proven = choose_farthest_together(
+        visual, step.order, kept, step.wanted, most=most, fewest=min(step.fewest)
+    )
+    sure, counts = read_together(proven, kept)
+    found = []
+    for sample, (count, each) in enumerate(zip(counts, step.counts, strict=True)):
+        mine, rest = step.order[sample, :count], each.budget - count
+        if sure[sample]:
+            found.append((mine, order[sample, :rest]))
+        else:
+            found.append((mine, choose_farthest_exactly(visual.sample(sample), mine, rest)))
+    return found

@@ -14,7 +14,7 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor
 
-from tokencover.covering.exact import find_float64_device, to_float32
+from tokencover.covering.exact import find_float64_device
 from tokencover.errors import InputError
 
 Count = int | Sequence[int]
@@ -148,30 +148,50 @@ class Samples:
     Attributes
     ----------
     visual, prompt : Tensor
-        ``(b, n, d)`` and ``(b, l, d)`` float32.
-    visual_mask, prompt_mask : Tensor
-        ``(b, n)`` and ``(b, l)`` bool, which tokens exist.
+        ``(b, n, d)`` and ``(b, l, d)``, any floating dtype, without history.
+    visual_mask, prompt_mask : Tensor or None
+        ``(b, n)`` and ``(b, l)`` bool, which tokens exist; None if all do.
     counts : list of SampleCounts
-        How many to choose of each sample.
+        How many to choose of each sample, as they were asked for.
     """
 
     visual: Tensor
     prompt: Tensor
-    visual_mask: Tensor
-    prompt_mask: Tensor
+    visual_mask: Tensor | None
+    prompt_mask: Tensor | None
     counts: list[SampleCounts]
 
     def __iter__(self) -> Iterator[Sample]:
-        for visual, prompt, exists, spoken, counts in zip(
-            self.visual, self.prompt, self.visual_mask, self.prompt_mask, self.counts, strict=True
-        ):
-            places = exists.nonzero().squeeze(-1)
-            yield Sample(
-                visual if len(places) == len(visual) else visual[places],
-                prompt if bool(spoken.all()) else prompt[spoken],
-                places,
-                counts,
+        mask = self.visual_mask
+        sizes = [self.visual.shape[1]] * len(self.visual) if mask is None else mask.sum(-1).tolist()
+        for sample, counts in enumerate(self.cut_counts(sizes)):
+            visual, places = _leave_out(self.visual[sample], self._take_mask(mask, sample))
+            prompt, _ = _leave_out(self.prompt[sample], self._take_mask(self.prompt_mask, sample))
+            yield Sample(visual.float(), prompt.float(), places, counts)
+
+    @staticmethod
+    def _take_mask(mask: Tensor | None, sample: int) -> Tensor | None:
+        return None if mask is None else mask[sample]
+
+    def cut_counts(self, sizes: list[int]) -> list[SampleCounts]:
+        """The counts, no more than there are visual tokens; a sample must have one."""
+        if 0 in sizes:
+            raise InputError(
+                f"visual_mask leaves sample {sizes.index(0)} without a visual token: "
+                "there is nothing to choose from. Skip samples without a picture."
             )
+        return [
+            SampleCounts(min(each.budget, size), min(each.prompt_budget, size), each.fold)
+            for each, size in zip(self.counts, sizes, strict=True)
+        ]
+
+
+def _leave_out(tokens: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The tokens that exist, and where they stand."""
+    if mask is None:
+        return tokens, torch.arange(len(tokens), device=tokens.device)
+    places = mask.nonzero().squeeze(-1)
+    return tokens if len(places) == len(tokens) else tokens[places], places
 
 
 def check_samples(
@@ -184,29 +204,18 @@ def check_samples(
     visual_mask: Tensor | None,
     prompt_mask: Tensor | None,
 ) -> Samples:
-    """Refuse what cannot be covered, and fill in what was left out; see `mob`."""
+    """Refuse what cannot be covered, as far as that is seen without reading values; see `mob`."""
     check_pair(visual, prompt, ranks=(3,))
     check_mask("visual_mask", visual_mask, visual)
     check_mask("prompt_mask", prompt_mask, prompt)
     counts = _check_sample_counts(len(visual), budget, prompt_budget, fold)
-    visual_mask = _mark_all(visual) if visual_mask is None else visual_mask
-    prompt_mask = _mark_all(prompt) if prompt_mask is None else prompt_mask
-    sizes: list[int] = visual_mask.sum(-1).tolist()
-    if 0 in sizes:
-        raise InputError(
-            f"visual_mask leaves sample {sizes.index(0)} without a visual token: "
-            "there is nothing to choose from. Skip samples without a picture."
-        )
     place = find_float64_device(visual.device)
     return Samples(
-        to_float32(visual),
-        to_float32(prompt),
-        visual_mask.to(place),
-        prompt_mask.to(place),
-        [
-            SampleCounts(min(each.budget, size), min(each.prompt_budget, size), each.fold)
-            for each, size in zip(counts, sizes, strict=True)
-        ],
+        visual.detach().to(place),
+        prompt.detach().to(place),
+        None if visual_mask is None else visual_mask.to(place),
+        None if prompt_mask is None else prompt_mask.to(place),
+        counts,
     )
 
 
@@ -223,7 +232,3 @@ def _check_sample_counts(
                 "prompt centres are part of the budget."
             )
     return [SampleCounts(*each) for each in zip(budgets, prompt_budgets, folds, strict=True)]
-
-
-def _mark_all(tokens: Tensor) -> Tensor:
-    return torch.ones(tokens.shape[:-1], dtype=torch.bool, device=tokens.device)

@@ -9,12 +9,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import check_finite, check_mask, check_pair
-from tokencover.covering.exact import Points, cosine, keep_precision, snap, to_float32
+from tokencover.covering.checks import check_mask, check_pair
+from tokencover.covering.exact import keep_precision, on_cpu, square_distance, to_float32
 from tokencover.covering.lazy import Cloud
+from tokencover.covering.together import (
+    Directions,
+    keep_float32,
+    measure_all_pairs,
+    measure_hausdorff,
+    read_together,
+)
 from tokencover.errors import InputError
-
-_COMPARED_AT_ONCE = 2048
 
 
 def coupling(
@@ -45,7 +50,15 @@ def coupling(
     check_pair(visual, prompt, ranks=(2, 3))
     check_mask("visual_mask", visual_mask, visual)
     check_mask("prompt_mask", prompt_mask, prompt)
-    if visual.dim() == 2:
+    single = visual.dim() == 2
+    if not on_cpu(visual):
+        batch = [
+            None if each is None else each[None] if single else each
+            for each in (visual, prompt, visual_mask, prompt_mask)
+        ]
+        distance = torch.maximum(*_measure_together(*batch))
+        return distance[0] if single else distance
+    if single:
         return hausdorff(_apply_mask(visual, visual_mask), _apply_mask(prompt, prompt_mask))
     samples = range(len(visual))
     visuals = [
@@ -74,32 +87,50 @@ def _apply_mask(tokens: Tensor, mask: Tensor | None) -> Tensor:
 def _measure_both_ways(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     for name, tokens in (("visual", first), ("prompt", second)):
         if len(tokens) == 0:
-            raise InputError(
-                f"{name} has no token left, shape {tuple(tokens.shape)}: the distance to an empty "
-                "set is not defined. Skip such samples."
-            )
+            raise _tell_empty(name, tokens)
+    if not on_cpu(first):
+        forth, back = _measure_together(first[None], second[None], None, None)
+        return forth[0], back[0]
     with keep_precision(first.device):
-        pair = to_float32(first), to_float32(second)
-        on_cpu = pair[0].device.type == "cpu"
-        squares = _compare_few(*pair) if on_cpu else _compare_all(*pair)
+        squares = _compare_few(to_float32(first), to_float32(second))
         forth, back = (square.clamp(min=0.0).sqrt_() for square in squares)
     return forth, back
 
 
-def square_distance(first: Points, second: Points) -> Tensor:
-    """Squared Euclidean distance of every pair of unit vectors, ``(..., n, m)`` float64."""
-    sizes = (first.square > 0).double().unsqueeze(-1) + (second.square > 0).double().unsqueeze(-2)
-    return sizes - 2.0 * cosine(first, second)
+def _tell_empty(name: str, tokens: Tensor) -> InputError:
+    return InputError(
+        f"{name} has no token left, shape {tuple(tokens.shape)}: the distance to an empty "
+        "set is not defined. Skip such samples."
+    )
 
 
-def _compare_all(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Exact distances of all pairs, block by block, without waiting for the host in between."""
-    check_finite("visual", first)
-    check_finite("prompt", second)
-    target = snap(second)
-    tables = [square_distance(snap(rows), target) for rows in first.split(_COMPARED_AT_ONCE)]
-    forth = torch.stack([table.amin(1).amax() for table in tables]).amax()
-    back = torch.stack([table.amin(0) for table in tables]).amin(0).amax()
+def _measure_together(
+    visual: Tensor, prompt: Tensor, visual_mask: Tensor | None, prompt_mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Both directed distances of every sample of a batch, on an accelerator."""
+    if prompt.shape[1] == 0:
+        raise _tell_empty("prompt", prompt)
+    with keep_precision(visual.device), keep_float32():
+        pair = (
+            Directions.of(visual.detach(), visual_mask),
+            Directions.of(prompt.detach(), prompt_mask),
+        )
+        forth, back = _measure_squares(*pair)
+        return forth.clamp_(min=0.0).sqrt_(), back.clamp_(min=0.0).sqrt_()
+
+
+def _measure_squares(visual: Directions, prompt: Directions) -> tuple[Tensor, Tensor]:
+    forth, back, proven = measure_hausdorff(visual, prompt)
+    present = torch.stack([each.exists.any(-1).all() for each in (visual, prompt)])
+    [fit], there, sure = read_together(visual.fit & prompt.fit, present, proven)
+    for name, cloud, some in zip(("visual", "prompt"), (visual, prompt), there, strict=True):
+        if not some:
+            raise _tell_empty(name, cloud.tokens[:, :0])
+    if not fit:
+        return _measure_squares(visual.rescale("visual"), prompt.rescale("prompt"))
+    for sample in [sample for sample, known in enumerate(sure) if not known]:
+        alone = visual.sample(sample), prompt.sample(sample)
+        forth[sample], back[sample] = measure_all_pairs(*alone)
     return forth, back
 
 

@@ -98,6 +98,12 @@ def distance_to_nearest(tokens: Points, centers: Points) -> Tensor:
     return distances(tokens, centers).amin(-1)
 
 
+def square_distance(first: Points, second: Points) -> Tensor:
+    """Squared Euclidean distance of every pair of unit vectors, ``(..., n, m)`` float64."""
+    sizes = (first.square > 0).double().unsqueeze(-1) + (second.square > 0).double().unsqueeze(-2)
+    return sizes - 2.0 * cosine(first, second)
+
+
 def mean_direction(points: Points, mask: Tensor | None = None) -> Points:
     """The direction of the mean token, ``(..., 1, d)``; the sum of the integers is exact."""
     grid = points.grid if mask is None else points.grid * mask.unsqueeze(-1)
@@ -110,6 +116,11 @@ def mean_direction(points: Points, mask: Tensor | None = None) -> Points:
 def find_float64_device(device: torch.device) -> torch.device:
     """The device itself, or the CPU if the device has no float64 (Apple's MPS)."""
     return torch.device("cpu") if device.type == "mps" else device
+
+
+def on_cpu(tokens: Tensor) -> bool:
+    """Whether the exact arithmetic for these tokens is done on a CPU."""
+    return find_float64_device(tokens.device).type == "cpu"
 
 
 def to_float32(tokens: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """Visual centres: farthest point sampling (Algorithm 1, step 2).
 
 On a CPU the search of `lazy/` finds the centres and, where tokens are too much alike for it, leaves
-the rest to the loop below. On an accelerator that loop does all: each new centre is compared with
-every token, as the paper writes it, but for a whole batch at once and with tensor indices only.
-Nothing in it reads a value back, so all kernels can be queued. Both agree index for index.
+the rest to the loop below: each new centre is compared with every token, as the paper writes it. On
+an accelerator `together/` chooses for a whole batch. All agree index for index.
 """
 
 from __future__ import annotations
@@ -13,18 +12,26 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering.checks import check_count, check_finite, check_tokens
+from tokencover.covering.checks import check_count, check_tokens
 from tokencover.covering.exact import (
     Points,
     cosine,
     distance_to_nearest,
     find_largest,
+    find_smallest,
     keep_precision,
     mean_direction,
-    snap,
+    on_cpu,
     to_float32,
 )
 from tokencover.covering.lazy import Cloud, search_farthest
+from tokencover.covering.together import (
+    Directions,
+    choose_farthest_exactly,
+    choose_farthest_together,
+    keep_float32,
+    read_together,
+)
 from tokencover.errors import InputError
 
 
@@ -54,13 +61,25 @@ def farthest_points(visual: Tensor, *, budget: int, start: Tensor | None = None)
     centers = _check_start(start, visual)
     count = min(budget, len(visual) - len(centers))
     with keep_precision(visual.device):
-        tokens = to_float32(visual)
-        if tokens.device.type == "cpu":
-            order = choose_farthest(Cloud.of("visual", tokens), centers.cpu(), count)
-        else:
-            check_finite("visual", tokens)
-            order = choose_farthest_exactly(snap(tokens), centers, count)
+        if not on_cpu(visual):
+            with keep_float32():
+                cloud = Directions.of(visual.detach().unsqueeze(0))
+                none = centers.new_empty(0)
+                return _continue_on_accelerator(cloud, centers, count) if count else none
+        order = choose_farthest(Cloud.of("visual", to_float32(visual)), centers.cpu(), count)
     return order.to(visual.device)
+
+
+def _continue_on_accelerator(cloud: Directions, centers: Tensor, count: int) -> Tensor:
+    """The same for a batch of one and at least one token to choose."""
+    kept, counts = centers.new_tensor([len(centers)]), centers.new_tensor([count])
+    order, proven = choose_farthest_together(
+        cloud, centers.unsqueeze(0), kept, counts, most=count, fewest=len(centers)
+    )
+    [fit], [sure] = read_together(cloud.fit, proven)
+    if not fit:
+        return _continue_on_accelerator(cloud.rescale("visual"), centers, count)
+    return order[0] if sure else choose_farthest_exactly(cloud, centers, count)
 
 
 def choose_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
@@ -97,79 +116,25 @@ def choose_the_rest(cloud: Cloud, start: Tensor, found: Tensor, count: int) -> T
     if distance.amax() == 0.0:  # copies of centres, and nothing else: all equally near
         rest = (distance == 0.0).nonzero().squeeze(-1)[:left]
     else:
-        rest = choose_farthest_exactly(points, centers, left)
+        rest = _choose_by_loop(points, centers, left)
     return torch.cat([found, rest])
 
 
-def choose_farthest_exactly(points: Points, start: Tensor, count: int) -> Tensor:
-    """Choose `count` tokens of one sample by the loop below; otherwise as `choose_farthest`."""
-    batch = Points(points.grid.unsqueeze(0), points.square.unsqueeze(0))
-    valid = torch.ones(1, len(points), dtype=torch.bool, device=points.square.device)
-    everything = torch.ones(1, len(start), dtype=torch.bool, device=points.square.device)
-    return choose_farthest_together(batch, valid, start.unsqueeze(0), everything, count)[0]
-
-
-def choose_farthest_together(
-    points: Points, valid: Tensor, start: Tensor, start_valid: Tensor, count: int
-) -> Tensor:
-    """Choose `count` tokens in every sample of a batch.
-
-    Parameters
-    ----------
-    points : Points
-        ``(b, n, d)``.
-    valid : Tensor
-        ``(b, n)`` bool, which tokens exist.
-    start : Tensor
-        ``(b, s)`` int64, indices of centres that are there already.
-    start_valid : Tensor
-        ``(b, s)`` bool, which of them exist.
-    count : int
-        Number of centres to add; the caller cuts what is more than a sample has.
-
-    Returns
-    -------
-    Tensor
-        ``(b, count)`` int64, in order of choice.
-    """
-    distance, ranking = _measure_first_distances(points, valid, start, start_valid)
-    order = torch.empty(*valid.shape[:1], count, dtype=torch.int64, device=valid.device)
-    for step in range(count):
-        pick = find_largest(ranking).unsqueeze(-1)
-        order[:, step : step + 1] = pick
-        to_pick = distance_to_nearest(points, _take(points, pick))
+def _choose_by_loop(points: Points, start: Tensor, count: int) -> Tensor:
+    """Choose `count` tokens of one sample, comparing each new centre with all tokens."""
+    if len(start) == 0:
+        first = find_smallest(cosine(points, mean_direction(points)).squeeze(-1)).unsqueeze(0)
+        return torch.cat([first, _choose_by_loop(points, first, count - 1)])
+    distance = distance_to_nearest(points, points[start])
+    distance[start] = -math.inf
+    order = []
+    for _ in range(count):
+        pick = find_largest(distance).unsqueeze(0)
+        order.append(pick)
         # A chosen token is excluded by -inf, never by its distance: identical tokens are at 0 too.
-        distance = torch.minimum(distance, to_pick).scatter_(1, pick, -math.inf)
-        ranking = distance
-    return order
-
-
-def _measure_first_distances(
-    points: Points, valid: Tensor, start: Tensor, start_valid: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Distances to the starting centres, and what ranks the tokens for the very first pick."""
-    excluded = ~valid
-    if start.shape[1]:
-        to_start = cosine(points, _take(points, start))
-        to_start = to_start.masked_fill(~start_valid.unsqueeze(1), -math.inf)
-        distance = (1.0 - to_start.amax(-1)).clamp_(min=0.0)
-        taken = torch.zeros_like(excluded, dtype=torch.int64).scatter_add_(
-            1, start, start_valid.to(torch.int64)
-        )
-        excluded = excluded | (taken > 0)
-    else:
-        distance = torch.full_like(points.square, math.inf)
-    distance = distance.masked_fill(excluded, -math.inf)
-    from_mean = -cosine(points, mean_direction(points, valid)).squeeze(-1)
-    from_mean = from_mean.masked_fill(excluded, -math.inf)
-    started = start_valid.any(-1, keepdim=True)
-    return distance, torch.where(started, distance, from_mean)
-
-
-def _take(points: Points, index: Tensor) -> Points:
-    width = points.grid.shape[-1]
-    grid = points.grid.gather(1, index.unsqueeze(-1).expand(-1, -1, width))
-    return Points(grid, points.square.gather(1, index))
+        torch.minimum(distance, distance_to_nearest(points, points[pick]), out=distance)
+        distance[pick] = -math.inf
+    return torch.cat(order) if order else start.new_empty(0)
 
 
 def _check_start(start: Tensor | None, visual: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tokencover.covering.accelerator import cover_together
 from tokencover.covering.checks import Count, Sample, check_mask, check_pair, check_samples
-from tokencover.covering.exact import find_largest, keep_precision, rank_descending
+from tokencover.covering.exact import find_largest, keep_precision, on_cpu, rank_descending
 from tokencover.covering.farthest import choose_the_rest
 from tokencover.covering.lazy import Cloud, search_farthest
 from tokencover.covering.nearest import choose_nearest
@@ -175,8 +175,8 @@ def mob_batch(
     """`mob` for 3-D input only, always a list; see there.
 
     On a CPU every sample is handed over to the search of `covering/lazy/`, which follows its own
-    shortcuts. Elsewhere all samples go through the loop of Algorithm 1 together
-    (`covering/accelerator.py`).
+    shortcuts. Elsewhere all samples go through the loop of Algorithm 1 together, and share its
+    kernels (`covering/together/`).
     """
     samples = check_samples(
         visual,
@@ -189,8 +189,7 @@ def mob_batch(
     )
     home = visual.device
     with keep_precision(home):
-        on_cpu = samples.visual.device.type == "cpu"
-        covers = map(_cover_lazily, samples) if on_cpu else cover_together(samples)
+        covers = map(_cover_lazily, samples) if on_cpu(visual) else cover_together(samples)
         return [Cover(mine.to(home), rest.to(home)) for mine, rest in covers]
 
 

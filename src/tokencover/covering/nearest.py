@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from tokencover.covering.candidates import rank_candidates
 from tokencover.covering.checks import check_count, check_pair
-from tokencover.covering.exact import (
-    cosine,
-    keep_precision,
-    mark_largest,
-    rank_descending,
-    to_float32,
-)
+from tokencover.covering.exact import cosine, keep_precision, on_cpu, to_float32
 from tokencover.covering.lazy import Cloud, Workspace
+from tokencover.covering.together import (
+    Directions,
+    keep_float32,
+    rank_prompt_centers,
+    read_together,
+)
 
 _MADE_EXACT_AT_ONCE = 64
 """Tokens made exact at a time: few enough to stay in a processor's cache."""
@@ -44,9 +43,28 @@ def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) ->
     check_pair(visual, prompt, ranks=(2,))
     budget, fold = check_count("budget", budget, 0), check_count("fold", fold, 1)
     with keep_precision(visual.device):
-        tokens = Cloud.of("visual", to_float32(visual).cpu())
-        words = Cloud.of("prompt", to_float32(prompt).cpu())
+        if not on_cpu(visual):
+            if budget == 0 or len(prompt) == 0:
+                return torch.empty(0, dtype=torch.int64, device=visual.device)
+            with keep_float32():
+                clouds = (Directions.of(each.detach()[None]) for each in (visual, prompt))
+                return _rank_on_accelerator(*clouds, budget, fold)
+        tokens = Cloud.of("visual", to_float32(visual))
+        words = Cloud.of("prompt", to_float32(prompt))
         return choose_nearest(tokens, words, budget, fold).to(visual.device)
+
+
+def _rank_on_accelerator(visual: Directions, prompt: Directions, budget: int, fold: int) -> Tensor:
+    """The same for batches of one."""
+    order, available, proven = rank_prompt_centers(visual, prompt, [fold], budget)
+    [fit], [count], [sure] = read_together(visual.fit & prompt.fit, available, proven)
+    if not fit:
+        rescaled = visual.rescale("visual"), prompt.rescale("prompt")
+        return _rank_on_accelerator(*rescaled, budget, fold)
+    if not sure:
+        order, available, _ = rank_prompt_centers(visual, prompt, [fold], budget, everything=True)
+        [[count]] = read_together(available)
+    return order[0, :count]
 
 
 def choose_nearest(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tensor:
@@ -91,30 +109,3 @@ def _find_unsure(alignment: Tensor, last: Tensor, doubt: float) -> Tensor:
     none = tight.new_zeros(1)
     in_rank = torch.cat([none, tight]) | torch.cat([tight, none])
     return at_the_edge.index_put_((order,), in_rank, accumulate=True)
-
-
-def rank_candidates(alignment: Tensor, fold: Tensor, budget: int) -> tuple[Tensor, Tensor]:
-    """Rank the candidates by their best alignment with any prompt token.
-
-    Each prompt token proposes its `fold` nearest visual tokens; the union of these is S_p'. A
-    candidate's score is its largest cosine over all prompt tokens.
-
-    Parameters
-    ----------
-    alignment : Tensor
-        ``(..., l, n)`` cosines, -inf where the prompt or the visual token does not exist.
-    fold : Tensor
-        ``(...)`` int64, k of each sample.
-    budget : int
-        How many ranks are wanted.
-
-    Returns
-    -------
-    order : Tensor
-        ``(..., budget)`` indices, best first; meaningless from `available` on.
-    available : Tensor
-        ``(...)`` number of candidates.
-    """
-    proposed = mark_largest(alignment, fold.unsqueeze(-1)).any(-2)
-    score = alignment.amax(-2).masked_fill(~proposed, -math.inf)
-    return rank_descending(score)[..., :budget], proposed.sum(-1)

@@ -14,8 +14,13 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_pair, check_tokens
-from tokencover.covering.coupling import square_distance
-from tokencover.covering.exact import Points, keep_precision, snap, to_float32
+from tokencover.covering.exact import (
+    Points,
+    keep_precision,
+    snap,
+    square_distance,
+    to_float32,
+)
 from tokencover.covering.farthest import farthest_points
 from tokencover.covering.nearest import nearest_points
 

@@ -16,7 +16,7 @@ from tokencover.covering.lazy.estimate import Workspace
 @contextmanager
 def disturb_estimates(noise: float) -> Iterator[None]:
     """Every estimated cosine is off by up to `noise`, differently each time it is asked for."""
-    products, error_bound = estimate._multiply, estimate._bound_error
+    products, error_bound = estimate._multiply, estimate.bound_error
     generator = torch.Generator().manual_seed(0)
 
     def multiply_noisily(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
@@ -28,5 +28,5 @@ def disturb_estimates(noise: float) -> Iterator[None]:
     def admit_more(dimension: int) -> float:
         return error_bound(dimension) + noise
 
-    with patch.multiple(estimate, _multiply=multiply_noisily, _bound_error=admit_more):
+    with patch.multiple(estimate, _multiply=multiply_noisily, bound_error=admit_more):
         yield

@@ -27,7 +27,7 @@ from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, snap, snap_in_place
 
 _UNIT_ROUNDOFF = 2.0**-24
-_CHUNK = 1024
+CHUNK = 1024
 """Products are summed over this many coordinates at a time: the bound grows with the chunk."""
 _NORM_CHUNK = 256
 _SAFE_NORM = 1e15
@@ -93,14 +93,14 @@ class Cloud:
     @classmethod
     def of(cls, name: str, tokens: Tensor) -> Cloud:
         """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused."""
-        norm = _measure_norms(tokens)
+        norm = measure_norms(tokens)
         safe = (norm > 1 / _SAFE_NORM) & (norm < _SAFE_NORM)
         if tokens[~safe].any():  # more than zero rows
             check_finite(name, tokens)
-            tokens = _scale_to_one(tokens)
-            norm = _measure_norms(tokens)
+            tokens = scale_to_one(tokens)
+            norm = measure_norms(tokens)
         inverse = torch.where(norm > 0, 1 / norm, 0.0).float()
-        return cls(tokens, inverse, _bound_error(tokens.shape[-1]))
+        return cls(tokens, inverse, bound_error(tokens.shape[-1]))
 
     def find_directions(self, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Unit vectors of some tokens, or of all, ``(m, d)`` float32."""
@@ -144,30 +144,33 @@ class Cloud:
         return scale.unsqueeze(-1)
 
 
-def _bound_error(dimension: int) -> float:
+def bound_error(dimension: int) -> float:
     """How far an estimate can be from the exact cosine.
 
     In units of float32 round-off: one per coordinate for the products inside a chunk, one per
     chunk for adding these up, half a (smaller) chunk for each of the two norms, sqrt(d) for
     snapping both tokens to the grid, and a little for the last few roundings.
     """
-    inside, between = min(_CHUNK, dimension), dimension / _CHUNK
+    inside, between = min(CHUNK, dimension), dimension / CHUNK
     norms, grid = min(_NORM_CHUNK, dimension), math.sqrt(dimension)
     return (inside + between + norms + grid + 32) * _UNIT_ROUNDOFF
 
 
-def _scale_to_one(tokens: Tensor) -> Tensor:
+def scale_to_one(tokens: Tensor) -> Tensor:
     """Bring every norm into [1/2, 1) by a power of two, which changes no direction."""
     rows = tokens.double()
     exponent = torch.frexp(torch.linalg.vector_norm(rows, dim=-1, keepdim=True)).exponent
     return torch.ldexp(rows, -exponent).float()
 
 
-def _measure_norms(tokens: Tensor) -> Tensor:
+def measure_norms(tokens: Tensor) -> Tensor:
+    """Lengths of tokens ``(..., d)``, float64, as precise as the error bound assumes."""
     whole = tokens.shape[-1] // _NORM_CHUNK * _NORM_CHUNK
-    parts = [tokens[:, :whole].unflatten(-1, (-1, _NORM_CHUNK)), tokens[:, whole:].unsqueeze(1)]
-    norms = torch.cat([torch.linalg.vector_norm(part, dim=-1) for part in parts], dim=-1)
-    return norms.double().square_().sum(-1).sqrt_()
+    chunks = tokens[..., :whole].unflatten(-1, (-1, _NORM_CHUNK))
+    parts = [chunks, tokens[..., whole:].unsqueeze(-2)]
+    dtype = torch.promote_types(tokens.dtype, torch.float32)
+    norms = [torch.linalg.vector_norm(part, dim=-1, dtype=dtype) for part in parts]
+    return torch.cat(norms, dim=-1).double().square_().sum(-1).sqrt_()
 
 
 def _multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
@@ -177,7 +180,7 @@ def _multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tens
     space = Workspace() if space is None else space
     shape = (len(rows), len(directions))
     total, part = (space.empty(name, shape, torch.float32) for name in ("total", "part"))
-    chunks = zip(rows.split(_CHUNK, dim=-1), directions.split(_CHUNK, dim=-1), strict=True)
+    chunks = zip(rows.split(CHUNK, dim=-1), directions.split(CHUNK, dim=-1), strict=True)
     for number, (left, right) in enumerate(chunks):
         torch.mm(left, right.T, out=part if number else total)
         if number:
