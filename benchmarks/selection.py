@@ -1,8 +1,10 @@
 """How fast is the selection? Ratios against Algorithm 1 written literally, in one run.
 
-    python benchmarks/selection.py            all sizes
-    python benchmarks/selection.py --tokens 2880
-    python benchmarks/selection.py --tokens 2880 --kinds copies,alike    tokens hard to tell apart
+    python benchmarks/selection.py                       usual tokens, about five minutes
+    python benchmarks/selection.py --kinds few-clusters,many-clusters,details
+    python benchmarks/selection.py --kinds copies,tight-clusters,alike     hard to tell apart
+    python benchmarks/selection.py --tokens 2880 --busy  with all cores but one taken by others
+    python benchmarks/selection.py --tokens 100000 --kinds many-clusters --repeats 1
 
 Every row also checks the result, index for index, against the literal loop run in float64. Peak
 memory is what the selection adds on top of its inputs, measured in a fresh process (Linux only).
@@ -12,9 +14,13 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -31,9 +37,16 @@ SIZES = [
     (8192, 3584, 512),
     (32768, 3584, 512),
 ]
-KINDS = ["low-rank", "isotropic", "copies", "alike"]
+LARGEST = (100_000, 1024, 1024)
+"""Only when it is asked for."""
+CLUSTERS = {"few-clusters": (10, 0.1), "many-clusters": (200, 0.3), "tight-clusters": (5, 0.02)}
+"""How many, and how wide: the spread of their tokens, where centres have spread 1."""
+DETAILS = 0.1
+"""Share of a page that is not background."""
+KINDS = ["low-rank", "isotropic", *CLUSTERS, "details", "copies", "alike"]
 PROMPT_TOKENS = 10
-BATCH = 8
+BATCH, LARGEST_BATCHED = 8, 2880
+"""Samples of a batch, and up to which N there is a row for it."""
 FRAMES = 8
 
 
@@ -78,8 +91,10 @@ class Case:
     def make_inputs(self) -> tuple[Tensor, Tensor]:
         """Visual and prompt tokens.
 
-        Low-rank: of rank 64 plus 1 % of noise energy. Isotropic: no structure at all. Copies: eight
-        equal frames, each low-rank. Alike: twenty directions, and a millionth of noise energy.
+        Low-rank: of rank 64 plus 1 % of noise energy. Isotropic: no structure at all. Clusters: in
+        rank 32, see `CLUSTERS`. Details: one cluster as tight as the tightest, a blank page, and a
+        tenth of the tokens anywhere. Copies: eight equal frames, each low-rank. Alike: twenty
+        directions, and a millionth of noise energy.
         """
         generator = torch.Generator().manual_seed(self.tokens + self.budget)
 
@@ -88,6 +103,8 @@ class Case:
 
         if self.kind == "isotropic":
             return draw(self.tokens, self.width), draw(PROMPT_TOKENS, self.width)
+        if self.kind in CLUSTERS or self.kind == "details":
+            return self._draw_clusters(generator)
         basis = torch.randn(64, self.width, generator=generator) / 8.0
 
         def draw_low_rank(count: int) -> Tensor:
@@ -99,6 +116,21 @@ class Case:
         else:
             visual = draw_low_rank(self.distinct).repeat(1, self.tokens // self.distinct, 1)
         return visual, draw_low_rank(PROMPT_TOKENS)
+
+    def _draw_clusters(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        number, spread = CLUSTERS.get(self.kind, (1, 0.02))
+        noise = 0.02
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(self.batch, *shape, 32, generator=generator)
+
+        home = torch.randint(0, number, (self.tokens,), generator=generator)
+        inside = draw(number)[:, home] + spread * draw(self.tokens) + noise * draw(self.tokens)
+        if self.kind == "details":
+            some = torch.rand(self.tokens, generator=generator) < DETAILS
+            inside[:, some] = draw(self.tokens)[:, some]
+        mapping = torch.randn(32, self.width, generator=generator)
+        return inside @ mapping, draw(PROMPT_TOKENS) @ mapping
 
 
 def select_literally(case: Case, visual: Tensor, prompt: Tensor) -> list[Tensor]:
@@ -142,12 +174,62 @@ def measure_times(case: Case, repeats: int) -> tuple[list[float], list[float], b
     return seconds[select_literally], seconds[select_with_library], same
 
 
+@contextmanager
+def take_cores(number: int) -> Iterator[None]:
+    """Keep some cores busy with programs of their own.
+
+    Each begins a session of its own: a scheduler that shares time between sessions would otherwise
+    take it for a part of this one.
+    """
+    spin = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(spin, start_new_session=True) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
+
+
 def settle(seconds: float = 2.0) -> None:
     """Keep all threads busy: at first the system may run them on one core, for a second or so."""
     rows = torch.randn(2048, 2048)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         rows @ rows
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine can do at best, measured: bytes read and multiply-adds, a second."""
+
+    bandwidth: float
+    products: float
+
+    @classmethod
+    def measure(cls) -> Machine:
+        """The best of five readings of 256 MB, and of products of two 2048 x 2048 matrices."""
+        many, square = torch.ones(2**26), torch.randn(2048, 2048)
+        reading, multiplying = [], []
+        settle(1.0)
+        for _ in range(5):
+            begin = time.perf_counter()
+            many.sum()
+            middle = time.perf_counter()
+            square @ square
+            reading.append(middle - begin)
+            multiplying.append(time.perf_counter() - middle)
+        return cls(many.nbytes / min(reading), 2048**3 / min(multiplying))
+
+    def bound_seconds(self, case: Case) -> float:
+        """What no selection by these distances can beat.
+
+        All tokens must be read once, and compared with the prompt words and with the prompt
+        centres: without that it is not known which token is farthest from them.
+        """
+        numbers = case.batch * case.tokens * case.width
+        compared = PROMPT_TOKENS + case.prompt_budget
+        return 4 * numbers / self.bandwidth + numbers * compared / self.products
 
 
 def measure_peak(case: Case, select: Selection) -> float:
@@ -173,13 +255,14 @@ def _read_kilobytes(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def format_row(case: Case, repeats: int) -> str:
+def format_row(case: Case, repeats: int, machine: Machine) -> str:
     """Measure one case and format it."""
     old, new, same = measure_times(case, repeats)
     ratio = statistics.median(a / b for a, b in zip(old, new, strict=True))
     memory = [measure_peak(case, select) for select in (select_literally, select_with_library)]
     return (
         f"| {case.tokens} | {case.width} | {case.budget} | {case.kind} | {case.batch} "
+        f"| {1e3 * machine.bound_seconds(case):.1f} "
         f"| {1e3 * min(old):.1f} | {1e3 * min(new):.1f} | {ratio:.2f}x "
         f"| {'yes' if same else 'NO'} | {memory[0]:.0f} | {memory[1]:.0f} |"
     )
@@ -190,21 +273,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", type=int, help="only this N")
     parser.add_argument("--kinds", default="low-rank,isotropic", help=", ".join(KINDS))
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--single", action="store_true", help="no batches")
+    parser.add_argument("--busy", action="store_true", help="take all cores but one")
     arguments = parser.parse_args()
     kinds = arguments.kinds.split(",")
     if not set(kinds) <= set(KINDS):
         parser.error(f"--kinds {arguments.kinds}: choose from {', '.join(KINDS)}")
     print(f"{torch.get_num_threads()} threads, float32, median ratio of {arguments.repeats} runs\n")
-    print("| N | d | K | tokens | batch | literal ms | ours ms | faster | same indices ", end="")
-    print("| literal MB | ours MB |\n|" + "---|" * 11)
-    for tokens, width, budget in SIZES:
-        if arguments.tokens not in (None, tokens):
-            continue
-        for kind in kinds:
-            for batch in (1, BATCH):
-                case = Case(tokens, width, budget, kind, batch)
-                print(format_row(case, arguments.repeats), flush=True)
+    machine = Machine.measure()
+    print(
+        f"reads {machine.bandwidth / 1e9:.1f} GB/s, multiplies {machine.products / 1e9:.0f} G/s\n"
+    )
+    print("| N | d | K | tokens | batch | bound ms | literal ms | ours ms | faster ", end="")
+    print("| same indices | literal MB | ours MB |\n|" + "---|" * 12)
+    others, alone = (os.cpu_count() or 1) - 1, arguments.single
+    with take_cores(others) if arguments.busy else nullcontext():
+        for tokens, width, budget in [*SIZES, LARGEST]:
+            if arguments.tokens != tokens and (arguments.tokens or tokens == LARGEST[0]):
+                continue
+            for kind in kinds:
+                for batch in (1, BATCH) if tokens <= LARGEST_BATCHED and not alone else (1,):
+                    case = Case(tokens, width, budget, kind, batch)
+                    print(format_row(case, arguments.repeats, machine), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from tests.methods.test_mob import states_before
 from tests.methods.views import hand_made
 from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
+from tokencover.covering import find_most_isolated
 from tokencover.errors import InputError
-from tokencover.methods.divprune import DivPrune, find_most_isolated
+from tokencover.methods.divprune import DivPrune
 from tokencover.runtime import prune
 
 

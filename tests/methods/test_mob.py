@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import tokencover as tc
+from kernel_counter import count_kernels
 from tests.budget.coupling_streams import two_heaps
+from tests.covering.together.on_accelerator import pretend_accelerator
 from tests.methods.views import hand_made
 from tests.runtime.test_matrix import DISTINCT, built, with_media
 from tests.zoo import ZOO
@@ -333,3 +335,15 @@ def test_every_rule_survives_json(tmp_path: Path) -> None:
         assert hash(from_json(to_json(method))) == hash(method)
     with pytest.raises(tc.InputError, match="no split rule 'magic'"):
         from_json('{"method": "mob", "budget": 8, "split": {"rule": "magic"}}')
+
+
+def test_an_accelerator_is_waited_for_once_more_than_by_algorithm_1() -> None:
+    """For the sizes of all samples; eta and the words of centres are for those who read them."""
+    generator = torch.Generator().manual_seed(0)
+    states = [torch.randn(size, 24, generator=generator) for size in (90, 70, 90)]
+    view = hand_made(states, behind=[4, 3, 5])
+    method = tc.MoB(20)
+    method.choose(view)
+    with pretend_accelerator(), count_kernels() as tally:
+        method.choose(view)
+    assert 1 <= tally.reads <= 3

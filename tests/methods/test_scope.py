@@ -195,3 +195,18 @@ def test_on_a_model_it_reads_the_eager_tower_s_attention() -> None:
     for trace, saliency in zip(run.trace, expected, strict=True):
         table = slow_cosines(states[trace.sample, entry.visual(inputs)[trace.sample]])
         assert trace.kept.tolist() == sorted(slow_cover(table, saliency.tolist(), 5, 1.0))
+
+
+def test_the_features_of_the_tower_may_be_compared_instead() -> None:
+    tower = random_tower(crop_count(BATCH), side=3, classes=1, seed=5)
+    view, tokens = seen(tower, BATCH, newlines=False)
+    choice = SCOPE(7, compare="tower").choose(view)
+    differs = False
+    for sample, (kept, mine) in enumerate(zip(choice.kept, tokens, strict=True)):
+        features = torch.stack([tower.features[each.crop][1 + each.cell] for each in mine])
+        expected = slow_cover(slow_cosines(features), slow_saliency(tower, mine), 7, 1.0)
+        assert kept.tolist() == expected
+        differs |= expected != SCOPE(7).choose(view).kept[sample].tolist()
+    assert differs
+    with pytest.raises(InputError, match="compare must be"):
+        SCOPE(7, compare="pixels")  # type: ignore[arg-type]

@@ -22,7 +22,9 @@ from tokencover.errors import InputError
 Budget = int | float
 """An integer is a number of tokens, a float a share of them: 64, or 0.111."""
 
-BudgetMode = Literal["exact", "layer_mean", "flops"]
+BudgetMode = Literal["exact", "layer_mean", "flops", "published"]
+PublishedMode = Literal["exact", "layer_mean"]
+"""What a paper's K may count."""
 
 EXPERTS_OF_A_TOKEN = ("num_experts_per_tok", "moe_topk")
 """What configurations call the number of experts that work on one token."""
@@ -164,6 +166,11 @@ def check_mode(mode: str) -> None:
         )
 
 
+def resolve_mode(mode: BudgetMode, published: PublishedMode) -> BudgetMode:
+    """What a budget counts, if "published" is what a method's own rows in papers count."""
+    return published if mode == "published" else mode
+
+
 def tokens_left(
     budget: Budget,
     mode: BudgetMode,
@@ -198,6 +205,8 @@ def tokens_left(
         If the blocks before pruning alone exceed the budget; it names the smallest one possible.
     """
     wanted = tokens_to_keep(budget, total)
+    if mode == "published":
+        raise InputError("budget_mode='published' means another one for each method: resolve it.")
     if mode == "exact":
         return wanted
     if mode == "layer_mean":

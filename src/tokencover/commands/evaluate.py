@@ -47,7 +47,7 @@ from tokencover.tables import print_markdown
 if TYPE_CHECKING:
     from tokencover.methods import Spec
 
-BudgetModeName = Literal["exact", "layer_mean", "flops"]
+BudgetModeName = Literal["exact", "layer_mean", "flops", "published"]
 
 
 MethodsAsJson = Annotated[

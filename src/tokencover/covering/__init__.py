@@ -5,7 +5,7 @@ Algorithm 1 (MoB)      `mob.mob_literal` as the paper writes it; `mob.mob` as it
   step 1, S_p          `nearest.nearest_points`: k-fold nearest-neighbour covering
   step 2, S_v          `farthest.farthest_points`: farthest point sampling
   on a CPU             `lazy/`: the same by estimates, exact where they cannot tell
-  on an accelerator    `accelerator.cover_together`: the same for a whole batch
+  on an accelerator    `together/`: the same for a whole batch, proven at the end
 Algorithm 2 (eta)      `coupling.coupling`, the Hausdorff distance
 covering radii         `radii.prompt_order`, `radii.farthest_order`: for every budget in one run
 distances              `exact.cosine`: one well-defined number on every machine
@@ -30,6 +30,7 @@ from tokencover.covering.exact import (
     cosine,
     count_before,
     find_largest,
+    find_mutual_cosines,
     find_smallest,
     keep_precision,
     mark_largest,
@@ -39,6 +40,7 @@ from tokencover.covering.exact import (
     to_float32,
 )
 from tokencover.covering.farthest import farthest_points
+from tokencover.covering.isolation import find_most_isolated
 from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
 from tokencover.covering.nearest import nearest_points
 from tokencover.covering.radii import farthest_order, prompt_order
@@ -59,6 +61,8 @@ __all__ = [
     "farthest_order",
     "farthest_points",
     "find_largest",
+    "find_most_isolated",
+    "find_mutual_cosines",
     "find_smallest",
     "hausdorff",
     "keep_precision",

@@ -25,6 +25,7 @@ from torch import Tensor
 
 RESOLUTION = 2.0**24
 """Grid steps per unit length: as fine as float32 tells numbers near one apart."""
+_PAIRS_AT_ONCE = 384
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,19 @@ def cosine(first: Points, second: Points) -> Tensor:
     # sqrt(x * x) == x in IEEE arithmetic, which makes the cosine of a token with itself exactly 1.
     squares = first.square.unsqueeze(-1) * second.square.unsqueeze(-2)
     return dot.div_(square_root(squares.clamp_(min=1.0)))
+
+
+def find_mutual_cosines(points: Points) -> Tensor:
+    """`cosine` of an unbatched set with itself, ``(n, n)``; every pair is multiplied once."""
+    size = _PAIRS_AT_ONCE
+    blocks = range(0, len(points), size)
+    table = points.square.new_empty(len(points), len(points))
+    for first in blocks:
+        for second in blocks[first // size :]:
+            rows, columns = slice(first, first + size), slice(second, second + size)
+            table[rows, columns] = cosine(points[rows], points[columns])
+            table[columns, rows] = table[rows, columns].T
+    return table
 
 
 def square_root(values: Tensor) -> Tensor:

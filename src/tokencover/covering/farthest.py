@@ -1,29 +1,16 @@
 """Visual centres: farthest point sampling (Algorithm 1, step 2).
 
-On a CPU the search of `lazy/` finds the centres and, where tokens are too much alike for it, leaves
-the rest to the loop below: each new centre is compared with every token, as the paper writes it. On
-an accelerator `together/` chooses for a whole batch. All agree index for index.
+On a CPU the search of `lazy/` finds them, sample by sample; on an accelerator `together/` chooses
+for a whole batch. Both agree index for index with the loop that compares everything.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_tokens
-from tokencover.covering.exact import (
-    Points,
-    cosine,
-    distance_to_nearest,
-    find_largest,
-    find_smallest,
-    keep_precision,
-    mean_direction,
-    on_cpu,
-    to_float32,
-)
+from tokencover.covering.exact import keep_precision, on_cpu, to_float32
 from tokencover.covering.lazy import Cloud, search_farthest
 from tokencover.covering.together import (
     Directions,
@@ -66,7 +53,7 @@ def farthest_points(visual: Tensor, *, budget: int, start: Tensor | None = None)
                 cloud = Directions.of(visual.detach().unsqueeze(0))
                 none = centers.new_empty(0)
                 return _continue_on_accelerator(cloud, centers, count) if count else none
-        order = choose_farthest(Cloud.of("visual", to_float32(visual)), centers.cpu(), count)
+        order = search_farthest(Cloud.of("visual", to_float32(visual)), centers.cpu(), count)
     return order.to(visual.device)
 
 
@@ -80,61 +67,6 @@ def _continue_on_accelerator(cloud: Directions, centers: Tensor, count: int) -> 
     if not fit:
         return _continue_on_accelerator(cloud.rescale("visual"), centers, count)
     return order[0] if sure else choose_farthest_exactly(cloud, centers, count)
-
-
-def choose_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
-    """Choose `count` tokens of one sample, on a CPU.
-
-    Parameters
-    ----------
-    cloud : Cloud
-        The ``n`` tokens.
-    start : Tensor
-        Indices of centres that are there already, perhaps none, int64.
-    count : int
-        At most ``n - len(start)``.
-
-    Returns
-    -------
-    Tensor
-        ``(count,)`` int64, in order of choice.
-    """
-    found = search_farthest(cloud, start, count)
-    return found if len(found) == count else choose_the_rest(cloud, start, found, count)
-
-
-def choose_the_rest(cloud: Cloud, start: Tensor, found: Tensor, count: int) -> Tensor:
-    """Go on where `search_farthest` could not tell tokens apart, after those it has found.
-
-    All tokens are compared with all centres, exactly. Parameters and result are those of
-    `choose_farthest`; `found`, int64, are the first of its result.
-    """
-    left = count - len(found)
-    points, centers = cloud.snap(), torch.cat([start, found])
-    distance = distance_to_nearest(points, points[centers])
-    distance[centers] = -1.0
-    if distance.amax() == 0.0:  # copies of centres, and nothing else: all equally near
-        rest = (distance == 0.0).nonzero().squeeze(-1)[:left]
-    else:
-        rest = _choose_by_loop(points, centers, left)
-    return torch.cat([found, rest])
-
-
-def _choose_by_loop(points: Points, start: Tensor, count: int) -> Tensor:
-    """Choose `count` tokens of one sample, comparing each new centre with all tokens."""
-    if len(start) == 0:
-        first = find_smallest(cosine(points, mean_direction(points)).squeeze(-1)).unsqueeze(0)
-        return torch.cat([first, _choose_by_loop(points, first, count - 1)])
-    distance = distance_to_nearest(points, points[start])
-    distance[start] = -math.inf
-    order = []
-    for _ in range(count):
-        pick = find_largest(distance).unsqueeze(0)
-        order.append(pick)
-        # A chosen token is excluded by -inf, never by its distance: identical tokens are at 0 too.
-        torch.minimum(distance, distance_to_nearest(points, points[pick]), out=distance)
-        distance[pick] = -math.inf
-    return torch.cat(order) if order else start.new_empty(0)
 
 
 def _check_start(start: Tensor | None, visual: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from torch import Tensor
 from tokencover.covering.accelerator import cover_together
 from tokencover.covering.checks import Count, Sample, check_mask, check_pair, check_samples
 from tokencover.covering.exact import find_largest, keep_precision, on_cpu, rank_descending
-from tokencover.covering.farthest import choose_the_rest
 from tokencover.covering.lazy import Cloud, search_farthest
 from tokencover.covering.nearest import choose_nearest
 from tokencover.errors import InputError
@@ -200,6 +199,4 @@ def _cover_lazily(sample: Sample) -> tuple[Tensor, Tensor]:
     prompt_centers = choose_nearest(visual, prompt, counts.prompt_budget, counts.fold)
     rest = counts.budget - len(prompt_centers)
     visual_centers = search_farthest(visual, prompt_centers, rest)
-    if len(visual_centers) < rest:  # tokens too much alike for estimates
-        visual_centers = choose_the_rest(visual, prompt_centers, visual_centers, rest)
     return sample.places[prompt_centers], sample.places[visual_centers]

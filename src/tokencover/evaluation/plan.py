@@ -53,6 +53,8 @@ class Combination:
         if not hasattr(method, "budget"):
             return ""
         mode = "" if method.budget_mode == "exact" else f" {method.budget_mode}"
+        if method.budget_mode == "published":
+            mode += f" ({method.published_mode})"
         return f"{method.budget}{mode}"
 
     def goes_by(self, label: str) -> bool:

@@ -16,7 +16,15 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from tokencover.budget import Budget, BudgetMode, check_mode, tokens_left, tokens_to_keep
+from tokencover.budget import (
+    Budget,
+    BudgetMode,
+    PublishedMode,
+    check_mode,
+    resolve_mode,
+    tokens_left,
+    tokens_to_keep,
+)
 from tokencover.errors import InputError
 from tokencover.methods.view import Encoded, TowerView, View
 
@@ -300,12 +308,14 @@ class BudgetedMethod(Method):
     ----------
     budget : int or float
         K, how many visual tokens to keep: a count, or a share of those there are.
-    budget_mode : "exact", "layer_mean" or "flops"
+    budget_mode : "exact", "layer_mean", "flops" or "published"
         Whether K tokens are left in the end, or blocks work on K on average, or the prefill costs
-        what it would with K tokens in every block.
+        what it would with K tokens in every block; or whichever K is in the method's own paper.
     positions : "original" or "reindex"
         Whether kept tokens keep their positions or are numbered anew without gaps.
     """
+
+    published_mode: ClassVar[PublishedMode] = "exact"
 
     budget: Budget
     budget_mode: BudgetMode = field(default="exact", kw_only=True)
@@ -320,8 +330,7 @@ class BudgetedMethod(Method):
     def schedule(self, left: int, total: int, depth: int) -> list[int]:
         """The visual tokens each decoder block works on if `left` of `total` are left in the end.
 
-        This is the schedule of a method that acts once; methods that act several times have their
-        own. It never falls when `left` grows.
+        Methods that act several times have their own. It never falls when `left` grows.
         """
         first, *more = self.blocks(depth)
         if more:
@@ -333,7 +342,7 @@ class BudgetedMethod(Method):
         return [
             tokens_left(
                 self.budget,
-                self.budget_mode,
+                resolve_mode(self.budget_mode, self.published_mode),
                 total=total,
                 others=others,
                 schedule=lambda left, total=total: self.schedule(left, total, view.depth),  # type: ignore[misc]
@@ -346,8 +355,7 @@ class BudgetedMethod(Method):
 class ActsOnce(BudgetedMethod):
     """A method that prunes once, before the block that follows the first `after` ones.
 
-    A subclass has `after` among its fields, ``after: int = 1``, where its own order of settings
-    wants it; here it is checked.
+    A subclass has `after` among its fields, ``after: int = 1``; here it is checked.
 
     Parameters
     ----------
@@ -381,13 +389,7 @@ class BeforeDecoder(BudgetedMethod):
 
 
 def one_block(after: int, depth: int) -> tuple[int]:
-    """The block that follows the first `after` ones.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
+    """The block that follows the first `after` ones; refused if there is none."""
     if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < depth:
         raise InputError(
             f"after={after!r} leaves no block to prune for: this model has {depth} blocks, so give "

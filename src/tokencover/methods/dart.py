@@ -88,7 +88,7 @@ class DART(ReadsLastBlock):
         check_count("text_pivots", self.text_pivots, 0)
         if self.count not in ("exact", "published"):
             raise InputError(f"count must be 'exact' or 'published', got {self.count!r}.")
-        if self.count == "published" and self.budget_mode != "exact":
+        if self.count == "published" and self.budget_mode not in ("exact", "published"):
             raise InputError(
                 f"count='published' does not keep the budget, so budget_mode={self.budget_mode!r} "
                 "cannot be met: use count='exact'."

@@ -17,21 +17,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from tokencover.covering import (
-    check_finite,
-    cosine,
-    farthest_points,
-    find_smallest,
-    keep_precision,
-    snap,
-    to_float32,
-)
+from tokencover.covering import farthest_points, find_most_isolated
 from tokencover.methods.base import BeforeDecoder, Card, Choice, View
 from tokencover.methods.registry import register_method
-
-_ROWS_AT_ONCE = 512
 
 
 @register_method
@@ -67,29 +56,3 @@ class DivPrune(BeforeDecoder):
             others = farthest_points(tokens, budget=count - 1, start=first)
             kept.append(torch.cat([first, others]))
         return Choice(kept)
-
-
-def find_most_isolated(tokens: Tensor) -> Tensor:
-    """The token whose cosine distance to its nearest neighbour is largest.
-
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(n, d)``.
-
-    Returns
-    -------
-    Tensor
-        ``(1,)`` int64, the lowest index among equals.
-    """
-    with keep_precision(tokens.device):
-        values = to_float32(tokens)
-        check_finite("visual", values)
-        points = snap(values)
-        nearest = []
-        for start in range(0, len(points), _ROWS_AT_ONCE):
-            rows = cosine(points[start : start + _ROWS_AT_ONCE], points)
-            itself = torch.arange(len(rows), device=rows.device)
-            rows[itself, start + itself] = -torch.inf
-            nearest.append(rows.amax(-1))
-        return find_smallest(torch.cat(nearest)).unsqueeze(0).to(tokens.device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tokencover.budget import PublishedMode
 from tokencover.methods._shared.last_block_method import ReadsLastBlock
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import Card, Choice, View
@@ -35,6 +36,7 @@ class FastV(ReadsLastBlock):
     """
 
     name: ClassVar[str] = "fastv"
+    published_mode: ClassVar[PublishedMode] = "layer_mean"
     card: ClassVar[Card] = Card(
         title="FastV",
         year=2024,

@@ -13,7 +13,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.budget import Decision, FixedSplit, Split, SplitRule, Tokens, rule_of, tokens_left
+from tokencover.budget import (
+    Decision,
+    FixedSplit,
+    Split,
+    SplitRule,
+    Tokens,
+    resolve_mode,
+    rule_of,
+    tokens_left,
+)
 from tokencover.covering import (
     Cover,
     cosine,
@@ -93,7 +102,7 @@ class MoB(ActsOnce):
                 f"split {split} spends {split.budget} tokens, the budget is {self.budget}: make "
                 "them equal."
             )
-        if self.budget_mode != "exact":
+        if resolve_mode(self.budget_mode, self.published_mode) != "exact":
             raise InputError(
                 f"a fixed split cannot follow budget_mode={self.budget_mode!r}: use 'exact', or "
                 "a rule such as split='paper'."
@@ -102,42 +111,30 @@ class MoB(ActsOnce):
     def choose(self, view: View) -> Choice:
         """Algorithm 1 on every sample, or on every image of every sample."""
         groups = _group_tokens(view, self.per)
-        masks = torch.stack([mask for _, mask in groups])
-        samples = torch.tensor([sample for sample, _ in groups], device=view.mask.device)
-        tokens = [self._gather_tokens(view, sample, mask) for sample, mask in groups]
         rule = self.rule
-        decisions = [
-            rule.decide(self._find_budget(view, sample, len(each.visual)), each)
-            for (sample, _), each in zip(groups, tokens, strict=True)
-        ]
+        decisions = [rule.decide(self._find_budget(view, group), group.tokens) for group in groups]
         splits = [decision.split for decision in decisions]
         covers = mob_batch(
-            view.states[samples],
-            view.prompt[samples],
+            *_gather_states(view, groups),
             budget=[split.budget for split in splits],
             prompt_budget=[split.prompt_budget for split in splits],
             fold=[split.fold for split in splits],
-            visual_mask=masks,
-            prompt_mask=view.prompt_mask[samples],
+            visual_mask=_mark_tokens(view, groups),
+            prompt_mask=_mark_words(view, groups),
         )
         parts = [
-            Part(*part) for part in zip(samples.tolist(), covers, decisions, tokens, strict=True)
+            Part(group.sample, cover, decision, group.tokens)
+            for group, cover, decision in zip(groups, covers, decisions, strict=True)
         ]
         return _join_parts(view, parts, rule.name)
 
-    def _gather_tokens(self, view: View, sample: int, mask: Tensor) -> Tokens:
-        return Tokens(
-            view.states[sample, mask].detach(),
-            view.prompt[sample, view.prompt_mask[sample]].detach(),
-            "video" if bool(view.video[sample, mask].all()) else "image",
-        )
-
-    def _find_budget(self, view: View, sample: int, total: int) -> int:
+    def _find_budget(self, view: View, group: Group) -> int:
+        total = len(group.tokens.visual)
         return tokens_left(
             self.budget,
-            self.budget_mode,
+            resolve_mode(self.budget_mode, self.published_mode),
             total=total,
-            others=int(view.others[sample]),
+            others=group.others,
             schedule=lambda left: self.schedule(left, total, view.depth),
             cost=view.cost,
         )
@@ -153,15 +150,70 @@ class Part:
     tokens: Tokens
 
 
-def _group_tokens(view: View, per: str) -> list[tuple[int, Tensor]]:
-    """What one budget is spent on: (sample, mask of its visual tokens)."""
-    if per == "prompt":
-        return list(enumerate(view.mask))
-    return [
-        (sample, mask & (view.medium[sample] == medium))
-        for sample, mask in enumerate(view.mask)
-        for medium in view.medium[sample, mask].unique().tolist()
-    ]
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one budget is spent on: the visual tokens of a sample, or of one of its images.
+
+    Attributes
+    ----------
+    sample : int
+        The sample.
+    mask : Tensor or None
+        ``(n,)`` bool, its tokens; None for all that the sample has.
+    tokens : Tokens
+        The same, and the prompt words.
+    others : int
+        Number of all other tokens of the sample.
+    """
+
+    sample: int
+    mask: Tensor | None
+    tokens: Tokens
+    others: int
+
+
+def _group_tokens(view: View, per: str) -> list[Group]:
+    """Read the sizes of all samples at once, and cut their tokens out: rows begin at the left."""
+    is_video = (view.video | ~view.mask).all(-1)
+    sizes = view.mask.sum(-1), view.prompt_mask.sum(-1), view.others, is_video
+    numbers = torch.stack([each.to(view.mask.device).long() for each in sizes], dim=-1).tolist()
+    groups = []
+    for sample, (size, words, others, video) in enumerate(numbers):
+        states = view.states[sample, :size].detach()
+        prompt = view.prompt[sample, :words].detach()
+        if per == "prompt":
+            tokens = Tokens(states, prompt, "video" if video else "image")
+            groups.append(Group(sample, None, tokens, others))
+            continue
+        for medium in view.medium[sample, :size].unique().tolist():
+            mask = view.mask[sample] & (view.medium[sample] == medium)
+            mine = mask[:size]
+            modality = "video" if bool(view.video[sample, :size][mine].all()) else "image"
+            groups.append(Group(sample, mask, Tokens(states[mine], prompt, modality), others))
+    return groups
+
+
+def _gather_states(view: View, groups: list[Group]) -> tuple[Tensor, Tensor]:
+    """Visual tokens and prompt words of every group; nothing is copied if groups are samples."""
+    samples = [group.sample for group in groups]
+    if samples == list(range(len(view.states))):
+        return view.states, view.prompt
+    return view.states[samples], view.prompt[samples]
+
+
+def _mark_tokens(view: View, groups: list[Group]) -> Tensor | None:
+    """Which visual tokens belong to each group, None for all."""
+    if all(len(group.tokens.visual) == view.mask.shape[1] for group in groups):
+        return None
+    masks = [view.mask[group.sample] if group.mask is None else group.mask for group in groups]
+    return torch.stack(masks)
+
+
+def _mark_words(view: View, groups: list[Group]) -> Tensor | None:
+    """Which prompt words each group has, None for all."""
+    if all(len(group.tokens.prompt) == view.prompt_mask.shape[1] for group in groups):
+        return None
+    return view.prompt_mask[[group.sample for group in groups]]
 
 
 def _join_parts(view: View, parts: list[Part], rule: str) -> Choice:
@@ -205,16 +257,17 @@ def tell_center_words(view: View, sample: int, centers: Tensor) -> Later:
     A word is told by its place in the whole sequence, int64. It is the one with the largest cosine
     to the centre, which is what the centre was ranked by. Ties go to the first word.
     """
-    spoken = view.prompt_mask[sample]
     return Later(
         _find_nearest_words,
         view.states[sample, centers.to(view.states.device)].detach(),
-        view.prompt[sample, spoken.to(view.prompt.device)].detach(),
-        view.prompt_positions[sample, spoken],
+        view.prompt[sample].detach(),
+        view.prompt_mask[sample],
+        view.prompt_positions[sample],
     )
 
 
-def _find_nearest_words(tokens: Tensor, words: Tensor, positions: Tensor) -> Tensor:
+def _find_nearest_words(tokens: Tensor, words: Tensor, spoken: Tensor, positions: Tensor) -> Tensor:
+    words, positions = words[spoken.to(words.device)], positions[spoken.to(positions.device)]
     if len(tokens) == 0:
         return positions[:0]
     with keep_precision(tokens.device):

@@ -26,7 +26,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import tokens_left, tokens_to_keep
+from tokencover.budget import PublishedMode, resolve_mode, tokens_left, tokens_to_keep
 from tokencover.covering import keep_precision, rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
@@ -112,6 +112,7 @@ class MustDrop(BudgetedMethod):
     """
 
     name: ClassVar[str] = "mustdrop"
+    published_mode: ClassVar[PublishedMode] = "layer_mean"
     card: ClassVar[Card] = Card(
         title="MustDrop",
         year=2024,
@@ -236,7 +237,7 @@ class MustDrop(BudgetedMethod):
             left.append(
                 tokens_left(
                     tokens_to_keep(self.budget, total),
-                    self.budget_mode,
+                    resolve_mode(self.budget_mode, self.published_mode),
                     total=count,
                     others=others,
                     schedule=lambda end, count=count: self.schedule(end, count, view.depth),  # type: ignore[misc]

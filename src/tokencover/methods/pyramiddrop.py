@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tokencover.budget import PublishedMode
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import count_by_block, shrink_evenly
 from tokencover.methods._shared.ranking import choose_best
@@ -39,6 +40,7 @@ class PyramidDrop(BudgetedMethod):
     """
 
     name: ClassVar[str] = "pyramiddrop"
+    published_mode: ClassVar[PublishedMode] = "layer_mean"
     card: ClassVar[Card] = Card(
         title="PyramidDrop",
         year=2024,

@@ -6,6 +6,9 @@ is not looked at.
 
 Written from the published formula alone. Where that leaves a choice:
 
+- Cosines are those of projected tokens, which every family has; the authors' code compares the
+  tower's features before the projector: `compare="tower"`. A token that is no patch of the tower
+  then covers nothing.
 - Negative cosines are clipped at 0: nothing covers a token better than no token does.
 - Saliency is the attention in the tower block that makes the visual tokens, mean over heads. In
   towers without a class token it is the mean attention received; where the model folds patches into
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -46,6 +49,8 @@ class SCOPE(ReadsTower):
         `budget_mode` and `positions` see `BudgetedMethod`.
     alpha : float
         The power of saliency in the score, at least 0; with 0 coverage alone counts.
+    compare : "projected" or "tower"
+        Whose cosines say what covers what: projected tokens, or the tower's features.
     """
 
     name: ClassVar[str] = "scope"
@@ -57,10 +62,11 @@ class SCOPE(ReadsTower):
         signal="coverage by cosines, weighted by the class token's attention",
         paper="2510.24214",
         needs=("encoder",),
-        departs="similarity of projected tokens; one pool",
+        departs='similarity of projected tokens (`compare="tower"`: as its code); one pool',
     )
 
     alpha: float = 1.0
+    compare: Literal["projected", "tower"] = "projected"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,21 +76,32 @@ class SCOPE(ReadsTower):
                 f"alpha must be a number of at least 0, got {self.alpha!r}: 1 multiplies coverage "
                 "by saliency, 0 leaves saliency out."
             )
+        if self.compare not in ("projected", "tower"):
+            raise InputError(f"compare must be 'projected' or 'tower', got {self.compare!r}.")
 
     def choose(self, view: View) -> Choice:
         """The greedy cover of every sample."""
         kept = []
         with keep_precision(view.states.device):
             salient = to_float32(read_saliency(view))
+            states = view.states if self.compare == "projected" else read_features(view)
             for sample, count in enumerate(self.left(view)):
                 mask = view.mask[sample]
-                tokens = to_float32(view.states[sample, mask])
+                tokens = to_float32(states[sample, mask.to(states.device)])
                 weights = salient[sample, mask.to(salient.device)]
                 check_finite("visual", tokens)
                 check_finite("saliency", weights)
                 chosen = choose_cover(compare_in_steps(tokens), weights, count, self.alpha)
                 kept.append(chosen.to(view.states.device))
         return Choice(kept)
+
+
+def read_features(view: View) -> Tensor:
+    """What the tower made of each visual token, ``(b, n, w)``; zero for what is no patch of it."""
+    encoded, _ = Crops.from_view(view, "SCOPE")
+    index = encoded.index.to(encoded.features.device)
+    rows = encoded.features.flatten(0, 1)[index.clamp(min=0)]
+    return rows.masked_fill((index < 0).unsqueeze(-1), 0.0)
 
 
 def read_saliency(view: View) -> Tensor:

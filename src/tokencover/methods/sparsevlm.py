@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import round_half_up
+from tokencover.budget import PublishedMode, round_half_up
 from tokencover.covering import keep_precision, rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
@@ -87,6 +87,7 @@ class SparseVLM(BudgetedMethod):
     """
 
     name: ClassVar[str] = "sparsevlm"
+    published_mode: ClassVar[PublishedMode] = "layer_mean"
     card: ClassVar[Card] = Card(
         title="SparseVLM",
         year=2024,

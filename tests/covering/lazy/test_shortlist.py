@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokencover.covering.lazy.search import choose_from_shortlist
+from tokencover.covering.lazy.shortlist import choose_from_shortlist
 
 
 def obvious(

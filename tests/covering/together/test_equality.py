@@ -25,7 +25,7 @@ from tokencover.covering.together import visual_centers as centers
 Problem = tuple[Tensor, Tensor, int, int, int]
 
 WAYS = {
-    "as it is": {},
+    "as it is": {"_ROUNDS": 6},
     "no table": {"_TOKENS_OF_ONE": 0},
     "few candidates": {"_SPARE_CANDIDATES": 1, "_CANDIDATES_OF_ONE": 1},
     "few candidates, no table": {

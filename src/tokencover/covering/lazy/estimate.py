@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, snap, snap_in_place
+from tokencover.covering.lazy.threads import use_threads_for
 
 _UNIT_ROUNDOFF = 2.0**-24
 CHUNK = 1024
@@ -32,10 +33,17 @@ CHUNK = 1024
 _NORM_CHUNK = 256
 _SAFE_NORM = 1e15
 """Between 1 / this and this, squares and products neither overflow nor vanish in float32."""
+_REFRESHED_AT_ONCE = 4096
+"""Tokens compared with new centres at a time."""
+_ROUNDING = 1e-6
+"""More than float32 loses when the error is taken off an estimate."""
 _LARGEST_KEPT = 2**24
 """Bytes; a larger buffer lives no longer than its workspace's user needs it."""
 
 _threads = threading.local()
+
+Rows = Tensor | slice
+"""Some tokens: their indices, or those that lie side by side."""
 
 
 class Workspace:
@@ -102,6 +110,13 @@ class Cloud:
         inverse = torch.where(norm > 0, 1 / norm, 0.0).float()
         return cls(tokens, inverse, bound_error(tokens.shape[-1]))
 
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def select(self, index: Tensor) -> Cloud:
+        """Some of the tokens."""
+        return Cloud(self.tokens[index], self.inverse_norm[index], self.error)
+
     def find_directions(self, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Unit vectors of some tokens, or of all, ``(m, d)`` float32."""
         if index is None:
@@ -109,7 +124,7 @@ class Cloud:
         return torch.index_select(self.tokens, 0, index, out=out).mul_(self._take_scale(index))
 
     def estimate_cosines(
-        self, directions: Tensor, index: Tensor | None = None, space: Workspace | None = None
+        self, directions: Tensor, index: Rows | None = None, space: Workspace | None = None
     ) -> Tensor:
         """Estimated cosine of some of the tokens, or all, with unit vectors, ``(n, m)`` float32."""
         return _multiply(self._take_rows(index, space), directions, space).mul_(
@@ -122,7 +137,7 @@ class Cloud:
         out = space.empty("directions", (len(index), self.width), torch.float32)
         return self.estimate_cosines(self.find_directions(index, out), index, space)
 
-    def snap(self, index: Tensor | None = None, space: Workspace | None = None) -> Points:
+    def snap(self, index: Rows | None = None, space: Workspace | None = None) -> Points:
         """Some tokens, or all, in exact form; if in a `space`, until its next use."""
         rows = self._take_rows(index, space)
         if space is None:
@@ -131,16 +146,16 @@ class Cloud:
         grid = space.empty("grid", shape, torch.float64).copy_(rows)
         return snap_in_place(grid, space.empty("squares", shape, torch.float64))
 
-    def _take_rows(self, index: Tensor | None, space: Workspace | None = None) -> Tensor:
-        if index is None:
-            return self.tokens
+    def _take_rows(self, index: Rows | None, space: Workspace | None = None) -> Tensor:
+        if index is None or isinstance(index, slice):
+            return self.tokens if index is None else self.tokens[index]
         shape = (len(index), self.width)
         out = None if space is None else space.empty("rows", shape, torch.float32)
         # several times quicker than indexing with brackets
         return torch.index_select(self.tokens, 0, index, out=out)
 
-    def _take_scale(self, index: Tensor | None) -> Tensor:
-        scale = self.inverse_norm if index is None else self.inverse_norm.index_select(0, index)
+    def _take_scale(self, index: Rows | None) -> Tensor:
+        scale = self.inverse_norm if index is None else self.inverse_norm[index]
         return scale.unsqueeze(-1)
 
 
@@ -181,10 +196,11 @@ def _multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tens
     shape = (len(rows), len(directions))
     total, part = (space.empty(name, shape, torch.float32) for name in ("total", "part"))
     chunks = zip(rows.split(CHUNK, dim=-1), directions.split(CHUNK, dim=-1), strict=True)
-    for number, (left, right) in enumerate(chunks):
-        torch.mm(left, right.T, out=part if number else total)
-        if number:
-            total += part
+    with use_threads_for(total.numel() * rows.shape[-1]):
+        for number, (left, right) in enumerate(chunks):
+            torch.mm(left, right.T, out=part if number else total)
+            if number:
+                total += part
     return total
 
 
@@ -255,8 +271,9 @@ class Bounds:
         self._cloud, self._centers = cloud, centers
         self._space, space = (Workspace.of_this_thread(name) for name in ("top", "start"))
         self._to_start = cloud.estimate_cosines(centers.directions, space=space)
-        self._nearest_start = self._to_start.amax(-1)
-        self._bound = self._nearest_start - cloud.error
+        self._nearest = self._to_start.amax(-1)
+        self._compared = len(centers)
+        self._bound = self._nearest - cloud.error
         self._bound[centers.tokens] = math.inf
 
     def find_smallest(self, size: int) -> Tensor:
@@ -264,17 +281,42 @@ class Bounds:
         size = min(size, len(self._bound) - len(self._centers))
         return self._bound.topk(size, largest=False).indices.sort().values
 
-    def estimate_cosines(self, tokens: Tensor) -> Tensor:
+    def estimate_cosines(self, tokens: Rows) -> Tensor:
         """Estimated cosines of some tokens to all centres, ``(tokens, centres)`` float32."""
-        to_start = self._to_start.index_select(0, tokens)
-        return torch.cat([to_start, self._estimate_to_added(tokens)], dim=1)
+        to_start = self._to_start[tokens]
+        return torch.cat([to_start, self._estimate_from(to_start.shape[1], tokens)], dim=1)
 
     def estimate_nearest(self, tokens: Tensor) -> Tensor:
         """Estimated cosine of some tokens to the nearest centre, ``(tokens,)`` float32."""
-        nearest = self._nearest_start.index_select(0, tokens)
-        if len(self._centers) == self._to_start.shape[1]:
+        nearest = self._nearest.index_select(0, tokens)
+        if self.is_fresh:
             return nearest
-        return torch.maximum(nearest, self._estimate_to_added(tokens).amax(-1))
+        return torch.maximum(nearest, self._estimate_from(self._compared, tokens).amax(-1))
+
+    def mark_possible_nearest(self, tokens: Rows) -> Tensor:
+        """Which centres may be nearest to which tokens, ``(tokens, centres)`` bool."""
+        cosines = self.estimate_cosines(tokens)
+        return cosines >= cosines.amax(-1, keepdim=True) - self._cloud.doubt
+
+    def find_largest_distances(self) -> Tensor:
+        """What no token's distance to the nearest centre is above, ``(n,)`` float64."""
+        return 1.0 + _ROUNDING - self._bound.double()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether all tokens have been compared with all centres."""
+        return self._compared == len(self._centers)
+
+    def refresh(self) -> None:
+        """Compare all tokens with the centres that were added since the last time."""
+        for begin in range(0, len(self._bound), _REFRESHED_AT_ONCE):
+            some = slice(begin, begin + _REFRESHED_AT_ONCE)
+            newest = self._estimate_from(self._compared, some).amax(-1)
+            torch.maximum(self._nearest[some], newest, out=self._nearest[some])
+        self._compared = len(self._centers)
+        self._bound = (self._nearest - self._cloud.error).index_fill_(
+            0, self._centers.tokens, math.inf
+        )
 
     def renew(self, tokens: Tensor, nearest: Tensor) -> None:
         """Set the bounds of some tokens by such an estimate."""
@@ -285,14 +327,16 @@ class Bounds:
         others = self._bound.index_fill(0, tokens, math.inf)
         return float(others.amin())
 
-    def copy(self) -> Tensor:
+    def copy(self) -> tuple[Tensor, Tensor, int]:
         """For `restore`."""
-        return self._bound.clone()
+        return self._bound.clone(), self._nearest.clone(), self._compared
 
-    def restore(self, copy: Tensor) -> None:
+    def restore(self, copy: tuple[Tensor, Tensor, int]) -> None:
         """Undo what was done since, but for the centres of today."""
-        self._bound = copy.index_fill(0, self._centers.tokens, math.inf)
+        bound, self._nearest, self._compared = copy
+        self._bound = bound.index_fill(0, self._centers.tokens, math.inf)
 
-    def _estimate_to_added(self, tokens: Tensor) -> Tensor:
-        added = self._centers.directions[self._to_start.shape[1] :]
+    def _estimate_from(self, first: int, tokens: Rows) -> Tensor:
+        """Estimated cosines of some tokens to the centres from the `first` on."""
+        added = self._centers.directions[first:]
         return self._cloud.estimate_cosines(added, tokens, self._space)

@@ -11,37 +11,38 @@ need never be looked at again (the accelerated greedy of Minoux, 1978). From che
    (`choose_from_shortlist`);
 3. where estimates were too close to tell, exact distances decide at the end (`find_first_mistake`):
    what was chosen before the first mistake is kept, and the search goes on from there;
-4. tokens too much alike for estimates are chosen among by exact distances; where even that does not
-   tell enough of them apart, the search ends early, and the caller compares all with all.
+4. where bounds have grown too old to tell anything, all tokens are compared with the newer centres
+   at once; where they are fresh, and still more tokens are rivals than are looked at, the search
+   goes on by exact distances (`exact_rounds.py`).
+
+Copies of tokens take no part in this (`copies.py`).
 
 What is found is what comparing all with all would choose, index for index.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tokencover.covering.exact import Points, cosine, distances, find_smallest, mean_direction
+from tokencover.covering.exact import Points, cosine, distances, find_smallest, snap
+from tokencover.covering.lazy.copies import cut_at_zero, fill_by_index, find_first_copies
 from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud, Workspace
+from tokencover.covering.lazy.exact_rounds import ExactRounds
+from tokencover.covering.lazy.shortlist import Step, choose_from_shortlist
+from tokencover.covering.lazy.threads import use_one_thread
 
 _FEWEST, _FEW, _MANY = 64, 160, 640
 """How many tokens are compared at a time: about as many as are wanted, doubled while that settles
-nothing; half of the last for exact distances."""
+nothing."""
+_SUMMED_AT_ONCE = 1024
+_TOKENS_OF_ONE = 8
+"""Comparing all with the new centres pays instead of comparing one in so many once more."""
 _CROWD, _MISTAKES = 32, 4
 """More rivals for one place, or more wrong guesses, and estimates are too coarse to be of use."""
-
-Step = list[int]
-"""One choice: the place of the token that seems the farthest, then those of its rivals, which may
-be as far or farther since estimates err."""
-_Entry = tuple[float, int, int]
-"""A token's cosine to the nearest of some centres, its place, and how many of the added centres
-these are. Sorts by rising cosine, then by place: the tie rule."""
 
 
 def search_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
@@ -59,20 +60,40 @@ def search_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
     Returns
     -------
     Tensor
-        int64, in order of choice: the first `count`, or fewer where tokens are too much alike.
+        ``(count,)`` int64, in order of choice.
     """
     if count == 0:
         return start.new_empty(0)
-    first = start if len(start) else torch.tensor([_find_farthest_from_mean(cloud)])
-    total = len(start) + count
-    centers = Centers(cloud, first, total)
-    if len(centers) < total:
-        _Search(cloud, centers, total).run()
+    if len(start) == 0:
+        first = torch.tensor([_find_farthest_from_mean(cloud)])
+        return torch.cat([first, search_farthest(cloud, first, count - 1)])
+    first_copy = find_first_copies(cloud)
+    if first_copy is None:
+        return _search(cloud, start, count)
+    return _search_without_copies(cloud, start, count, first_copy)
+
+
+def _search(cloud: Cloud, start: Tensor, count: int) -> Tensor:
+    """The same, for tokens that are taken to differ."""
+    centers = Centers(cloud, start, len(start) + count)
+    _Search(cloud, centers, len(start) + count).run()
     return centers.tokens[len(start) :]
 
 
+def _search_without_copies(cloud: Cloud, start: Tensor, count: int, first_copy: Tensor) -> Tensor:
+    """The same, for tokens of which some are copies of others."""
+    different, place = first_copy.unique(return_inverse=True)
+    begin = place[start].unique()
+    few = min(count, len(different) - len(begin))
+    alone = cloud.select(different)
+    found = cut_at_zero(alone, begin, _search(alone, begin, few)) if few else begin[:0]
+    found = different[found]
+    rest = fill_by_index(torch.cat([start, found]), len(first_copy), count - len(found))
+    return torch.cat([found, rest])
+
+
 class _Search:
-    """Adds centres until there are `total`, or tokens are too much alike."""
+    """Adds centres until there are `total`."""
 
     def __init__(self, cloud: Cloud, centers: Centers, total: int) -> None:
         self._cloud, self._centers, self._total = cloud, centers, total
@@ -84,27 +105,40 @@ class _Search:
         return self._total - len(self._centers)
 
     def run(self) -> None:
-        """Guess and prove as long as that helps; then choose exactly, as long as that helps."""
+        """Guess and prove as long as that helps; then choose by exact distances."""
         mistakes = 0
         while mistakes <= _MISTAKES and not self._guess_and_prove():
             mistakes += 1
-        self._repeat(self._choose_exactly, _MANY // 2)
+        if self._wanted:
+            ExactRounds(self._cloud, self._centers, self._bounds, self._total).run()
 
-    def _repeat(self, choose: Callable[[Tensor], None], most: int) -> None:
-        """Choose among the tokens that may be farthest, at most so many, until that fails."""
+    def _guess_all(self) -> None:
+        """Guess among the tokens that may be farthest; compare all anew when that fails."""
         few = min(max(self._wanted, _FEWEST), _FEW)
         size = few
-        while self._wanted and size <= most:
+        while self._wanted:
             before = len(self._centers)
-            choose(self._bounds.find_smallest(size))
-            size = few if len(self._centers) > before else 2 * size
+            with use_one_thread():
+                crowded = self._guess(self._bounds.find_smallest(size))
+            if len(self._centers) > before:
+                size = few
+            elif self._bounds.is_fresh:
+                if crowded or size >= _MANY:
+                    return
+                size *= 2
+            elif crowded or size >= min(_MANY, len(self._cloud) // _TOKENS_OF_ONE):
+                self._bounds.refresh()
+                size = few
+            else:
+                size *= 2
 
     def _guess_and_prove(self) -> bool:
         """Add centres by estimates, up to the first mistake; returns whether there was none."""
         bounds = self._bounds.copy()
         self._doubts.clear()
-        self._repeat(self._guess, _MANY)
-        mistake = find_first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
+        self._guess_all()
+        with use_one_thread():
+            mistake = find_first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
         if mistake is None:
             return True
         self._centers.cut(mistake.place)
@@ -112,15 +146,20 @@ class _Search:
         self._bounds.restore(bounds)
         return False
 
-    def _guess(self, tokens: Tensor) -> None:
-        """Choose among some tokens (ascending), by estimates, until others may be farther."""
+    def _guess(self, tokens: Tensor) -> bool:
+        """Choose among some tokens (ascending), by estimates, until others may be farther.
+
+        Returns whether there were too many rivals for a single place.
+        """
         doubt = self._cloud.doubt
         nearest = self._bounds.estimate_nearest(tokens)
         self._bounds.renew(tokens, nearest)
         limit = self._bounds.find_smallest_without(tokens) - self._cloud.error
         smallest = float(nearest.amin())
-        if smallest >= limit or int((nearest <= smallest + doubt).sum()) > _CROWD:
-            return
+        if int((nearest <= smallest + doubt).sum()) > _CROWD:
+            return True
+        if smallest >= limit:
+            return False
         rivals = (nearest < limit + doubt).nonzero().squeeze(-1)  # the others are too near
         tokens, nearest = tokens[rivals], nearest[rivals]
         each_other = self._cloud.estimate_mutual_cosines(tokens)
@@ -129,15 +168,7 @@ class _Search:
         )
         self._doubts += list_candidates(steps, tokens.tolist(), len(self._centers))
         self._take(tokens, nearest, each_other, steps)
-
-    def _choose_exactly(self, tokens: Tensor) -> None:
-        """The same, by exact distances (times -1, to be the smaller the farther)."""
-        distances = measure_nearest_and_mutual(self._cloud, self._centers, self._bounds, tokens)
-        nearest, each_other = (-distance for distance in distances)
-        limit, most = self._bounds.find_smallest_without(tokens) - 1.0, self._wanted
-        steps = choose_from_shortlist(nearest, each_other, most=most, limit=limit, doubt=0.0)
-        if steps:
-            self._take(tokens, nearest + 1.0, each_other + 1.0, steps)
+        return False
 
     def _take(self, tokens: Tensor, nearest: Tensor, each_other: Tensor, steps: list[Step]) -> None:
         """Make centres of what was chosen among some tokens, by their cosines."""
@@ -149,81 +180,15 @@ class _Search:
 
 def _find_farthest_from_mean(cloud: Cloud) -> int:
     """The first centre when there is none: the token farthest from the mean of all."""
-    mean = mean_direction(cloud.snap())
+    everyone = torch.arange(len(cloud.tokens)).split(_SUMMED_AT_ONCE)
+    mean = snap(
+        torch.stack([cloud.snap(some).grid.sum(0, keepdim=True) for some in everyone]).sum(0)
+    )
     direction = torch.nn.functional.normalize(mean.grid, dim=-1).float()
     estimate = cloud.estimate_cosines(direction).squeeze(-1)
     rivals = (estimate <= estimate.amin() + cloud.doubt).nonzero().squeeze(-1)
-    return int(rivals[find_smallest(cosine(cloud.snap(rivals), mean).squeeze(-1))])
-
-
-def choose_from_shortlist(
-    nearest: Tensor, each_other: Tensor, *, most: int, limit: float, doubt: float
-) -> list[Step]:
-    """Choose tokens in turn, each with the smallest cosine to its nearest centre.
-
-    In plain Python: a number in a list is much quicker to get at than one in a tensor.
-
-    Parameters
-    ----------
-    nearest : Tensor
-        ``(m,)`` cosine of each token to the nearest centre there is.
-    each_other : Tensor
-        ``(m, m)`` cosines of the tokens to each other.
-    most : int
-        End after this many.
-    limit : float
-        End when the smallest cosine has come to this.
-    doubt : float
-        Tokens whose cosines differ by no more are rivals.
-    """
-    queue = _Queue(nearest.tolist())
-    steps: list[Step] = []
-    while len(steps) < most and queue.find_smallest() < limit:
-        line = queue.find_smallest() + doubt
-        first = queue.pop()
-        rivals = []
-        while queue.find_smallest() <= line:
-            rivals.append(queue.pop())
-        queue.put_back(rivals)
-        steps.append([place for _, place, _ in (first, *rivals)])
-        queue.add_center(each_other[first[1]].tolist())
-    return steps
-
-
-class _Queue:
-    """Tokens by their cosine to the nearest centre.
-
-    Most need not be looked at in most steps, because that cosine only grows.
-    """
-
-    def __init__(self, nearest: list[float]) -> None:
-        self._heap: list[_Entry] = [(value, place, 0) for place, value in enumerate(nearest)]
-        self._added: list[list[float]] = []
-        heapq.heapify(self._heap)
-
-    def find_smallest(self) -> float:
-        """The smallest cosine; infinite if there is no token."""
-        heap, now = self._heap, len(self._added)
-        while heap:
-            value, place, compared = heap[0]
-            if compared == now:
-                return value
-            since = [cosines[place] for cosines in self._added[compared:]]
-            heapq.heapreplace(heap, (max(value, *since), place, now))
-        return math.inf
-
-    def pop(self) -> _Entry:
-        """Take out the token that has it; to be called right after `find_smallest`."""
-        return heapq.heappop(self._heap)
-
-    def put_back(self, entries: list[_Entry]) -> None:
-        """Return what was taken out."""
-        for entry in entries:
-            heapq.heappush(self._heap, entry)
-
-    def add_center(self, cosines: list[float]) -> None:
-        """A new centre, by its cosines to all tokens."""
-        self._added.append(cosines)
+    parts = [cosine(cloud.snap(some), mean).squeeze(-1) for some in rivals.split(_SUMMED_AT_ONCE)]
+    return int(rivals[find_smallest(torch.cat(parts))])
 
 
 def list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
@@ -342,14 +307,3 @@ def measure_distances(
     others = cloud.snap(centers.tokens[columns], Workspace.of_this_thread("near"))
     distance = distances(points, others)
     return columns, distance.masked_fill_(~near.index_select(1, columns), math.inf)
-
-
-def measure_nearest_and_mutual(
-    cloud: Cloud, centers: Centers, bounds: Bounds, tokens: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Distances of some tokens to the nearest centre, ``(m,)``, and to each other, ``(m, m)``."""
-    cosines = bounds.estimate_cosines(tokens)
-    near = cosines >= cosines.amax(-1, keepdim=True) - cloud.doubt
-    points = cloud.snap(tokens, Workspace.of_this_thread("top"))
-    _, to_centers = measure_distances(cloud, centers, points, near)
-    return to_centers.amin(-1), distances(points, points)

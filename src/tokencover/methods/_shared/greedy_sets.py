@@ -20,12 +20,21 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering import Points, cosine, find_largest, rank_descending, snap
+from tokencover.covering import (
+    Points,
+    cosine,
+    find_largest,
+    find_mutual_cosines,
+    rank_descending,
+    snap,
+)
 
 STEPS = 2.0**32
 """Grid steps of similarity 1. A million tokens then gain at most 2**52 steps."""
 _VOLUME_STEP = 2.0**-36
 """Gains of volume are compared in steps of this; the error of their updates is far below."""
+_TOKENS_OF_ONE, _LARGEST_TABLE = 24, 2**30
+"""A table of all cosines pays with at most so many tokens for each that is chosen, and bytes."""
 
 
 def compare_in_steps(tokens: Tensor) -> Tensor:
@@ -42,7 +51,7 @@ def compare_in_steps(tokens: Tensor) -> Tensor:
         ``(n, n)`` float64 holding whole numbers, symmetric; 0 for pairs with a zero token.
     """
     points = snap(tokens)
-    return cosine(points, points).mul_(STEPS).round_().clamp_(min=0.0)
+    return find_mutual_cosines(points).mul_(STEPS).round_().clamp_(min=0.0)
 
 
 def choose_cover(similarity: Tensor, saliency: Tensor, count: int, alpha: float = 1.0) -> Tensor:
@@ -124,7 +133,8 @@ def choose_volume(points: Points, quality: Tensor, count: int) -> Tensor:
 
     The kernel is ``L[i, j] = quality[i] * cos(i, j) * quality[j]``; the next token is the one that
     multiplies the determinant of the chosen ones by most. The Cholesky factor grows by one row with
-    each of them; the whole kernel is never held.
+    each of them. Cosines of all pairs are computed at first, if so many of them will be asked for
+    that it pays and they fit.
 
     Parameters
     ----------
@@ -142,13 +152,16 @@ def choose_volume(points: Points, quality: Tensor, count: int) -> Tensor:
     """
     gain = quality.square() * (points.square > 0)
     factor = gain.new_zeros(count, len(gain))
+    pays = len(gain) <= _TOKENS_OF_ONE * count and 8 * len(gain) ** 2 <= _LARGEST_TABLE
+    table = find_mutual_cosines(points) if pays else None
     order: list[int] = []
     for step in range(count):
         comparable = (gain / _VOLUME_STEP).round()
         pick = int(find_largest(comparable))
         if comparable[pick] <= 0:
             break
-        row = cosine(points[pick : pick + 1], points)[0] * quality[pick] * quality
+        cosines = cosine(points[pick : pick + 1], points)[0] if table is None else table[pick]
+        row = cosines * quality[pick] * quality
         row -= factor[:step, pick] @ factor[:step]
         factor[step] = row / gain[pick].sqrt()
         gain = gain - factor[step].square()

@@ -6,10 +6,11 @@ import functools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
-from tokencover.budget import tokens_to_keep
+from tokencover.budget import PublishedMode, resolve_mode, tokens_to_keep
 from tokencover.errors import InputError
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods._shared.wipe import check_wipe, find_wipe_block, remember, wipe
@@ -37,6 +38,7 @@ class LooksAhead(ActsOnce):
     """
 
     looks_ahead = True
+    published_mode: ClassVar[PublishedMode] = "layer_mean"
 
     after: int = 2
     wipe: int | float | None = 0.75
@@ -66,7 +68,7 @@ class LooksAhead(ActsOnce):
 
     def left(self, view: View) -> list[int]:
         """How many visual tokens of each sample are kept until the wipe."""
-        if self.budget_mode != "layer_mean":
+        if resolve_mode(self.budget_mode, self.published_mode) != "layer_mean":
             return super().left(view)
         return [
             find_count_for_mean(

@@ -1,0 +1,157 @@
+"""Copies, clusters, tokens that estimates cannot tell apart: the same indices, and less work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Thread
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import tokencover as tc
+from tests.covering import oracle
+from tests.covering.lazy.wrong_estimates import disturb_estimates
+from tests.covering.strategies import token_sets
+from tokencover.covering import mob_literal, snap
+from tokencover.covering.lazy import exact_rounds, search
+from tokencover.covering.lazy.copies import find_first_copies
+from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.exact_rounds import ExactRounds
+from tokencover.covering.lazy.threads import use_one_thread, use_threads_for
+
+
+def draw(kind: str, count: int = 700, width: int = 80) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    visual, prompt = (torch.randn(size, width, generator=generator) for size in (count, 6))
+    if kind == "copies":
+        return visual[: count // 8].repeat(8, 1), prompt
+    homes, spread = {
+        "few clusters": (10, 0.1),
+        "many clusters": (60, 0.3),
+        "tight clusters": (5, 2e-2),
+        "alike": (20, 1e-3),
+        "nearly copies": (20, 2e-6),
+    }[kind]
+    return visual[torch.arange(count) % homes] + spread * visual, prompt
+
+
+@pytest.mark.parametrize(
+    "kind", ["copies", "few clusters", "many clusters", "tight clusters", "alike", "nearly copies"]
+)
+def test_equals_the_reference_implementation(kind: str) -> None:
+    visual, prompt = draw(kind)
+    found = tc.mob(visual, prompt, budget=200, prompt_budget=40, fold=8)
+    tokens, words = snap(visual).grid, snap(prompt).grid
+    slow = mob_literal(tokens, words, budget=200, prompt_budget=40, fold=8)
+    assert isinstance(found, tc.Cover)
+    assert found.prompt_centers.tolist() == slow.prompt_centers.tolist()
+    assert found.visual_centers.tolist() == slow.visual_centers.tolist()
+
+
+@settings(max_examples=80)
+@given(token_sets(), st.data())
+def test_exact_rounds_alone_equal_the_oracle(visual: Tensor, data: st.DataObject) -> None:
+    start = sorted(data.draw(st.sets(st.integers(0, len(visual) - 1), min_size=1, max_size=4)))
+    count = data.draw(st.integers(0, len(visual) - len(start)))
+    few = data.draw(st.sampled_from([1, 3, 96]))
+    with (
+        disturb_estimates(data.draw(st.sampled_from([0.0, 0.3]))),
+        patch.multiple(exact_rounds, _FEW=few, _MANY=few, _MEASURED_AT_ONCE=2),
+        patch.multiple(search, _CROWD=0),
+    ):
+        found = tc.farthest_points(visual, budget=count, start=torch.tensor(start)).tolist()
+    assert found == oracle.choose_farthest(visual.numpy(), start, count)
+
+
+@settings(max_examples=80)
+@given(token_sets(most=12), st.data())
+def test_copies_at_any_place_equal_the_oracle(visual: Tensor, data: st.DataObject) -> None:
+    places = data.draw(st.lists(st.integers(0, len(visual) - 1), min_size=1, max_size=25))
+    tokens = visual[places]
+    start = sorted(data.draw(st.sets(st.integers(0, len(tokens) - 1), max_size=3)))
+    count = data.draw(st.integers(0, len(tokens) - len(start)))
+    found = tc.farthest_points(tokens, budget=count, start=torch.tensor(start).long()).tolist()
+    assert found == oracle.choose_farthest(tokens.numpy(), start, count)
+
+
+def test_copies_are_found_and_zero_tokens_are_none() -> None:
+    tokens = torch.eye(4)[[0, 1, 0, 2, 1, 0]]
+    tokens[3] = 0
+    tokens = torch.cat([tokens, torch.zeros(1, 4)])
+    tokens[0] *= 2  # another norm: the same direction, but no copy
+    assert find_first_copies(Cloud.of("visual", tokens)) is not None
+    first = find_first_copies(Cloud.of("visual", tokens))
+    assert first is not None
+    assert first[[0, 3, 6]].tolist() == [0, 3, 6]
+    assert (tokens[first] == tokens).all()
+    assert find_first_copies(Cloud.of("visual", torch.randn(50, 9))) is None
+
+
+def test_copies_take_no_part_in_the_search() -> None:
+    visual, prompt = draw("copies")
+    searched = []
+    whole = search._search
+
+    def watch(cloud: Cloud, *rest: object) -> Tensor:
+        searched.append(len(cloud))
+        return whole(cloud, *rest)  # type: ignore[arg-type]
+
+    with patch.object(search, "_search", watch):
+        tc.mob(visual, prompt, budget=80, prompt_budget=10, fold=4)
+    assert searched == [700 // 8]
+
+
+@pytest.mark.parametrize(("kind", "most"), [("few clusters", 0), ("many clusters", 0)])
+def test_clusters_need_no_exact_rounds(kind: str, most: int) -> None:
+    """The bounds are made new instead, and estimates go on."""
+    visual, prompt = draw(kind, count=2000)
+    with patch.object(search, "ExactRounds", wraps=ExactRounds) as rounds:
+        tc.mob(visual, prompt, budget=250, prompt_budget=40, fold=8)
+    assert rounds.call_count == most
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_work_is_done_on_one_thread_and_the_number_comes_back() -> None:
+    with use_one_thread():
+        assert torch.get_num_threads() == 1
+        with use_threads_for(10):
+            assert torch.get_num_threads() == 1
+        with use_threads_for(2**40):
+            assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    with pytest.raises(tc.InputError), use_one_thread():
+        raise tc.InputError("stop")
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_that_select_at_the_same_time_all_keep_their_number() -> None:
+    visual, prompt = draw("many clusters", count=300)
+    numbers = []
+
+    def select() -> None:
+        torch.set_num_threads(2)
+        for _ in range(3):
+            tc.mob(visual, prompt, budget=60, prompt_budget=10, fold=4)
+        numbers.append(torch.get_num_threads())
+
+    threads = [Thread(target=select) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert numbers == [2, 2, 2]
+    assert torch.get_num_threads() == 2

@@ -1,0 +1,41 @@
+"""K as each method's own paper counts it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tokencover as tc
+from tests.methods.views import hand_made
+from tokencover.budget import tokens_left
+from tokencover.errors import InputError
+from tokencover.evaluation.plan import Combination
+from tokencover.methods import BudgetedMethod
+
+MEANS = [tc.FastV, tc.SparseVLM, tc.PyramidDrop]
+COUNTS = [tc.MoB, tc.DivPrune, tc.CDPruner, tc.DART, tc.TokenCarve]
+
+
+def count_left(method: BudgetedMethod) -> int:
+    view = hand_made([torch.zeros(576, 2)], depth=32, block=2)
+    return method.left(view)[0]
+
+
+@pytest.mark.parametrize("kind", [*MEANS, *COUNTS])
+def test_published_is_what_the_paper_counts(kind: type[BudgetedMethod]) -> None:
+    mode = "layer_mean" if kind in MEANS else "exact"
+    published, same = (count_left(kind(320, budget_mode=each)) for each in ("published", mode))
+    assert published == same
+    if kind in MEANS:
+        assert published < count_left(kind(320, budget_mode="exact"))
+
+
+def test_tables_say_which_is_meant() -> None:
+    labels = [Combination(kind(64, budget_mode="published")).budget for kind in (tc.FastV, tc.MoB)]
+    assert labels == ["64 published (layer_mean)", "64 published (exact)"]
+
+
+def test_a_mode_that_is_not_resolved_is_refused() -> None:
+    view = hand_made([torch.zeros(9, 2)])
+    with pytest.raises(InputError, match="resolve"):
+        tokens_left(4, "published", total=9, others=1, schedule=lambda left: [left], cost=view.cost)
