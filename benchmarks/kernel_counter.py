@@ -71,7 +71,7 @@ class Tally:
 
 class _Operators(TorchDispatchMode):
     def __init__(self, tally: Tally) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._tally = tally
         self._living: dict[int, tuple[StorageWeakRef, int]] = {}
 
@@ -155,7 +155,7 @@ def _count_bytes(name: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
 
 def _locate(tensor: Tensor) -> tuple[int, int, int]:
     """Where in memory; the same for a matrix and its transpose."""
-    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.numel()
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tensor.numel()
 
 
 def _count_products(name: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:

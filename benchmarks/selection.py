@@ -152,7 +152,9 @@ def list_centers(cover: Cover) -> Tensor:
 Selection = Callable[[Case, Tensor, Tensor], list[Tensor]]
 
 
-def measure_times(case: Case, repeats: int) -> tuple[list[float], list[float], bool]:
+def measure_times(
+    case: Case, repeats: int, clock: Callable[[], float]
+) -> tuple[list[float], list[float], bool]:
     """Seconds of both, taken alternately so that a noisy neighbour hits both."""
     visual, prompt = case.make_inputs()
     seconds: dict[Selection, list[float]] = {select_literally: [], select_with_library: []}
@@ -160,10 +162,10 @@ def measure_times(case: Case, repeats: int) -> tuple[list[float], list[float], b
     settle()
     for turn in range(repeats + 1):
         for select, record in seconds.items():
-            begin = time.perf_counter()
+            begin = clock()
             found[select] = select(case, visual, prompt)
             if turn:  # the first turn warms up
-                record.append(time.perf_counter() - begin)
+                record.append(clock() - begin)
     # In float32 the literal loop itself errs where two distances are nearly equal; in float64, on
     # the tokens as float32 resolves them, it does not.
     snapped = [(snap(v).grid, snap(p).grid) for v, p in zip(visual, prompt, strict=True)]
@@ -255,16 +257,18 @@ def _read_kilobytes(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-def format_row(case: Case, repeats: int, machine: Machine) -> str:
+def format_row(case: Case, machine: Machine, arguments: argparse.Namespace) -> str:
     """Measure one case and format it."""
-    old, new, same = measure_times(case, repeats)
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    old, new, same = measure_times(case, arguments.repeats, clock)
     ratio = statistics.median(a / b for a, b in zip(old, new, strict=True))
-    memory = [measure_peak(case, select) for select in (select_literally, select_with_library)]
+    ways = () if arguments.no_memory else (select_literally, select_with_library)
+    memory = " | ".join(f"{measure_peak(case, select):.0f}" for select in ways) or "- | -"
     return (
         f"| {case.tokens} | {case.width} | {case.budget} | {case.kind} | {case.batch} "
         f"| {1e3 * machine.bound_seconds(case):.1f} "
         f"| {1e3 * min(old):.1f} | {1e3 * min(new):.1f} | {ratio:.2f}x "
-        f"| {'yes' if same else 'NO'} | {memory[0]:.0f} | {memory[1]:.0f} |"
+        f"| {'yes' if same else 'NO'} | {memory} |"
     )
 
 
@@ -274,6 +278,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, help="only this N")
     parser.add_argument("--kinds", default="low-rank,isotropic", help=", ".join(KINDS))
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--cpu-time", action="store_true", help="for machines with other work")
+    parser.add_argument("--no-memory", action="store_true", help="leave out the last two columns")
     parser.add_argument("--single", action="store_true", help="no batches")
     parser.add_argument("--busy", action="store_true", help="take all cores but one")
     arguments = parser.parse_args()
@@ -295,7 +301,7 @@ def main() -> None:
             for kind in kinds:
                 for batch in (1, BATCH) if tokens <= LARGEST_BATCHED and not alone else (1,):
                     case = Case(tokens, width, budget, kind, batch)
-                    print(format_row(case, arguments.repeats, machine), flush=True)
+                    print(format_row(case, machine, arguments), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from torch import Tensor
 import tokencover as tc
 from tests.covering.strategies import problems, token_sets
 from tests.covering.test_mob import Problem
-from tokencover.covering.coupling import directed_hausdorff, square_distance
-from tokencover.covering.exact import snap
+from tokencover.covering.coupling import directed_hausdorff
+from tokencover.covering.exact import snap, square_distance
 from tokencover.covering.radii import farthest_order, prompt_order
 
 

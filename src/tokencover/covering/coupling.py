@@ -52,12 +52,12 @@ def coupling(
     check_mask("prompt_mask", prompt_mask, prompt)
     single = visual.dim() == 2
     if not on_cpu(visual):
-        batch = [
-            None if each is None else each[None] if single else each
-            for each in (visual, prompt, visual_mask, prompt_mask)
-        ]
-        distance = torch.maximum(*_measure_together(*batch))
-        return distance[0] if single else distance
+        if single:
+            visual, prompt = visual[None], prompt[None]
+            visual_mask = None if visual_mask is None else visual_mask[None]
+            prompt_mask = None if prompt_mask is None else prompt_mask[None]
+        both = _measure_together(visual, prompt, visual_mask, prompt_mask)
+        return torch.maximum(*both)[0] if single else torch.maximum(*both)
     if single:
         return hausdorff(_apply_mask(visual, visual_mask), _apply_mask(prompt, prompt_mask))
     samples = range(len(visual))

@@ -80,8 +80,9 @@ def find_mutual_cosines(points: Points) -> Tensor:
     for first in blocks:
         for second in blocks[first // size :]:
             rows, columns = slice(first, first + size), slice(second, second + size)
-            table[rows, columns] = cosine(points[rows], points[columns])
-            table[columns, rows] = table[rows, columns].T
+            cosines = cosine(points[rows], points[columns])
+            table[rows, columns] = cosines
+            table[columns, rows] = cosines.T
     return table
 
 

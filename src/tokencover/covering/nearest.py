@@ -47,7 +47,7 @@ def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) ->
             if budget == 0 or len(prompt) == 0:
                 return torch.empty(0, dtype=torch.int64, device=visual.device)
             with keep_float32():
-                clouds = (Directions.of(each.detach()[None]) for each in (visual, prompt))
+                clouds = Directions.of(visual.detach()[None]), Directions.of(prompt.detach()[None])
                 return _rank_on_accelerator(*clouds, budget, fold)
         tokens = Cloud.of("visual", to_float32(visual))
         words = Cloud.of("prompt", to_float32(prompt))

@@ -188,8 +188,9 @@ def _group_tokens(view: View, per: str) -> list[Group]:
         for medium in view.medium[sample, :size].unique().tolist():
             mask = view.mask[sample] & (view.medium[sample] == medium)
             mine = mask[:size]
-            modality = "video" if bool(view.video[sample, :size][mine].all()) else "image"
-            groups.append(Group(sample, mask, Tokens(states[mine], prompt, modality), others))
+            moves = bool(view.video[sample, :size][mine].all())
+            tokens = Tokens(states[mine], prompt, "video" if moves else "image")
+            groups.append(Group(sample, mask, tokens, others))
     return groups
 
 

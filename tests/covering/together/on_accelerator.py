@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
+from tokencover.covering.lazy import bound_error
 from tokencover.covering.together import directions, hausdorff_pairs, prompt_centers
 from tokencover.covering.together import visual_centers as centers
 
@@ -24,7 +25,7 @@ def _is_never_on_cpu(tokens: Tensor) -> bool:
 def pretend_accelerator() -> Iterator[None]:
     """CPU tensors are taken for those of an accelerator."""
     with ExitStack() as stack:
-        for module in ("coupling", "farthest", "mob", "nearest"):
+        for module in ("coupling", "farthest", "isolation", "mob", "nearest"):
             name = f"tokencover.covering.{module}.on_cpu"
             stack.enter_context(patch(name, _is_never_on_cpu))
         yield
@@ -33,7 +34,7 @@ def pretend_accelerator() -> Iterator[None]:
 @contextmanager
 def disturb_estimates(noise: float) -> Iterator[None]:
     """Every estimated cosine is off by up to `noise`, differently each time it is asked for."""
-    multiply, bound_error = directions.multiply, directions.bound_error
+    multiply = directions.multiply
     generator = torch.Generator().manual_seed(0)
 
     def multiply_noisily(rows: Tensor, others: Tensor) -> Tensor:

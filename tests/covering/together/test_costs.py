@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +14,7 @@ from accelerator import Row, count_on_shapes
 from kernel_counter import Tally, count_kernels
 from tests.covering.together.on_accelerator import pretend_accelerator
 from tokencover.covering import mob_batch
+from tokencover.covering.together import keep_float32
 from tokencover.covering.together import visual_centers as centers
 
 
@@ -93,3 +95,16 @@ def test_memory_is_linear_in_the_tokens() -> None:
     """At 100,000 tokens: a copy in unit vectors, and a tenth on top."""
     tally = count_on_shapes(Row(100_000, 4096, 1024, 1), "ours")
     assert tally.peak < 1.25 * 4 * 100_000 * 4096
+
+
+@pytest.mark.parametrize("precision", ["tf32", "none"])
+def test_reduced_products_are_switched_off_and_on_again(precision: str) -> None:
+    matmul: Any = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    try:
+        matmul.fp32_precision = precision
+        with keep_float32():
+            assert matmul.fp32_precision == "ieee"
+        assert matmul.fp32_precision == precision
+    finally:
+        matmul.fp32_precision = before

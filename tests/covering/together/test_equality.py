@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -24,7 +25,7 @@ from tokencover.covering.together import visual_centers as centers
 
 Problem = tuple[Tensor, Tensor, int, int, int]
 
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "as it is": {"_ROUNDS": 6},
     "no table": {"_TOKENS_OF_ONE": 0},
     "few candidates": {"_SPARE_CANDIDATES": 1, "_CANDIDATES_OF_ONE": 1},
@@ -106,8 +107,12 @@ def test_a_batch_with_masks_equals_the_single_runs() -> None:
     visual[3, :40] = visual[3, :1]  # and one in which most tokens are alike
     visual[~visual_mask] = float("nan")  # what is left out may hold anything
     prompt[~prompt_mask] = float("inf")
-    counts = {"budget": [20, 5, 12, 70], "prompt_budget": [10, 0, 6, 9], "fold": [3, 2, 1, 4]}
-    masks = {"visual_mask": visual_mask, "prompt_mask": prompt_mask}
+    counts: dict[str, Any] = {
+        "budget": [20, 5, 12, 70],
+        "prompt_budget": [10, 0, 6, 9],
+        "fold": [3, 2, 1, 4],
+    }
+    masks: dict[str, Any] = {"visual_mask": visual_mask, "prompt_mask": prompt_mask}
     expected = [list_cover(each) for each in covering.mob_batch(visual, prompt, **counts, **masks)]
     for size in (1, 64):
         with pretend_accelerator(), patch.object(centers, "_SPARE_CANDIDATES", size):

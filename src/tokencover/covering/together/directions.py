@@ -21,6 +21,7 @@ from tokencover.covering.lazy import CHUNK, bound_error, measure_norms, scale_to
 
 _SNAPPED_AT_ONCE = 2**22
 """Numbers of one sample that are in float64 at a time: 32 MB."""
+_OLD_SETTING = "allow_tf32", False
 _SAFE_POWER = 48
 """Where the largest coordinate of each token is between 2**-48 and 2**48, or zero, squares neither
 overflow nor vanish in float32."""
@@ -135,9 +136,11 @@ def read_together(*values: Tensor) -> list[list[int]]:
 def keep_float32() -> Iterator[None]:
     """Keep matrix products of an accelerator from dropping digits of float32 (TF32)."""
     matmul = torch.backends.cuda.matmul
-    before = matmul.allow_tf32
-    matmul.allow_tf32 = False
+    # The new name of the setting, where torch has it: it knows what was set by the old one.
+    name, full = ("fp32_precision", "ieee") if hasattr(matmul, "fp32_precision") else _OLD_SETTING
+    before = getattr(matmul, name)
+    setattr(matmul, name, full)
     try:
         yield
     finally:
-        matmul.allow_tf32 = before
+        setattr(matmul, name, before)

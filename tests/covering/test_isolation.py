@@ -1,0 +1,46 @@
+"""All pairs, each multiplied once; and the token farthest from its nearest neighbour."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+
+from tests.covering import oracle
+from tests.covering.lazy.wrong_estimates import disturb_estimates
+from tests.covering.strategies import token_sets
+from tests.covering.together.on_accelerator import pretend_accelerator
+from tokencover.covering import cosine, exact, find_most_isolated, find_mutual_cosines, isolation
+from tokencover.covering import snap as snap_tokens
+
+
+def find_slowly(tokens: Tensor) -> int:
+    table = oracle.cosines(tokens.numpy(), tokens.numpy())
+    count = len(tokens)
+    nearest = [
+        max((table[i, j] for j in range(count) if j != i), default=-float("inf"))
+        for i in range(count)
+    ]
+    return min(range(count), key=lambda place: (nearest[place], place))
+
+
+@settings(max_examples=80)
+@given(token_sets())
+def test_equals_the_oracle(tokens: Tensor) -> None:
+    for size in (3, 512):
+        with patch.object(isolation, "_ROWS_AT_ONCE", size):
+            assert find_most_isolated(tokens).tolist() == [find_slowly(tokens)]
+    with disturb_estimates(0.3):
+        assert find_most_isolated(tokens).tolist() == [find_slowly(tokens)]
+    with pretend_accelerator():
+        assert find_most_isolated(tokens).tolist() == [find_slowly(tokens)]
+
+
+@given(token_sets())
+def test_mutual_cosines_are_the_cosines(tokens: Tensor) -> None:
+    points = snap_tokens(tokens)
+    for size in (1, 4, 384):
+        with patch.object(exact, "_PAIRS_AT_ONCE", size):
+            assert torch.equal(find_mutual_cosines(points), cosine(points, points))
