@@ -83,11 +83,9 @@ def test_copies_are_found_and_zero_tokens_are_none() -> None:
     tokens[3] = 0
     tokens = torch.cat([tokens, torch.zeros(1, 4)])
     tokens[0] *= 2  # another norm: the same direction, but no copy
-    assert find_first_copies(Cloud.of("visual", tokens)) is not None
     first = find_first_copies(Cloud.of("visual", tokens))
     assert first is not None
-    assert first[[0, 3, 6]].tolist() == [0, 3, 6]
-    assert (tokens[first] == tokens).all()
+    assert first.tolist() == [0, 1, 2, 3, 1, 2, 6]
     assert find_first_copies(Cloud.of("visual", torch.randn(50, 9))) is None
 
 

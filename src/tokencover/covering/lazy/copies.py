@@ -6,24 +6,27 @@ chosen. So copies are left out of the search, and come by index when all that is
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from tokencover.covering.exact import distances
 from tokencover.covering.lazy.estimate import Cloud
 
-_COMPARED_AT_ONCE = 256
+_COMPARED_AT_ONCE, _MARKING_COLUMNS = 256, 8
 
 
 def find_first_copies(cloud: Cloud) -> Tensor | None:
     """For each token the first one that it is a copy of, often itself; None if all differ.
 
-    ``(n,)`` int64. Copies have equal norms, so only tokens next to each other in order of their
-    norms are compared; should others with the same norm lie between two copies, they count as
-    different, which costs time and nothing else. Zero tokens are no copies: their distance is 1.
+    ``(n,)`` int64. Copies have equal marks (their norm and a few coordinates), so only tokens next
+    to each other in order of their marks are compared; should others with the same mark lie between
+    two copies, they count as different, which costs time and nothing else. Zero tokens are no
+    copies: their distance is 1.
     """
-    norms, order = cloud.inverse_norm.sort(stable=True)
-    alike = (norms.diff() == 0) & (norms[1:] > 0)
+    marks, order = _mark_tokens(cloud).sort(stable=True)
+    alike = (marks.diff() == 0) & (cloud.inverse_norm[order[1:]] > 0)
     pairs = alike.nonzero().squeeze(-1)
     if len(pairs) == 0:
         return None
@@ -35,12 +38,20 @@ def find_first_copies(cloud: Cloud) -> Tensor | None:
     pairs = pairs[torch.cat(equal)]
     if len(pairs) == 0:
         return None
-    # The number of the run that each belongs to, in order of norms; its first has the lowest index.
+    # The number of the run that each belongs to, in order of marks; its first has the lowest index.
     begins = torch.ones(len(order), dtype=torch.bool).index_fill_(0, pairs + 1, False)
     run = begins.cumsum(0) - 1
     first = torch.empty_like(order)
     first[order] = order[begins.nonzero().squeeze(-1)[run]]
     return first
+
+
+def _mark_tokens(cloud: Cloud) -> Tensor:
+    """A number for each token, the same for copies and rarely so for others, ``(n,)`` float64."""
+    mark = cloud.inverse_norm.double()
+    for column in range(0, cloud.width, max(1, cloud.width // _MARKING_COLUMNS)):
+        mark = mark * math.e + cloud.tokens[:, column]
+    return mark
 
 
 def cut_at_zero(cloud: Cloud, start: Tensor, found: Tensor) -> Tensor:
