@@ -21,7 +21,7 @@ from tokencover.covering.lazy import exact_rounds, search
 from tokencover.covering.lazy.copies import find_first_copies
 from tokencover.covering.lazy.estimate import Cloud
 from tokencover.covering.lazy.exact_rounds import ExactRounds
-from tokencover.covering.lazy.threads import use_one_thread, use_threads_for
+from tokencover.covering.lazy.thread_use import use_one_thread, use_threads_for
 
 
 def draw(kind: str, count: int = 700, width: int = 80) -> tuple[Tensor, Tensor]:

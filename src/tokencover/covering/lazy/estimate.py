@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, snap, snap_in_place
-from tokencover.covering.lazy.threads import use_threads_for
+from tokencover.covering.lazy.thread_use import use_threads_for
 
 _UNIT_ROUNDOFF = 2.0**-24
 CHUNK = 1024

@@ -15,7 +15,7 @@ from torch import Tensor
 from tokencover.covering.exact import Points, distances, find_largest
 from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud, Workspace
 from tokencover.covering.lazy.shortlist import choose_from_shortlist
-from tokencover.covering.lazy.threads import use_one_thread
+from tokencover.covering.lazy.thread_use import use_one_thread
 
 _FEW, _MANY = 96, 384
 """Tokens compared at a time; doubled while that settles nothing."""

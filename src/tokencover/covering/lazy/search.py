@@ -33,7 +33,7 @@ from tokencover.covering.lazy.copies import cut_at_zero, fill_by_index, find_fir
 from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud, Workspace
 from tokencover.covering.lazy.exact_rounds import ExactRounds
 from tokencover.covering.lazy.shortlist import Step, choose_from_shortlist
-from tokencover.covering.lazy.threads import use_one_thread
+from tokencover.covering.lazy.thread_use import use_one_thread
 
 _FEWEST, _FEW, _MANY = 64, 160, 640
 """How many tokens are compared at a time: about as many as are wanted, doubled while that settles
