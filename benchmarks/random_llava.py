@@ -6,10 +6,12 @@ knows bytes, so it can read any text.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     CLIPImageProcessor,
@@ -113,3 +115,19 @@ def save(folder: Path, model: Any, processor: Any) -> None:
     model.generation_config.eos_token_id = None
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
+
+
+def copy_with_known_names(source: Path, folder: Path) -> None:
+    """Copy a LLaVA with the names of weights that vLLM's own class knows.
+
+    Newer checkpoints leave out a level in the names of the CLIP tower; our class reads both.
+    """
+    tower, level = "vision_tower.", "vision_model."
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    weights = {}
+    for file in sorted(source.glob("*.safetensors")):
+        for name, tensor in load_file(file).items():
+            before, found, after = name.partition(tower)
+            known = not found or after.startswith(level)
+            weights[name if known else f"{before}{tower}{level}{after}"] = tensor
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})

@@ -15,6 +15,13 @@ from pathlib import Path
 from chat_client import get
 
 STARTING_SECONDS = 400
+SMALL_CPU = {
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+"""Where the environment says nothing else; vLLM reads them on CPUs alone."""
 ON_CPU = (
     *("--dtype", "float32", "--block-size", "32", "--enforce-eager"),
     *("--served-model-name", "served", "--uvicorn-log-level", "warning"),
@@ -27,7 +34,7 @@ def run(command: Sequence[str], log: Path) -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    environment = {**SMALL_CPU, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     with log.open("w") as out:
         process = subprocess.Popen(
             [*command, *ON_CPU, "--host", "127.0.0.1", "--port", str(port)],

@@ -28,7 +28,7 @@ import psutil
 from PIL import Image
 
 from chat_client import make_chat, to_url
-from random_llava import make_wide_llava
+from random_llava import copy_with_known_names, make_wide_llava
 from server_runs import run, serve_pruned, serve_whole
 from tokencover.files import write_atomically
 from tokencover.loading import BUNDLED
@@ -198,8 +198,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = str(BUNDLED.get(options.model, options.model))
         if options.model == "wide":
-            model = str(Path(folder) / "wide")
+            model = str(Path(folder) / "made")
             make_wide_llava(Path(model))
+        if options.model in ("wide", *BUNDLED):
+            copy_with_known_names(Path(model), Path(folder) / "copy")
+            model = str(Path(folder) / "copy")
         ours = ["--budget", options.budget, "--choose-by", options.choose_by]
         ours += ["--tower-memory", options.tower_memory]
         commands = {

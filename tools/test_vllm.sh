@@ -4,6 +4,7 @@
 #   tools/test_vllm.sh                  every test; fails if the environment cannot be built
 #   tools/test_vllm.sh --if-possible    the same, but if it cannot be built says so and goes on
 #   tools/test_vllm.sh --python         builds it and prints its interpreter
+#   ONLY="server pebble" tools/test_vllm.sh     some groups of tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wanted=${1:-}
@@ -60,5 +61,5 @@ run() {
 }
 export -f run
 echo "==> tests with vLLM, two processes at a time"
-printf '%s\n' server pebble qwen3_vl qwen2_5_vl qwen2_vl llava_next pebble_reindexed refusals |
+printf '%s\n' ${ONLY:-server pebble qwen3_vl qwen2_5_vl qwen2_vl llava_next pebble_reindexed refusals} |
   xargs -P "${JOBS:-2}" -I NAME bash -c 'run NAME "$0" "$1"' "$work" "$python"
