@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw
 
 import tokencover as tc
 from tokencover.evaluation import read_folder
-from tokencover.evaluation.report import draw_trade_offs
+from tokencover.evaluation.report import make_figures, render_chart
 from tokencover.loading import load
 from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
@@ -142,8 +142,12 @@ def draw_trade_off() -> Image.Image:
         for row in stored.rows
         if row.combination.method is None or row.combination.label in PLOTTED
     ]
-    charts = draw_trade_offs(replace(stored, rows=tuple(rows)), "mob")
-    return rasterize(charts[-1])
+    chart = make_figures(replace(stored, rows=tuple(rows)), reference="mob")["fig3-flops"]
+    shown = next(each for each in chart["params"] if each["name"] == "shown")
+    shown["value"] = [label for label in PLOTTED if label != "unpruned"]
+    drawn = render_chart(chart, "png")
+    assert isinstance(drawn, bytes)
+    return Image.open(io.BytesIO(drawn)).convert("RGB")
 
 
 PICTURES: dict[str, Callable[[], Image.Image]] = {
@@ -209,16 +213,6 @@ def join(pictures: Sequence[Image.Image], columns: int | None = None) -> Image.I
     body = flow(pictures, width, GAP)
     sheet = Image.new("RGB", (body.width + 2 * MARGIN, body.height + 2 * MARGIN), "white")
     sheet.paste(body, (MARGIN, MARGIN))
-    return sheet
-
-
-def rasterize(svg: str) -> Image.Image:
-    """A chart as a picture, twice as fine as on the page."""
-    import vl_convert
-
-    chart = Image.open(io.BytesIO(vl_convert.svg_to_png(svg, scale=2)))
-    sheet = Image.new("RGB", chart.size, "white")
-    sheet.paste(chart, mask=chart.getchannel("A"))
     return sheet
 
 

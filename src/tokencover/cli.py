@@ -22,6 +22,7 @@ from tokencover.commands import (
     pebble,
     report,
     serve,
+    studio,
 )
 from tokencover.commands.options import INTERRUPTED
 from tokencover.errors import TokenCoverError, UserNote
@@ -97,6 +98,7 @@ def make_app(*, drawn: bool) -> typer.Typer:
     )
     app.callback()(describe_program)
     app.command("ask", rich_help_panel=LOOK)(ask.ask)
+    app.command("studio", rich_help_panel=LOOK)(studio.open_page)
     app.command("methods", rich_help_panel=LOOK)(methods.list_methods)
     app.command("models", rich_help_panel=LOOK)(models.list_models)
     app.command("evaluate", rich_help_panel=MEASURE)(evaluate.compare_methods)

@@ -26,7 +26,9 @@ ANIMATIONS: Final = (".gif", ".webp", ".png", ".apng")
 VIDEOS: Final = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 
 
-def open_picture(source: Place | BinaryIO | Image.Image, name: str = "") -> Image.Image:
+def open_picture(
+    source: Place | BinaryIO | Image.Image, name: str = "", most_pixels: int | None = None
+) -> Image.Image:
     """Open a picture, and read it whole.
 
     It is turned as its EXIF data say, of an animation the first frame is taken (with a
@@ -38,6 +40,8 @@ def open_picture(source: Place | BinaryIO | Image.Image, name: str = "") -> Imag
         What to open; of an open file nothing is known but its bytes.
     name : str
         What the errors call it; by default its path.
+    most_pixels : int, optional
+        Larger pictures are refused; by default Pillow's own limit.
 
     Raises
     ------
@@ -51,7 +55,7 @@ def open_picture(source: Place | BinaryIO | Image.Image, name: str = "") -> Imag
     if isinstance(source, str | os.PathLike):
         _check_file(Path(source), "picture")
     with _tell_trouble(name), Image.open(source) as opened:
-        _check_size(opened, name)
+        _check_size(opened, name, most_pixels)
         frames = getattr(opened, "n_frames", 1)
         opened.seek(0)
         opened.load()
@@ -133,10 +137,10 @@ def _check_file(path: Path, what: str) -> None:
         raise InputError(f"{path} is empty (0 bytes): it is no {what}.")
 
 
-def _check_size(picture: Image.Image, name: str) -> None:
+def _check_size(picture: Image.Image, name: str, most: int | None = None) -> None:
     """Refuse what would fill the memory, before it is unpacked."""
     width, height = picture.size
-    most = Image.MAX_IMAGE_PIXELS
+    most = most or Image.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
         raise InputError(
             f"{name} is too large: it has {width} x {height} pixels, at most {most} are read. Make "

@@ -1,61 +1,47 @@
-"""Looks at charts: what is drawn, and where."""
+"""Looks into pages: which charts they bring, and what these say."""
 
 from __future__ import annotations
 
+import json
 import re
-import xml.etree.ElementTree as ET
-
-SVG = "{http://www.w3.org/2000/svg}"
+from typing import Any
 
 
-def parsed(svg: str) -> ET.Element:
-    """The picture; fails if it is not well-formed."""
-    root = ET.fromstring(svg)
-    assert root.tag == f"{SVG}svg"
-    assert root.get("role") == "img"
-    first = root[0]
-    assert first.tag == f"{SVG}title"
-    assert first.text
-    return root
+def read_charts(page: str) -> dict[str, dict[str, Any]]:
+    """The specifications of all charts of a page, by name."""
+    found = re.findall(r'<script type="application/json" id="charts">(.*?)</script>', page, re.S)
+    return json.loads(found[0]) if found else {}
 
 
-def pictures(page: str) -> list[ET.Element]:
-    """All pictures of a page."""
-    return [parsed(text) for text in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]
+def read_answers(page: str) -> dict[str, Any]:
+    """What every method answered."""
+    (found,) = re.findall(
+        r'<script type="application/json" id="answers">(.*?)</script>', page, re.S
+    )
+    answers: dict[str, Any] = json.loads(found)
+    return answers
 
 
-def all_of(root: ET.Element, name: str) -> list[ET.Element]:
-    return list(root.iter(f"{SVG}{name}"))
+def list_records(chart: dict[str, Any]) -> list[dict[str, Any]]:
+    """Everything that a chart draws."""
+    named = chart.get("datasets", {})
+    found = []
+    for layer in chart["layer"]:
+        data = layer.get("data", chart.get("data", {}))
+        values = data.get("values", named.get(data.get("name"), []))
+        if values not in found:
+            found.append(values)
+    return [record for values in found for record in values]
 
 
-def corners(element: ET.Element) -> list[tuple[float, float]]:
-    """The points of a polyline or polygon."""
-    pairs = (pair.split(",") for pair in (element.get("points") or "").split())
-    return [(float(x), float(y)) for x, y in pairs]
+def get_title(chart: dict[str, Any]) -> str:
+    return str(chart["title"])
 
 
-def number(element: ET.Element, key: str) -> float:
-    return float(element.get(key) or "nan")
-
-
-def words(root: ET.Element) -> list[str]:
-    """All texts that are shown."""
-    return [each.text or "" for each in all_of(root, "text")]
-
-
-def assert_inside(root: ET.Element) -> None:
-    """Everything that has a place lies within the picture."""
-    width, height = map(float, (root.get("viewBox") or "").split()[2:])
-    places = [(number(each, "cx"), number(each, "cy")) for each in all_of(root, "circle")]
-    places += [(number(each, "x"), number(each, "y")) for each in all_of(root, "text")]
-    for each in all_of(root, "line"):
-        places += [(number(each, f"x{end}"), number(each, f"y{end}")) for end in (1, 2)]
-    for each in all_of(root, "rect"):
-        x, y = number(each, "x"), number(each, "y")
-        places += [(x, y), (x + number(each, "width"), y + number(each, "height"))]
-    for kind in ("polyline", "polygon"):
-        places += [corner for each in all_of(root, kind) for corner in corners(each)]
-    assert places
-    for x, y in places:
-        assert 0 <= x <= width, (x, width)
-        assert 0 <= y <= height, (y, height)
+def get_colors(chart: dict[str, Any]) -> dict[str, str]:
+    """The colour of each method or curve."""
+    for layer in chart["layer"]:
+        scale = layer["encoding"].get("color", {}).get("scale")
+        if scale:
+            return dict(zip(scale["domain"], scale["range"], strict=True))
+    return {}

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.calling import call
-from tests.evaluation.drawings import all_of, assert_inside, parsed, pictures
+from tests.evaluation.drawings import list_records, read_charts
 from tests.evaluation.made_results import open_folder, task, write
 from tokencover import evaluation
 from tokencover.budget import Split
@@ -24,8 +24,8 @@ from tokencover.evaluation.ablation import (
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring
 from tokencover.evaluation.report.ablation_page import (
     Ablation,
-    draw_curves,
     list_slopes,
+    make_ablation_charts,
     make_ablation_markdown,
     make_ablation_page,
 )
@@ -171,22 +171,23 @@ def test_text_and_page_tell_the_same(tmp_path: Path) -> None:
     assert "| unpruned | 100.0 [100.0, 100.0] | 100.0 | 100.0 | 576.0 | 100.0 |" in text
     assert "| K = 64, Kp = 16 (25%) | 62.5 [" in text
     assert '<th scope="row">K = 64, Kp = 16 (25%)</th>' in html
-    found = pictures(html)
-    assert [each[0].text for each in found] == ["all tasks", "weak", "strong"]
+    found = read_charts(html).values()
+    assert [each["title"] for each in found] == ["all tasks", "weak", "strong"]
     for each in found:
-        assert_inside(each)
-        assert len(all_of(each, "circle")) == 3
+        points = [record for record in list_records(each) if "x" in record]
+        assert len(points) == 3
+        assert all(record["low"] <= record["y"] <= record["high"] for record in points)
     assert make_ablation_page(ablation) == html
 
 
 def test_cost_is_drawn_where_it_varies(tmp_path: Path) -> None:
     same = made(tmp_path / "same", SETTINGS, [0.25] * 3)
-    assert list(draw_curves(same)) == ["00-all-tasks.svg", "01-weak.svg", "02-strong.svg"]
+    assert list(make_ablation_charts(same)) == ["00-all tasks", "01-weak", "02-strong"]
     varied = made(tmp_path / "varied", vary_layers([64], [0, 1, 2]), [0.1, 0.2, 0.4])
-    drawn = draw_curves(varied)
-    assert list(drawn)[-1] == "cost.svg"
-    for chart in drawn.values():
-        assert_inside(parsed(chart))
+    drawn = make_ablation_charts(varied)
+    assert list(drawn)[-1] == "cost"
+    points = [each for each in list_records(drawn["cost"]) if "x" in each]
+    assert [each["x"] for each in points] == [10.0, 20.0, 40.0]
 
 
 def test_what_cannot_run_is_said_and_left_out(tmp_path: Path) -> None:
@@ -202,7 +203,8 @@ def test_what_cannot_run_is_said_and_left_out(tmp_path: Path) -> None:
     assert "K = 64, Kp = 16 (25%) cannot run: too small" in text
     assert "K = 64, Kp = 0 (0%): 1 examples failed, not scored." in text
     assert {row[-1] for row in list_slopes(ablation)} == {"-"}
-    assert len(all_of(pictures(make_ablation_page(ablation))[0], "circle")) == 1
+    first = next(iter(read_charts(make_ablation_page(ablation)).values()))
+    assert len([each for each in list_records(first) if "x" in each]) == 1
 
 
 def command(*arguments: object) -> None:

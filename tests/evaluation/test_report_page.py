@@ -7,16 +7,24 @@ from pathlib import Path
 import pytest
 
 from tests.commands.calling import call
-from tests.evaluation.drawings import all_of, assert_inside, pictures, words
+from tests.evaluation.drawings import (
+    get_colors,
+    get_title,
+    list_records,
+    read_answers,
+    read_charts,
+)
 from tests.evaluation.made_results import GROUPS, open_folder, run_of, task, write
 from tokencover.budget.profile import Profile
 from tokencover.errors import InputError
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.report.kept_pictures import choose_method
+from tokencover.evaluation.report.chart_looks import COLORS, choose_looks
+from tokencover.evaluation.report.figure_files import FORMATS, write_figures
+from tokencover.evaluation.report.kept_pictures import choose_rows, list_telling_examples
 from tokencover.evaluation.report.markdown import make_markdown
-from tokencover.evaluation.report.page import make_page
+from tokencover.evaluation.report.other_run import compare_runs
+from tokencover.evaluation.report.page import make_figures, make_page
 from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
-from tokencover.evaluation.report.svg import choose_stroke
 from tokencover.evaluation.results_folder import ResultsFolder, Scores
 from tokencover.evaluation.results_table import Rank
 from tokencover.evaluation.stored_results import read_folder
@@ -118,14 +126,15 @@ def test_references_may_be_written_as_before(tmp_path: Path) -> None:
     stored = read_folder(tmp_path)
     for reference in ("fastv:after=3", "fastv(after=3)"):
         html = make_page(stored, reference=reference)
-        assert '<tr class="reference"><th scope="row">fastv:after=3</th>' in html
+        assert 'class="reference"><th scope="row">fastv:after=3</th>' in html
         assert html.count('class="reference"') == 2  # here, and in the table of tasks
-        own = choose_stroke(0)["stroke"]
-        (dot,) = [each for each in all_of(pictures(html)[1], "circle") if each.get("fill") == own]
-        assert str(dot[0].text).startswith("fastv:after=3, budget 64")
-        assert choose_method(stored, reference) == FastV(64, after=3)
+        mine, rival = choose_rows(stored, reference)
+        assert mine.combination.method == FastV(64, after=3)
+        assert rival.combination.method == MoB(64)  # the best other at that budget
+        chart = read_charts(html)["fig3-flops"]
+        assert chart["params"][0]["value"][0] == "fastv:after=3"
     with pytest.raises(InputError, match="no results of dart"):
-        choose_method(stored, "dart")
+        choose_rows(stored, "dart")
 
 
 class Balanced(HTMLParser):
@@ -138,50 +147,78 @@ class Balanced(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.links += [name for name, _ in attrs if name in ("src", "href", "onclick", "onload")]
-        if tag != "meta":
+        if tag not in ("meta", "input"):
             self.open.append(tag)
-        assert tag not in ("script", "link", "img", "iframe")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag not in ("script", "link", "img", "iframe")
+        assert tag not in ("link", "img", "iframe")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
 
-def test_the_page_is_sound_and_needs_nothing_else(folder: Path) -> None:
+def test_the_page_is_sound_and_brings_all_it_needs(folder: Path) -> None:
     html = make_page(read_folder(folder))
     parser = Balanced()
     parser.feed(html)
     parser.close()
     assert not parser.open
-    assert not parser.links
-    addresses = set(re.findall(r"https?://[^\"<\s]+", html))
-    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, it is not fetched
-    assert "@import" not in html
-    assert "url(" not in html
+    assert not parser.links  # a browser that fetches nothing is in tests_browser
+    own = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    assert "@import" not in own
+    assert "url(" not in own
+    assert own.count("</html>") == 1
 
 
 def test_the_figures_are_there(folder: Path) -> None:
-    found = pictures(make_page(read_folder(folder)))
-    for each in found:
-        assert_inside(each)
-    titles = [each[0].text for each in found]
-    assert titles == ["Avg. against TTFT ratio", "Avg. against FLOPs %", "budget 128", "budget 64"]
-    assert len(all_of(found[0], "circle")) == 3  # random was not timed
-    assert len(all_of(found[1], "circle")) == 4
-    assert {"VizWiz", "GQA", "POPE", "mob", "fastv", "random"} <= set(words(found[3]))
+    charts = read_charts(make_page(read_folder(folder)))
+    assert list(charts) == ["fig3-flops", "fig3-time", "fig3-mean-tokens", "fig1c-128", "fig1c-64"]
+    assert get_title(charts["fig1c-64"]) == "budget 64"
+    points = {
+        (each["method"], each["budget"]): each
+        for each in list_records(charts["fig3-flops"])
+        if "method" in each
+    }
+    assert set(points) == {("mob", "64"), ("mob", "128"), ("fastv", "64"), ("random", "64")}
+    # MoB loses one of four answers in two of three tasks.
+    mob = points["mob", "64"]
+    assert (mob["flops"], mob["average"]) == (25.0, 75.0)
+    assert mob["lost"] == pytest.approx(-100 / 6, abs=0.01)
+    assert mob["low"] <= mob["lost"] <= mob["high"]
+    timed = {each["method"] for each in list_records(charts["fig3-time"]) if "method" in each}
+    assert timed == {"mob", "fastv"}  # random was not timed
+    whole = [each for each in list_records(charts["fig3-flops"]) if each.get("name") == "unpruned"]
+    assert whole == [{"flops": 100.0, "lost": 0, "name": "unpruned"}]
 
 
-def test_the_reference_has_its_own_color_everywhere(folder: Path) -> None:
-    own = choose_stroke(0)["stroke"]
-    for chart in pictures(make_page(read_folder(folder)))[:2]:
-        dots = [dot for dot in all_of(chart, "circle") if dot.get("fill") == own]
-        assert len(dots) == 2
-        assert all(str(dot[0].text).startswith("mob, budget ") for dot in dots)
-    for chart in pictures(make_page(read_folder(folder)))[2:]:
-        (drawn,) = [each for each in all_of(chart, "polygon") if each.get("stroke") == own]
-        assert str(drawn[0].text).startswith("mob, percent of the unpruned model: ")
+def test_radars_have_one_scale_and_show_percent_of_the_unpruned_model(folder: Path) -> None:
+    charts = read_charts(make_page(read_folder(folder)))
+    marks = [
+        [each["text"] for each in list_records(charts[name]) if "text" in each]
+        for name in ("fig1c-128", "fig1c-64")
+    ]
+    assert marks[0] == marks[1] == ["0", "25", "50", "75", "100"]
+    mob = {
+        each["task"]: each
+        for each in list_records(charts["fig1c-64"])
+        if each.get("method") == "mob"
+    }
+    assert {task: each["value"] for task, each in mob.items()} == {
+        "VizWiz": 50.0,
+        "GQA": 100.0,
+        "POPE": 75.0,
+    }
+    # The first axis points up; half of the way is half of the radius.
+    assert (mob["VizWiz"]["x"], mob["VizWiz"]["y"]) == (0.0, 0.5)
+
+
+def test_methods_keep_their_colors(folder: Path) -> None:
+    charts = read_charts(make_page(read_folder(folder)))
+    for name in ("fig3-flops", "fig1c-64"):
+        colors = get_colors(charts[name])
+        assert colors == {method: COLORS[method] for method in ("mob", "fastv", "random")}
+    looks = choose_looks(["mob:split=weak", "mob", "theirs"])
+    assert looks["mob"].color == looks["mob:split=weak"].color == COLORS["mob"]
+    assert looks["mob"].dash != looks["mob:split=weak"].dash
+    assert len(set(COLORS.values())) == len(COLORS)
 
 
 def test_coupling_is_drawn_with_its_threshold(folder: Path) -> None:
@@ -192,12 +229,58 @@ def test_coupling_is_drawn_with_its_threshold(folder: Path) -> None:
     }
     profile = Profile.of("pebble", 1, values)
     html = make_page(read_folder(folder), profile=profile)
-    charts = pictures(html)[4:]
-    assert [str(each[0].text).partition(":")[0] for each in charts] == ["all tasks", "a<&", "b"]
+    charts = [chart for name, chart in read_charts(html).items() if name[:5] in ("fig1b", "fig9-")]
+    assert [get_title(each).partition(":")[0] for each in charts] == ["all tasks", "a<&", "b"]
     for each in charts:
-        assert_inside(each)
-        assert f"τ = {profile.tau:.3f}" in words(each)
+        assert {"tau": profile.tau} in list_records(each)
+    assert sum(each.get("samples", 0) for each in list_records(charts[0])) == 120
     assert "Two groups, divided at τ" in html
+
+
+def test_lost_and_won_questions_are_told(folder: Path) -> None:
+    stored = read_folder(folder)
+    mob = next(row for row in stored.rows if row.combination.method == MoB(64))
+    found = list_telling_examples(stored, mob)
+    assert [(each.task, each.example, each.change) for each in found] == [
+        ("VizWiz", mob.records["VizWiz"][3].id, "lost"),
+        ("POPE", mob.records["POPE"][2].id, "lost"),
+    ]
+    answers = read_answers(make_page(stored))
+    assert len(answers["questions"]) == 12
+    scores = {(each["method"], each["budget"]): each["scores"] for each in answers["methods"]}
+    assert scores["unpruned", ""] == [*WHOLE["VizWiz"], *WHOLE["GQA"], *WHOLE["POPE"]]
+    assert scores["fastv", "64"] == [*FASTV["VizWiz"], *FASTV["GQA"], *FASTV["POPE"]]
+
+
+def test_two_runs_are_compared(folder: Path, tmp_path: Path) -> None:
+    other = open_folder(tmp_path / "other")
+    write(other, None, WHOLE)
+    write(other, MoB(64), FASTV, tokens=64, flops=0.25)
+    found = compare_runs(read_folder(folder), read_folder(other.folder))
+    assert [line[:2] for line in found.lines] == [["unpruned", "-"], ["mob", "64"]]
+    mob = found.lines[1]
+    assert mob[2:4] == ["58.3", "41.7"]
+    assert mob[4].startswith("+16.7 [")
+    assert mob[5:] == ["1", "3"]  # FASTV has one answer of VizWiz that MOB lacks
+    one, two = open_folder(tmp_path / "one"), open_folder(tmp_path / "two")
+    write(one, None, {"GQA": [1, 0]})
+    write(two, None, {"POPE": [1, 0]})
+    with pytest.raises(InputError, match="no task in common"):
+        compare_runs(read_folder(one.folder), read_folder(two.folder))
+
+
+def test_charts_are_written_as_files(folder: Path, tmp_path: Path) -> None:
+    charts = make_figures(read_folder(folder))
+    few = {name: charts[name] for name in ("fig3-flops", "fig1c-64")}
+    written = write_figures(few, tmp_path / "figures", ["pdf", "svg", "png"])
+    assert [path.name for path in written[:3]] == [f"fig3-flops.{kind}" for kind in FORMATS]
+    starts = {".pdf": b"%PDF", ".svg": b"<svg", ".png": b"\x89PNG"}
+    for path in written:
+        assert path.read_bytes().startswith(starts[path.suffix])
+    assert "minus unpruned" in (tmp_path / "figures" / "fig3-flops.svg").read_text()
+    with pytest.raises(InputError, match="gif"):
+        write_figures(few, tmp_path / "none", ["gif"])
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_same_results_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
@@ -231,7 +314,7 @@ def test_without_the_unpruned_model_there_is_no_average(tmp_path: Path) -> None:
     assert stored.compare().lines[0].cells[2].text == "-"
     html = make_page(stored)
     assert "Avg. is not defined: the unpruned model has not answered" in html
-    assert not pictures(html)
+    assert not read_charts(html)
 
 
 def test_a_task_that_the_unpruned_model_fails_is_named(tmp_path: Path) -> None:
@@ -248,8 +331,9 @@ def test_words_of_others_do_no_harm(tmp_path: Path) -> None:
     results = open_folder(tmp_path, nasty)
     write(results, None, WHOLE)
     html, text = make_page(read_folder(tmp_path)), make_markdown(read_folder(tmp_path))
-    assert "<b>" not in html
-    assert "&lt;b&gt;" in html
+    own = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    assert "<b>" not in own
+    assert "&lt;b&gt;" in own
     assert "\\<b\\>\\|\\`\\*x\\*\\`" in text
     assert (
         escape_markdown("common_color _x_ [a](b) [1, 2]") == "common_color \\_x\\_ [a]\\(b) [1, 2]"
@@ -314,7 +398,14 @@ def test_the_command_writes_what_was_asked_for(
     out, text = tmp_path / "new" / "r.html", tmp_path / "r.md"
     profile = tmp_path / "profile.json"
     Profile.of("pebble", 1, {"a": [0.1, 0.2]}).save(profile)
-    command(folder, "--out", out, "--markdown", text, "--profile", profile, "--reference", "fastv")
+    table, rows, figures = tmp_path / "t.tex", tmp_path / "r.csv", tmp_path / "figures"
+    command(
+        *(folder, "--out", out, "--markdown", text, "--profile", profile, "--reference", "fastv"),
+        *("--latex", table, "--csv", rows, "--figures", figures, "--format", "svg"),
+    )
+    assert "tabular" in table.read_text()
+    assert rows.read_text().startswith("method,budget,")
+    assert {"fig3-flops.svg", "fig1b.svg"} <= {path.name for path in figures.iterdir()}
     html = out.read_text(encoding="utf-8")
     assert html.startswith("<!DOCTYPE html>")
     assert "Coupling of prompt and picture" in html

@@ -118,9 +118,10 @@ def try_settings(
         load_model,
     )
     from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
-    from tokencover.evaluation.report import Ablation
+    from tokencover.evaluation.report import Ablation, check_page_parts
     from tokencover.runtime import family_of
 
+    check_page_parts()
     names = choose_task_names(model, tasks, None)
     showing, part = ShowingSettings(prompt_words, pad, frames), read_shard(shard, os.environ)
     found = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
@@ -173,17 +174,17 @@ def _choose_settings(
 
 def _write(folder: Path, ablation: Ablation, as_json: bool) -> None:
     from tokencover.evaluation.report import (
-        draw_curves,
         export_ablation,
+        make_ablation_charts,
         make_ablation_markdown,
         make_ablation_page,
+        write_figures,
     )
 
     text = make_ablation_markdown(ablation)
     write_text(folder / "ablation.md", text)
     write_text(folder / "ablation.html", make_ablation_page(ablation))
-    for name, chart in draw_curves(ablation).items():
-        write_text(folder / name, chart + "\n")
+    write_figures(make_ablation_charts(ablation), folder, ["svg"])
     if as_json:
         print_json(export_ablation(ablation))
         return

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +41,23 @@ MarkdownFile = Annotated[
     Path | None,
     take("--markdown", "FILE", "Write Markdown tables too.", OUTPUT),
 ]
+LatexFile = Annotated[Path | None, take("--latex", "FILE", "Write the table in LaTeX too.", OUTPUT)]
+CsvFile = Annotated[
+    Path | None,
+    take("--csv", "FILE", "Write the rows as comma-separated values too.", OUTPUT),
+]
+FiguresFolder = Annotated[
+    Path | None,
+    take("--figures", "FOLDER", "Write the charts as files too, named by the paper's.", OUTPUT),
+]
+FigureFormats = Annotated[
+    str,
+    take("--format", "LIST", "Of those files: pdf,svg,png.", OUTPUT),
+]
+OtherFolder = Annotated[
+    Path | None,
+    take("--against", "RESULTS", "Compare with the results of another run."),
+]
 ShownProfile = Annotated[
     Path | None,
     take("--profile", "FILE", "Show the coupling that `tokencover calibrate` found."),
@@ -72,6 +92,11 @@ def write_report(
     out: PageFile = Path("report.html"),
     markdown: MarkdownFile = None,
     export: ExportFile = None,
+    latex: LatexFile = None,
+    csv: CsvFile = None,
+    figures: FiguresFolder = None,
+    formats: FigureFormats = "pdf",
+    against: OtherFolder = None,
     reference: Reference = None,
     profile: ShownProfile = None,
     pictures: PictureCount = 0,
@@ -82,11 +107,23 @@ def write_report(
     """Turn results into a page that needs nothing else."""
     from tokencover.budget import Profile
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import check_reference, read_folder
-    from tokencover.evaluation.report import make_markdown, make_page
+    from tokencover.evaluation import as_latex, check_reference, read_folder
+    from tokencover.evaluation.report import (
+        check_formats,
+        check_page_parts,
+        make_figures,
+        make_markdown,
+        make_page,
+        write_figures,
+    )
 
     # Everything is read first, so that nothing is written if something is wrong.
+    check_page_parts()
+    kinds = split_at_commas(formats)
+    if figures is not None:
+        check_formats(kinds)
     stored = read_folder(results)
+    other = None if against is None else read_folder(against)
     named = None if reference is None else name_reference(reference)
     compared = check_reference([row.combination for row in stored], named)
     coupling = None if profile is None else Profile.load(profile)
@@ -95,14 +132,34 @@ def write_report(
         raise InputError(f"--pictures must be 0 or more, got {pictures}.")
     names = split_at_commas(tasks) if tasks else _find_sources(stored) if pictures else []
     drawn = _draw_kept(stored, compared, names, pictures, device) if pictures else []
-    write_text(out, make_page(stored, reference=compared, profile=coupling, pictures=drawn))
-    print(f"wrote {out}")
-    if markdown is not None:
-        write_text(markdown, make_markdown(stored, compared))
-        print(f"wrote {markdown}")
+    page = make_page(
+        stored,
+        reference=compared,
+        profile=coupling,
+        pictures=drawn,
+        other=other,
+        command=shlex.join(["tokencover", *sys.argv[1:]]),
+        date=date.today().isoformat(),
+    )
+    write_text(out, page)
+    written = [out]
+    texts: list[tuple[Path | None, Callable[[], str]]] = [
+        (markdown, lambda: make_markdown(stored, compared)),
+        (latex, lambda: as_latex(stored.compare(compared))),
+        (csv, stored.to_csv),
+    ]
+    for path, make in texts:
+        if path is not None:
+            write_text(path, make())
+            written.append(path)
     if export is not None:
         _write_export(export, stored)
-        print(f"wrote {export}")
+        written.append(export)
+    if figures is not None:
+        charts = make_figures(stored, reference=compared, profile=coupling)
+        written += write_figures(charts, figures, kinds)
+    for path in written:
+        print(f"wrote {path}")
 
 
 def _write_export(path: Path, stored: Results) -> None:
@@ -131,9 +188,14 @@ def _draw_kept(
 ) -> list[str]:
     """Let the model look at examples again; it must be the one that was evaluated."""
     from tokencover.evaluation import describe_run, find_tasks, load_model
-    from tokencover.evaluation.report import choose_method, draw_kept_pictures
+    from tokencover.evaluation.report import (
+        choose_rows,
+        draw_kept_pictures,
+        list_telling_examples,
+    )
 
-    method = choose_method(stored, reference)
+    rows = choose_rows(stored, reference)
+    telling = list_telling_examples(stored, rows[0])
     settings, measured = stored.run["settings"], stored.run["model"]
     tasks = find_tasks(names, split=settings["split"], limit=settings["limit"])
     model = load_model(stored.model, device=device, dtype=measured["dtype"])
@@ -143,7 +205,8 @@ def _draw_kept(
             f"the model {stored.model!r} has other weights now than when it was evaluated: leave "
             "--pictures away, or evaluate again."
         )
-    return draw_kept_pictures(model, method, tasks, count)
+    methods = [row.combination.method for row in rows if row.combination.method is not None]
+    return draw_kept_pictures(model, methods, tasks, count, telling)
 
 
 def write_text(path: Path, text: str) -> None:

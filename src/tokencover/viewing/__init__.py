@@ -2,6 +2,7 @@
 
 from tokencover.viewing.center_words import count_words, words_of_centers
 from tokencover.viewing.kept_tokens import describe
+from tokencover.viewing.order_of_choice import animate_choice
 from tokencover.viewing.sheet_layout import flow
 from tokencover.viewing.shown_pictures import as_seen, medium_as_seen
 from tokencover.viewing.still_pictures import GAP, MARGIN, WIDEST, overlay, panels
@@ -11,6 +12,7 @@ __all__ = [
     "GAP",
     "MARGIN",
     "WIDEST",
+    "animate_choice",
     "as_seen",
     "count_words",
     "describe",

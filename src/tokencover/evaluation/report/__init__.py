@@ -2,25 +2,41 @@
 
 from tokencover.evaluation.report.ablation_page import (
     Ablation,
-    draw_curves,
     export_ablation,
+    make_ablation_charts,
     make_ablation_markdown,
     make_ablation_page,
 )
-from tokencover.evaluation.report.figures import draw_trade_offs
-from tokencover.evaluation.report.kept_pictures import choose_method, draw_kept_pictures
+from tokencover.evaluation.report.figure_files import (
+    FORMATS,
+    check_formats,
+    render_chart,
+    write_figures,
+)
+from tokencover.evaluation.report.kept_pictures import (
+    choose_rows,
+    draw_kept_pictures,
+    list_telling_examples,
+)
 from tokencover.evaluation.report.markdown import make_markdown
-from tokencover.evaluation.report.page import make_page
+from tokencover.evaluation.report.page import make_figures, make_page
+from tokencover.evaluation.report.page_templates import check_page_parts
 
 __all__ = [
+    "FORMATS",
     "Ablation",
-    "choose_method",
-    "draw_curves",
+    "check_formats",
+    "check_page_parts",
+    "choose_rows",
     "draw_kept_pictures",
-    "draw_trade_offs",
     "export_ablation",
+    "list_telling_examples",
+    "make_ablation_charts",
     "make_ablation_markdown",
     "make_ablation_page",
+    "make_figures",
     "make_markdown",
     "make_page",
+    "render_chart",
+    "write_figures",
 ]

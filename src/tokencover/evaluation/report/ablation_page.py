@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from typing import Any, Final
 
 from tokencover.evaluation.ablation import (
@@ -16,8 +14,8 @@ from tokencover.evaluation.ablation import (
     measure,
 )
 from tokencover.evaluation.plan import Combination
-from tokencover.evaluation.report.charts import Labels, Point, Series, draw_lines, draw_scatter
-from tokencover.evaluation.report.page import make_document, make_html_table
+from tokencover.evaluation.report.page_templates import render_page
+from tokencover.evaluation.report.vega_charts import Specification, make_curves
 from tokencover.evaluation.result_rows import ResultRow
 from tokencover.evaluation.results_table import NOTHING, format_decimal, format_percent
 from tokencover.evaluation.table_formats import escape_markdown, write_markdown
@@ -125,30 +123,28 @@ def export_ablation(ablation: Ablation) -> dict[str, Any]:
 
 def make_ablation_page(ablation: Ablation) -> str:
     """One page with tables and charts."""
-    drawn = "\n".join(draw_curves(ablation).values())
-    body = [
-        f"<h1>{escape(_make_heading(ablation))}</h1>",
-        make_html_table(_make_header(ablation), list_results(ablation)),
-        "<h2>Mean relative slope, and where a curve is highest</h2>",
-        make_html_table(SLOPE_HEADER, list_slopes(ablation), words=3),
-        *[f'<p class="note">{escape(note)}</p>' for note in explain(ablation)],
-        f'<h2>Curves</h2>\n<div class="charts">\n{drawn}\n</div>',
-    ]
-    return make_document(_make_heading(ablation), "\n".join(body))
+    return render_page(
+        "ablation.html.j2",
+        title=_make_heading(ablation),
+        header=_make_header(ablation),
+        results=list_results(ablation),
+        slope_header=SLOPE_HEADER,
+        slopes=list_slopes(ablation),
+        notes=explain(ablation),
+        charts=make_ablation_charts(ablation),
+    )
 
 
-def draw_curves(ablation: Ablation) -> dict[str, str]:
-    """SVG by file name: one for each set of tasks; if costs differ, accuracy against cost."""
+def make_ablation_charts(ablation: Ablation) -> dict[str, Specification]:
+    """A chart by name for each set of tasks; if costs differ, accuracy against cost too."""
     found = {}
     for number, (name, curves) in enumerate(ablation.curves.items()):
-        if not curves:
-            continue
-        series = [Series(curve, tuple(map(_make_point, each))) for curve, each in curves.items()]
-        labels = Labels(name, ablation.axis, "accuracy %", "unpruned")
-        chart = draw_lines(series, labels, _find_unpruned(ablation, name))
-        found[f"{number:02}-{_name_file(name)}.svg"] = chart
+        points = [_make_point(curve, each) for curve, found in curves.items() for each in found]
+        if points:
+            unpruned = _find_unpruned(ablation, name)
+            found[f"{number:02}-{name}"] = make_curves(points, name, ablation.axis, unpruned)
     if found and _costs_differ(ablation):
-        found["cost.svg"] = _draw_cost(ablation)
+        found["cost"] = _make_cost_chart(ablation)
     return found
 
 
@@ -233,12 +229,20 @@ def _find_slope(curve: Sequence[MeasuredSetting]) -> float | None:
     )
 
 
-def _make_point(measured: MeasuredSetting) -> Point:
+def _make_point(curve: str, measured: MeasuredSetting) -> dict[str, Any]:
+    accuracy = measured.accuracy
     mean, low, high = (
-        100 * value
-        for value in (measured.accuracy.mean, measured.accuracy.low, measured.accuracy.high)
+        round(100 * each, 2) for each in (accuracy.mean, accuracy.low, accuracy.high)
     )
-    return Point(measured.setting.x, mean, low, high, measured.setting.name)
+    name = measured.setting.name
+    return {
+        "curve": curve,
+        "x": measured.setting.x,
+        "y": mean,
+        "low": low,
+        "high": high,
+        "name": name,
+    }
 
 
 def _find_unpruned(ablation: Ablation, name: str) -> float | None:
@@ -252,22 +256,15 @@ def _costs_differ(ablation: Ablation) -> bool:
     return any(len({round(each.flops, 4) for each in curve}) > 1 for curve in curves)
 
 
-def _draw_cost(ablation: Ablation) -> str:
-    series = [
-        Series(curve, tuple(map(_make_cost_point, found)))
+def _make_cost_chart(ablation: Ablation) -> Specification:
+    points = [
+        {**_make_point(curve, each), "x": round(100 * each.flops, 2)}
         for curve, found in ablation.curves[ALL].items()
+        for each in found
     ]
-    labels = Labels("accuracy against operations", "FLOPs %", "accuracy %", "unpruned")
-    return draw_scatter(series, labels, _find_unpruned(ablation, ALL))
-
-
-def _make_cost_point(measured: MeasuredSetting) -> Point:
-    return Point(100 * measured.flops, 100 * measured.accuracy.mean, name=measured.setting.name)
+    title = "accuracy against operations"
+    return make_curves(points, title, "FLOPs %", _find_unpruned(ablation, ALL), ordered=False)
 
 
 def _escape(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[escape_markdown(cell) for cell in row] for row in rows]
-
-
-def _name_file(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+]+", "-", name).strip("-") or "tasks"

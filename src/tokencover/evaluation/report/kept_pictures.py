@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
+from tokencover.evaluation.report.answer_changes import ChangedAnswer, find_changes
+from tokencover.evaluation.result_rows import ResultRow, find_average
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.tasks import Example, Task
-from tokencover.methods import Method
+from tokencover.methods import Method, name_method
 from tokencover.runtime import prune
 from tokencover.viewing import hover_html, medium_as_seen, words_of_centers
 
 
-def choose_method(stored: Results, reference: str) -> Method:
-    """The reference method with the smallest budget that has results.
+def choose_rows(stored: Results, reference: str) -> list[ResultRow]:
+    """The reference method with the smallest budget that has results, and its best rival there.
 
     Raises
     ------
@@ -23,7 +25,7 @@ def choose_method(stored: Results, reference: str) -> Method:
         If there are no results of it.
     """
     found = [
-        (row.summary.tokens, row.combination.method)
+        row
         for row in stored.rows
         if row.combination.goes_by(reference)
         and row.combination.method is not None
@@ -32,25 +34,87 @@ def choose_method(stored: Results, reference: str) -> Method:
     ]
     if not found:
         raise InputError(f"there are no results of {reference}: give another --reference.")
-    return min(found, key=lambda each: each[0])[1]
+    mine = min(found, key=lambda row: (row.summary and row.summary.tokens) or 0.0)
+    rivals = [
+        row
+        for row in stored.rows
+        if row.summary is not None
+        and row.combination.method is not None
+        and row.combination.budget == mine.combination.budget
+        and row is not mine
+    ]
+    best = sorted(rivals, key=lambda row: -(find_average(row, stored.unpruned) or 0.0))
+    return [mine, *best[:1]]
+
+
+def list_telling_examples(stored: Results, row: ResultRow) -> list[ChangedAnswer]:
+    """What a row lost against the unpruned model, then what it won."""
+    if stored.unpruned is None:
+        return []
+    return sorted(find_changes(row, stored.unpruned), key=lambda each: each.change)
 
 
 def draw_kept_pictures(
-    model: VisionLanguageModel, method: Method, tasks: Sequence[Task], count: int
+    model: VisionLanguageModel,
+    methods: Sequence[Method],
+    tasks: Sequence[Task],
+    count: int,
+    telling: Sequence[ChangedAnswer] = (),
 ) -> list[str]:
-    """The first example of each of the first `count` tasks, as pieces of a web page."""
-    shown = ((task, next(iter(task.examples()))) for task in tasks[:count])
-    return [_draw(model, method, task, example) for task, example in shown]
+    """Examples as pieces of a web page, with what each method kept side by side.
+
+    Parameters
+    ----------
+    model : VisionLanguageModel
+        Looks at them again.
+    methods : sequence of Method
+        One, or two to compare.
+    tasks : sequence of Task
+        Where the examples are.
+    count : int
+        How many.
+    telling : sequence of ChangedAnswer
+        Which to draw first; then the first example of each task.
+    """
+    chosen = list(_choose_examples(tasks, telling, count))
+    return [_draw(model, methods, *each) for each in chosen]
 
 
-def _draw(model: VisionLanguageModel, method: Method, task: Task, example: Example) -> str:
+def _choose_examples(
+    tasks: Sequence[Task], telling: Sequence[ChangedAnswer], count: int
+) -> Iterator[tuple[Task, Example, str]]:
+    named = {task.name: task for task in tasks}
+    wanted = [each for each in telling if each.task in named][:count]
+    for each in wanted:
+        task = named[each.task]
+        example = next((one for one in task.examples() if one.id == each.example), None)
+        if example is not None:
+            yield task, example, each.change
+    for task in tasks[: count - len(wanted)]:
+        yield task, next(iter(task.examples())), ""
+
+
+def _draw(
+    model: VisionLanguageModel,
+    methods: Sequence[Method],
+    task: Task,
+    example: Example,
+    change: str,
+) -> str:
+    mark = f' <span class="{escape(change)}">{escape(change)} by pruning</span>' if change else ""
+    heading = (
+        f"<h3>{escape(task.name)}: {escape(example.question)}</h3>"
+        f"<p>right: {escape(', '.join(example.answers))}{mark}</p>"
+    )
+    sides = "".join(_draw_side(model, method, example) for method in methods)
+    return f'<div>{heading}<div class="pair">{sides}</div></div>'
+
+
+def _draw_side(model: VisionLanguageModel, method: Method, example: Example) -> str:
     inputs = model.make_inputs([example])
     with prune(model.model, method, processor=model.processor) as run:
         answer = model.answer(inputs)[0]
-    heading = (
-        f"<p>{escape(task.name)}: <strong>{escape(example.question)}</strong> {escape(answer)} "
-        f"(right: {escape(', '.join(example.answers))})</p>"
-    )
+    heading = f"<p><strong>{escape(name_method(method))}</strong>: {escape(answer)}</p>"
     if not run.trace:
         return f"<div>{heading}<p>This prompt has no picture.</p></div>"
     trace = run.trace[0]

@@ -1,57 +1,26 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no network."""
+"""The report as one HTML page that needs nothing else: scripts and charts are inside."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from typing import Final
+from typing import Any
 
 from tokencover.budget import Profile
-from tokencover.evaluation.report.figures import (
-    RIVALS,
-    draw_couplings,
-    draw_radars,
-    draw_trade_offs,
-)
+from tokencover.evaluation.report.answer_changes import collect_answers
+from tokencover.evaluation.report.chart_looks import choose_looks
+from tokencover.evaluation.report.chart_rows import RIVALS, ChartRows, make_chart_rows
 from tokencover.evaluation.report.notes import describe_results, explain_paper, explain_table
-from tokencover.evaluation.report.paper_comparison import (
-    PaperComparison,
-    compare_with_paper,
-    find_paper_model,
+from tokencover.evaluation.report.other_run import compare_runs
+from tokencover.evaluation.report.page_templates import render_page
+from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
+from tokencover.evaluation.report.report_charts import (
+    make_cost_charts,
+    make_coupling_charts,
+    make_radars,
 )
+from tokencover.evaluation.report.vega_charts import Specification
 from tokencover.evaluation.result_rows import list_troubles
 from tokencover.evaluation.results import Results
-from tokencover.evaluation.results_table import (
-    Rank,
-    ResultsTable,
-    TableLine,
-)
-
-STYLE: Final = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif;
-  color: #1f2328; background: #fff; max-width: 72rem; margin: 2.5rem auto; padding: 0 1.25rem; }
-h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 .4rem; }
-h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
-p, li { max-width: 46rem; }
-.facts, caption, .note { color: #59636e; font-size: .9rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .28rem .7rem; text-align: right; white-space: nowrap; }
-th { font-weight: 600; vertical-align: bottom; }
-thead th { border-bottom: 2px solid #1f2328; }
-th[scope=row], .words { text-align: left; }
-th[scope=row] { font-weight: 400; }
-.remark { color: #59636e; text-align: left; white-space: normal; }
-tbody th[scope=rowgroup] { text-align: left; padding-top: .9rem; border-bottom: 1px solid #d8dee4; }
-tr.reference { background: #fdf3f4; }
-.best { font-weight: 700; }
-.second { text-decoration: underline; text-underline-offset: 2px; }
-.paper { background: #f4f6f8; }
-.charts { display: flex; flex-wrap: wrap; gap: 1.2rem; }
-svg { max-width: 100%; height: auto; }
-summary { cursor: pointer; }
-"""
 
 
 def make_page(
@@ -60,6 +29,9 @@ def make_page(
     reference: str = "mob",
     profile: Profile | None = None,
     pictures: Sequence[str] = (),
+    other: Results | None = None,
+    command: str = "",
+    date: str = "",
 ) -> str:
     """The whole page.
 
@@ -73,138 +45,94 @@ def make_page(
         How coupling is distributed.
     pictures : sequence of str
         Pieces of a web page that show what was kept, see `draw_kept_pictures`.
+    other : Results, optional
+        Another run to compare with.
+    command, date : str
+        What made the page, and when, for its readers.
     """
     table = stored.compare(reference)
-    parts = [
-        f"<h1>Pruning visual tokens of {escape(stored.model)}</h1>",
-        f'<p class="facts">{escape(describe_results(stored))}</p>',
-        "<h2>Comparison</h2>",
-        _write_table(table, reference),
-        *[f'<p class="note">{escape(note)}</p>' for note in explain_table(table)],
-        *[f'<p class="note">{escape(note)}</p>' for note in list_troubles(stored.rows)],
-        "<details><summary>Accuracy task by task</summary>",
-        _write_table(stored.compare_tasks(), reference),
-        "</details>",
-        *_write_figures("Accuracy against cost", draw_trade_offs(stored, reference), ""),
-        *_write_figures(
-            "Task by task, relative to the unpruned model",
-            draw_radars(stored, reference),
-            f"In percent of the unpruned model's accuracy; {reference} and the {RIVALS} others "
-            "with the best Avg. of each budget. The middle need not be 0.",
+    rows = make_chart_rows(stored, reference)
+    looks = choose_looks(rows.labels)
+    looks = {label: looks[label] for label in rows.labels}
+    costs = make_cost_charts(rows, looks)
+    radars = make_radars(stored, rows, looks)
+    couplings = {} if profile is None else make_coupling_charts(profile)
+    answers = collect_answers(stored)
+    return render_page(
+        "report.html.j2",
+        title=f"Pruning visual tokens of {stored.model}",
+        facts=describe_results(stored),
+        command=command,
+        date=date,
+        reference=reference,
+        rivals=RIVALS,
+        rows=rows,
+        looks=looks,
+        table=table,
+        task_table=stored.compare_tasks(),
+        notes=[*explain_table(table), *list_troubles(stored.rows)],
+        charts={**costs, **radars, **couplings},
+        cost_charts=list(costs),
+        radars=list(radars),
+        couplings=list(couplings),
+        coupling_note="" if profile is None else _explain_coupling(profile),
+        answers=answers if answers["methods"][1:] else None,
+        mine=_find_method(answers, rows, reference),
+        other=0,
+        pictures=list(pictures),
+        pictures_note=(
+            "Point at a token, or tap it: its text says where it lies, when it was chosen, and the "
+            "word that chose it."
         ),
-        *_write_figures(
-            "What was kept",
-            pictures,
-            f"{reference} at its smallest budget, on the first example of some tasks. Point at a "
-            "token: its title says where it lies, when it was chosen, and the word that chose it.",
-        ),
-        *_write_coupling(profile),
-        *_write_paper(stored),
-    ]
-    return make_document(f"Pruning visual tokens of {stored.model}", "\n".join(parts))
-
-
-def make_document(title: str, body: str) -> str:
-    """A page with the style that all have."""
-    head = (
-        '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, '
-        f'initial-scale=1">\n<title>{escape(title)}</title>\n<style>{STYLE}</style>'
-    )
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n'
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+        other_run=None if other is None else compare_runs(stored, other),
+        paper=_tabulate_paper(stored),
     )
 
 
-def make_html_table(header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """A plain table; its first column names its rows, and some columns are words, not numbers."""
-    kinds = [' class="words"' if column < words else "" for column in range(len(header))]
-    pairs = zip(header, kinds, strict=True)
-    heads = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in pairs)
-    lines = [
-        f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(
-            f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row[1:], kinds[1:], strict=True)
-        )
-        + "</tr>"
-        for row in rows
+def make_figures(
+    stored: Results, *, reference: str = "mob", profile: Profile | None = None
+) -> dict[str, Specification]:
+    """The charts of the page by the name of their file."""
+    rows = make_chart_rows(stored, reference)
+    looks = choose_looks(rows.labels)
+    couplings = {} if profile is None else make_coupling_charts(profile)
+    return {**make_cost_charts(rows, looks), **make_radars(stored, rows, looks), **couplings}
+
+
+def _find_method(answers: dict[str, Any], rows: ChartRows, reference: str) -> int:
+    """The place of the reference at its smallest budget, to begin with."""
+    own = [
+        place
+        for place, each in enumerate(answers["methods"])
+        if each["budget"] and each["method"].partition(":")[0] == reference.partition(":")[0]
     ]
-    parts = [f"<thead><tr>{heads}</tr></thead>", "<tbody>", *lines, "</tbody>"]
-    return '<div class="wide"><table>\n' + "\n".join(parts) + "\n</table></div>"
+    return own[-1] if own else len(answers["methods"]) - 1
 
 
-def _write_table(table: ResultsTable, reference: str) -> str:
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
-    parts = [f'<thead><tr><th scope="col"></th>{heads}</tr></thead>']
-    width = len(table.columns) + 1
-    for budget, lines in table.sections.items():
-        name = f"budget {budget}" if budget else "all tokens"
-        rows = [f'<tr><th scope="rowgroup" colspan="{width}">{escape(name)}</th></tr>']
-        rows += [_write_line(line, width, reference) for line in lines]
-        parts.append("<tbody>\n" + "\n".join(rows) + "\n</tbody>")
-    return '<div class="wide"><table>\n' + "\n".join(parts) + "\n</table></div>"
-
-
-def _write_line(line: TableLine, width: int, reference: str) -> str:
-    cells = [
-        f'<td class="{cell.rank.value}">{escape(cell.text)}</td>'
-        if cell.rank is not Rank.NONE
-        else f"<td>{escape(cell.text)}</td>"
-        for cell in line.cells
-    ]
-    if line.remark:
-        cells = [f'<td class="remark" colspan="{width - 1}">{escape(line.remark)}</td>']
-    kind = ' class="reference"' if line.row.combination.goes_by(reference) else ""
-    return f'<tr{kind}><th scope="row">{escape(line.label)}</th>{"".join(cells)}</tr>'
-
-
-def _write_figures(title: str, charts: Sequence[str], note: str) -> list[str]:
-    if not charts:
-        return []
-    words = [f'<p class="note">{escape(note)}</p>'] if note else []
-    drawn = '<div class="charts">\n' + "\n".join(charts) + "\n</div>"
-    return [f"<h2>{escape(title)}</h2>", *words, drawn]
-
-
-def _write_coupling(profile: Profile | None) -> list[str]:
-    if profile is None:
-        return []
+def _explain_coupling(profile: Profile) -> str:
     note = (
         f"Hausdorff distance between prompt and picture of {profile.count} samples, measured in "
         f"{profile.model} after {profile.after} decoder blocks; small is strong coupling. "
     )
-    verdict = (
-        "Two groups, divided at τ."
-        if profile.separated
-        else f"Not two groups: {profile.objection}."
-    )
-    return _write_figures("Coupling of prompt and picture", draw_couplings(profile), note + verdict)
+    if profile.separated:
+        return f"{note}Two groups, divided at τ."
+    return f"{note}Not two groups: {profile.objection}."
 
 
-def _write_paper(stored: Results) -> list[str]:
+def _tabulate_paper(stored: Results) -> dict[str, Any] | None:
     found = compare_with_paper(stored)
     if not found:
-        return []
-    benchmarks = list(found[0].scores)
-    doubled = [f"{name} ({who})" for name in ["Avg. %", *benchmarks] for who in ("paper", "here")]
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in doubled)
-    rows = [f'<thead><tr><th scope="col"></th>{heads}</tr></thead>']
-    for reduction in sorted({each.paper.reduction for each in found}):
-        name = f"{reduction:g} % of the tokens dropped" if reduction else "all tokens"
-        width = len(doubled) + 1
-        rows.append(f'<tbody>\n<tr><th scope="rowgroup" colspan="{width}">{name}</th></tr>')
-        rows += [_write_comparison(each) for each in found if each.paper.reduction == reduction]
-        rows.append("</tbody>")
-    table = '<div class="wide"><table>\n' + "\n".join(rows) + "\n</table></div>"
-    notes = [f'<p class="note">{escape(note)}</p>' for note in explain_paper(stored)]
-    return [f"<h2>The paper's numbers for {escape(find_paper_model(stored.model) or '')}</h2>",
-            *notes, table]  # fmt: skip
-
-
-def _write_comparison(each: PaperComparison) -> str:
-    pairs = [(f"{each.paper.printed_average:g}", each.average), *each.scores.values()]
-    cells = "".join(
-        f'<td class="paper">{escape(printed)}</td><td>{escape(ours)}</td>'
-        for printed, ours in pairs
-    )
-    return f'<tr><th scope="row">{escape(each.name)}</th>{cells}</tr>'
+        return None
+    names = ["Avg. %", *found[0].scores]
+    sections: dict[str, list[dict[str, Any]]] = {}
+    for each in sorted(found, key=lambda each: each.paper.reduction):
+        reduction = each.paper.reduction
+        section = f"{reduction:g} % of the tokens dropped" if reduction else "all tokens"
+        pairs = [(f"{each.paper.printed_average:g}", each.average), *each.scores.values()]
+        sections.setdefault(section, []).append({"name": each.name, "pairs": pairs})
+    return {
+        "model": find_paper_model(stored.model),
+        "notes": explain_paper(stored),
+        "header": [f"{name} ({who})" for name in names for who in ("paper", "here")],
+        "sections": sections,
+    }

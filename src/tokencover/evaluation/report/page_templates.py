@@ -1,0 +1,66 @@
+"""Pages from templates: everything that is put into them is escaped, and nothing is fetched."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from tokencover.extras import import_extra
+
+
+def check_page_parts() -> None:
+    """Refuse to start work whose page could not be written in the end."""
+    for part in ("jinja2", "altair", "vl_convert"):
+        import_extra(part, "writing pages", "tokencover[figures]", "leave the page out")
+
+
+def render_page(template: str, **values: Any) -> str:
+    """Fill a template of the folder ``templates``.
+
+    Parameters
+    ----------
+    template : str
+        Its file.
+    **values
+        What it speaks of; ``charts`` are drawn by a library that the page brings along.
+    """
+    if values.get("charts"):
+        values["charts_library"] = _bundle_library()
+    text: str = _open_templates().get_template(template).render(**values)
+    return text
+
+
+@cache
+def _open_templates() -> Any:
+    jinja2 = import_extra(
+        "jinja2", "writing pages", "tokencover[figures]", "write tables: --markdown, --csv"
+    )
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tokencover.evaluation.report", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["embed_json"] = _embed_json
+    return environment
+
+
+def _embed_json(value: Any) -> Any:
+    """JSON that no text in it can end early: "</script>" and comments are written otherwise."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    from markupsafe import Markup  # comes with Jinja2
+
+    return Markup(text)
+
+
+@cache
+def _bundle_library() -> str:
+    converter: Any = import_extra(
+        "vl_convert", "drawing charts", "tokencover[figures]", "write tables: --markdown, --csv"
+    )
+    library: str = converter.javascript_bundle()
+    return library.replace("</script", "<\\/script")

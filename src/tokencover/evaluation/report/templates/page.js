@@ -1,0 +1,148 @@
+"use strict";
+(() => {
+  const find = (place, name) => [...place.querySelectorAll(name)];
+  const read = (id) => {
+    const found = document.getElementById(id);
+    return found ? JSON.parse(found.textContent) : null;
+  };
+
+  // Charts: drawn anew when light turns to dark.
+  const views = new Map();
+  const charts = read("charts") || {};
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const chosen = { shown: null, budgets: null };
+  const tell = (view) => {
+    for (const [name, value] of Object.entries(chosen)) {
+      if (value === null) continue;
+      try { view.signal(name, value); } catch (unknown) { /* not every chart has it */ }
+    }
+    view.runAsync();
+  };
+  const draw = async () => {
+    for (const place of find(document, "[data-chart]")) {
+      const specification = structuredClone(charts[place.dataset.chart]);
+      if (dark.matches) {
+        const text = JSON.stringify(specification).replaceAll("#111111", "#e6edf3");
+        Object.assign(specification, JSON.parse(text));
+      }
+      const result = await vegaEmbed(place, specification, {
+        actions: { export: true, source: false, compiled: false, editor: false },
+        theme: dark.matches ? "dark" : undefined, renderer: "svg",
+        config: { background: "transparent" },
+      });
+      views.set(place, result.view);
+      tell(result.view);
+    }
+    document.body.dataset.drawn = "yes";
+  };
+  if (Object.keys(charts).length) { draw(); dark.addEventListener("change", draw); }
+
+  // Which methods and budgets are shown.
+  const listChecked = (kind) => find(document, `input[data-pick=${kind}]:checked`).map((box) => box.value);
+  const pick = () => {
+    chosen.shown = listChecked("method");
+    chosen.budgets = listChecked("budget");
+    for (const view of views.values()) tell(view);
+    for (const row of find(document, "tr[data-method]")) {
+      const hidden = (row.dataset.method && !chosen.shown.includes(row.dataset.method))
+        || (row.dataset.budget && !chosen.budgets.includes(row.dataset.budget));
+      row.hidden = Boolean(hidden) && document.getElementById("filter-table").checked;
+    }
+  };
+  for (const box of find(document, "input[data-pick], #filter-table")) box.addEventListener("change", pick);
+  for (const button of find(document, "button[data-all]")) {
+    button.addEventListener("click", () => {
+      for (const box of find(document, "input[data-pick=method]")) box.checked = button.dataset.all === "yes";
+      pick();
+    });
+  }
+
+  // Tables: a click on a heading sorts the lines of each budget; lines without numbers stay last.
+  const number = (row, place) => {
+    const cell = row.children[place];
+    const found = cell ? parseFloat(cell.textContent.replace("−", "-")) : NaN;
+    return found;
+  };
+  for (const table of find(document, "table[data-sortable]")) {
+    find(table, "thead th").forEach((head, place) => {
+      const button = head.querySelector("button");
+      if (!button) return;
+      button.addEventListener("click", () => {
+        const up = head.getAttribute("aria-sort") === "descending";
+        for (const other of find(table, "thead th")) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        for (const body of table.tBodies) {
+          const rows = find(body, "tr").filter((row) => row.children.length > 1);
+          rows.sort((one, two) => {
+            const [a, b] = [number(one, place), number(two, place)];
+            if (Number.isNaN(a) && Number.isNaN(b))
+              return one.children[0].textContent.localeCompare(two.children[0].textContent) * (up ? 1 : -1);
+            if (Number.isNaN(a)) return 1;
+            if (Number.isNaN(b)) return -1;
+            return up ? a - b : b - a;
+          });
+          for (const row of rows) body.append(row);
+        }
+      });
+    });
+  }
+
+  // What a token is, without a pointer: tap it, or move to it with the keyboard.
+  for (const figure of find(document, "figure")) {
+    const tokens = find(figure, "rect").filter((token) => token.querySelector("title"));
+    if (!tokens.length) continue;
+    const told = document.createElement("p");
+    told.className = "note told";
+    told.setAttribute("aria-live", "polite");
+    figure.append(told);
+    tokens.forEach((token, place) => {
+      token.setAttribute("tabindex", place ? "-1" : "0");
+      const show = () => { told.textContent = token.querySelector("title").textContent; };
+      token.addEventListener("click", show);
+      token.addEventListener("focus", show);
+      token.addEventListener("keydown", (event) => {
+        const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        tokens[(place + step + tokens.length) % tokens.length].focus();
+      });
+    });
+  }
+
+  // Questions that one method lost or won against another.
+  const answers = read("answers");
+  const panel = document.getElementById("changes");
+  if (answers && panel) {
+    const get = (name) => panel.querySelector(`[data-choice=${name}]`);
+    const label = (each) => each.budget ? `${each.method}, budget ${each.budget}` : each.method;
+    for (const name of ["mine", "other"]) {
+      answers.methods.forEach((each, place) => get(name).add(new Option(label(each), place)));
+    }
+    get("mine").value = panel.dataset.mine;
+    get("other").value = panel.dataset.other;
+    for (const task of new Set(answers.questions.map((each) => each.task))) get("task").add(new Option(task, task));
+    const right = (score) => score !== null && score >= 0.5;
+    const show = () => {
+      const [mine, other] = [answers.methods[get("mine").value], answers.methods[get("other").value]];
+      const body = panel.querySelector("tbody");
+      body.replaceChildren();
+      const counts = { lost: 0, won: 0 };
+      answers.questions.forEach((question, place) => {
+        const [a, b] = [mine.scores[place], other.scores[place]];
+        if (a === null || b === null || right(a) === right(b)) return;
+        if (get("task").value && question.task !== get("task").value) return;
+        const change = right(a) ? "won" : "lost";
+        counts[change] += 1;
+        if (get("change").value && change !== get("change").value) return;
+        const row = body.insertRow();
+        const texts = [question.task, question.question || question.id, question.right.join(" | "),
+          other.answers[place], mine.answers[place], change];
+        for (const text of texts) { const cell = row.insertCell(); cell.className = "words"; cell.textContent = text; }
+        row.lastChild.classList.add(change);
+      });
+      panel.querySelector("[data-count]").textContent = `${counts.lost} lost, ${counts.won} won`;
+    };
+    for (const list of find(panel, "select")) list.addEventListener("change", show);
+    show();
+  }
+})();

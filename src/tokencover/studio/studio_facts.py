@@ -1,0 +1,104 @@
+"""What the studio tells about an answer, as pieces of a web page; every text is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from tokencover.prompting import Medium
+from tokencover.runtime import Trace
+from tokencover.studio.model_desk import StudioAnswer
+from tokencover.viewing import count_words, hover_html
+
+WORDS_SHOWN = 12
+
+
+def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: str) -> str:
+    """The answer and what it cost, beside the answer with all tokens."""
+    trace = answer.trace
+    rows = [("answer", answer.text), ("with all tokens", plain.text)]
+    if right:
+        rows.append(("right", right))
+    if trace is not None:
+        rows += _list_costs(trace, answer, plain)
+    lines = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows
+    )
+    verdict = "same" if answer.text == plain.text else "other"
+    return (
+        f'<section class="tc-answer" data-verdict="{verdict}"><h3>{escape(title)}</h3>'
+        f"<table>{lines}</table>{_render_words(answer)}{_render_layers(trace)}</section>"
+    )
+
+
+def render_kept(medium: Medium, answer: StudioAnswer) -> str:
+    """The picture with the kept tokens, each telling what it is."""
+    if answer.trace is None:
+        return ""
+    if len({index for index, _ in answer.trace.grids}) > 1:
+        return "<p>The model was shown several crops, and does not say which: nothing is drawn.</p>"
+    return hover_html(medium, answer.trace, answer.words)
+
+
+def export_answer(
+    question: str, method: str, answer: StudioAnswer, plain: StudioAnswer
+) -> dict[str, Any]:
+    """What there is to know about an answer, as plain values."""
+    trace = answer.trace
+    facts: dict[str, Any] = {
+        "question": question,
+        "method": method,
+        "answer": answer.text,
+        "answer_unpruned": plain.text,
+        "seconds": answer.seconds,
+        "seconds_unpruned": plain.seconds,
+    }
+    if trace is not None:
+        facts["words"] = answer.words
+        facts["trace"] = trace.to_dict()
+    return facts
+
+
+def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list[tuple[str, str]]:
+    rows = [
+        ("tokens kept", f"{len(trace.kept)} of {trace.visual_tokens}"),
+        ("mean per block", f"{trace.mean_tokens:.1f}"),
+        ("prefill FLOPs", f"{100 * trace.flops / trace.flops_unpruned:.1f} % of unpruned"),
+        ("time to answer", f"{100 * answer.seconds / plain.seconds:.0f} % of unpruned"),
+    ]
+    if trace.coupling is not None:
+        group = trace.details.get("group")
+        rows.append(("coupling η", f"{trace.coupling:.3f}" + (f", {group}" if group else "")))
+    if trace.split is not None:
+        rows += [("split", _describe_split(split)) for split in trace.split]
+    return rows
+
+
+def _describe_split(split: Any) -> str:
+    told = f"{split.prompt_budget} for the question, {split.visual_budget} for the rest"
+    return f"{told}, fold {split.fold}"
+
+
+def _render_words(answer: StudioAnswer) -> str:
+    """The words behind the prompt centres, most first."""
+    counted = count_words(answer.words)
+    if not counted:
+        return ""
+    shown = " ".join(
+        f"<span>{escape(word)} <b>{count}</b></span>" for word, count in counted[:WORDS_SHOWN]
+    )
+    return f'<p class="tc-words">chosen by word: {shown}</p>'
+
+
+def _render_layers(trace: Trace | None) -> str:
+    """Bars with the tokens that each block works on."""
+    if trace is None:
+        return ""
+    most = max(1, trace.visual_tokens)
+    bars = "".join(
+        f'<i style="height:{max(1, 48 * count // most)}px" title="block {block}: {count} tokens">'
+        "</i>"
+        for block, count in enumerate(trace.tokens_per_layer)
+    )
+    told = ", ".join(map(str, trace.tokens_per_layer))
+    return f'<div class="tc-layers" role="img" aria-label="tokens per block: {told}">{bars}</div>'

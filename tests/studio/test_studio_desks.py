@@ -1,0 +1,146 @@
+"""What visitors get: the right answers, from a model that is never left pruned."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import tokencover as tc
+from tokencover.errors import InputError, TokenCoverError
+from tokencover.studio.model_desk import REMEMBERED, ModelDesk
+from tokencover.studio.setup_link import Setup
+from tokencover.studio.studio_desks import Desks, StudioRequest, make_studio_method
+
+QUESTION = "is there a yellow star ?"
+
+
+@pytest.fixture(scope="module")
+def desk() -> ModelDesk:
+    return ModelDesk("pebble", *tc.load_pebble(), longest=4)
+
+
+@pytest.fixture
+def desks(desk: ModelDesk) -> Desks:
+    return Desks("pebble", {"picture": lambda: desk}, most_pixels=1_000_000)
+
+
+def test_an_answer_tells_what_was_kept(desks: Desks) -> None:
+    page = desks.answer(StudioRequest(Setup(question=QUESTION, budget=32, other="fastv:after=1")))
+    (kept, facts), (other_kept, other_facts) = page.sides
+    assert kept.count("<rect") == other_kept.count("<rect") == 32
+    assert "32 of 576" in facts
+    assert "fastv:after=1" in other_facts
+    assert page.visual_tokens == 576
+    told = json.loads(json.dumps(page.facts))
+    assert [each["method"] for each in told["answers"]] == ["mob", "fastv:after=1"]
+    assert len(told["answers"][0]["trace"]["kept"]) == 32
+    assert page.sheet.width > 400
+
+
+def test_without_a_second_method_its_side_stays_empty(desks: Desks) -> None:
+    page = desks.answer(StudioRequest(Setup(question=QUESTION)))
+    assert page.sides[1] == ("", "")
+
+
+def test_the_right_answer_is_told_for_drawn_scenes_only(desks: Desks, tmp_path: Path) -> None:
+    own = tmp_path / "own.png"
+    Image.new("RGB", (80, 60), "red").save(own)
+    question = desks.list_questions("picture", 5)[0]
+    drawn = desks.answer(StudioRequest(Setup(question=question, scene=5)))
+    brought = desks.answer(StudioRequest(Setup(question=question, scene=5), picture=str(own)))
+    assert "<th>right</th>" in drawn.sides[0][1]
+    assert "<th>right</th>" not in brought.sides[0][1]
+
+
+def test_text_of_visitors_stays_text(desk: ModelDesk) -> None:
+    from tokencover.studio.model_desk import StudioAnswer
+    from tokencover.studio.studio_facts import render_answer
+
+    bad = "<script>alert('x')</script>\"&"
+    answer = StudioAnswer(bad, 1.0, None, [bad])
+    page = render_answer(bad, answer, answer, bad)
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") == 5
+
+
+@pytest.mark.parametrize(
+    ("setup", "told"),
+    [
+        (Setup(question="   "), "empty"),
+        (Setup(question=QUESTION, method="nonsense"), "nonsense"),
+        (Setup(question=QUESTION, method="mob,fastv"), "one method"),
+        (Setup(question=QUESTION, method="mob:spilt=paper"), "spilt"),
+        (Setup(question=QUESTION, after=99), "99"),
+        (Setup(question=QUESTION, split="half"), "half"),
+        (Setup(question=QUESTION, medium="clip"), "takes no clip"),
+    ],
+)
+def test_what_cannot_be_done_is_told_and_leaves_the_model_alone(
+    desks: Desks, setup: Setup, told: str
+) -> None:
+    with pytest.raises(TokenCoverError, match=told):
+        desks.answer(StudioRequest(setup))
+    page = desks.answer(StudioRequest(Setup(question=QUESTION)))
+    assert "64 of 576" in page.sides[0][1]
+
+
+def test_too_many_pixels_are_refused_before_they_are_unpacked(
+    desk: ModelDesk, tmp_path: Path
+) -> None:
+    large = tmp_path / "large.png"
+    Image.new("1", (1100, 1000)).save(large)
+    desks = Desks("pebble", {"picture": lambda: desk}, most_pixels=1_000_000)
+    with pytest.raises(InputError, match="1100 x 1000"):
+        desks.answer(StudioRequest(Setup(question=QUESTION), picture=str(large)))
+
+
+def test_the_page_settings_are_for_methods_that_have_them() -> None:
+    setup = Setup(budget=48, split="weak", after=3)
+    assert make_studio_method("mob", setup) == tc.MoB(48, split="weak", after=3)
+    assert make_studio_method("mob:after=0", setup) == tc.MoB(48, split="weak", after=0)
+    assert make_studio_method("divprune", setup) == tc.DivPrune(48)
+    assert make_studio_method("fastv", setup) == tc.FastV(48, after=3)
+    assert make_studio_method("fastv", Setup()) == tc.FastV(64)
+    assert make_studio_method("mob", Setup()) == tc.MoB(64)
+
+
+def test_many_visitors_get_the_answers_of_one(desk: ModelDesk) -> None:
+    picture = Image.new("RGB", (192, 192), "white")
+    methods = [None, tc.MoB(16), tc.FastV(32), tc.Random(8)]
+    alone = [desk.ask(picture, QUESTION, method) for method in methods]
+    found: dict[int, list[tuple[str, int]]] = {}
+
+    def visit(number: int) -> None:
+        mine = methods[number % len(methods)]
+        answers = [desk.ask(picture, QUESTION, mine) for _ in range(2)]
+        found[number] = [
+            (each.text, -1 if each.trace is None else len(each.trace.kept)) for each in answers
+        ]
+
+    threads = [threading.Thread(target=visit, args=[number]) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, answers in found.items():
+        one = alone[number % len(methods)]
+        kept = -1 if one.trace is None else len(one.trace.kept)
+        assert answers == [(one.text, kept)] * 2
+    assert len(found) == 8
+
+
+def test_answers_with_all_tokens_are_remembered_within_bounds(desk: ModelDesk) -> None:
+    tiny = Image.new("RGB", (8, 8))
+    first = desk.ask(tiny, QUESTION, None)
+    assert desk.ask(tiny, QUESTION, None) is first
+    assert desk.ask(Image.new("RGB", (8, 8), "white"), QUESTION, None) is not first
+    assert len(desk._plain) <= REMEMBERED
+
+
+def test_the_order_of_choice_is_a_moving_picture(desks: Desks) -> None:
+    film = desks.play(StudioRequest(Setup(question=QUESTION, budget=16)))
+    assert film.startswith("<img")
+    with pytest.raises(InputError, match="order of its choice"):
+        desks.play(StudioRequest(Setup(question=QUESTION, method="fastv", budget=16)))

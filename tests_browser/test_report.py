@@ -1,0 +1,134 @@
+"""The report's page in a browser: sorted, filtered, dark, on a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.evaluation.made_results import open_folder, write
+from tests_browser.conftest import LIMIT, PHONE
+from tokencover.evaluation import read_folder
+from tokencover.evaluation.report import make_page
+from tokencover.methods import DART, FastV, MoB, Random
+
+TASKS = ("GQA", "POPE", "VizWiz")
+
+
+def make_scores(*right: int) -> dict[str, list[float | None]]:
+    """So many right answers of eight in each task."""
+    return {
+        task: [float(place < count) for place in range(8)]
+        for task, count in zip(TASKS, right, strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("report")
+    results = open_folder(folder / "results")
+    write(results, None, make_scores(8, 8, 7))
+    for budget, lost in ((128, 1), (64, 2), (32, 4)):
+        write(results, MoB(budget), make_scores(8 - lost, 8, 7), tokens=budget, flops=budget / 500)
+        write(
+            results, FastV(budget), make_scores(7 - lost, 7, 7), tokens=budget, flops=budget / 400
+        )
+        write(results, DART(budget), make_scores(7, 7 - lost, 7), tokens=budget, flops=budget / 400)
+        write(results, Random(budget), make_scores(2, 3, 1), tokens=budget, flops=budget / 450)
+    path = folder / "report.html"
+    path.write_text(make_page(read_folder(results.folder)), encoding="utf-8")
+    return path.as_uri()
+
+
+def open_report(page: Page, report: str) -> None:
+    page.goto(report)
+    page.wait_for_selector("body[data-drawn=yes]")
+
+
+def list_labels(page: Page) -> list[str]:
+    """The methods of the first table at budget 128, from top to bottom."""
+    body = page.locator("table").first.locator("tbody").nth(1)
+    return body.locator("tr:visible th[scope=row]").all_inner_texts()
+
+
+def test_a_heading_sorts_the_lines_of_each_budget(page: Page, report: str) -> None:
+    open_report(page, report)
+    heading = page.locator("table").first.locator("thead th", has_text="Avg. %")
+    heading.locator("button").click()
+    falling = list_labels(page)
+    assert falling[0] == "mob"
+    assert falling[-1] == "random"
+    assert heading.get_attribute("aria-sort") == "descending"
+    heading.locator("button").press("Enter")
+    rising = list_labels(page)
+    assert (rising[0], rising[-1]) == ("random", "mob")
+
+
+def test_methods_and_budgets_are_chosen(page: Page, report: str) -> None:
+    open_report(page, report)
+    chart = page.locator('[data-chart="fig3-flops"]')
+    points = chart.locator("[aria-roledescription=point]")
+    count = points.count()
+    page.locator('input[data-pick=method][value="fastv"]').uncheck()
+    expect(points).to_have_count(count - 3)
+    page.locator('input[data-pick=budget][value="32"]').uncheck()
+    expect(points).to_have_count(count - 3 - 3)
+    page.locator("#filter-table").check()
+    assert "fastv" not in list_labels(page)
+
+
+def test_lost_and_won_questions(page: Page, report: str) -> None:
+    open_report(page, report)
+    panel = page.locator("#changes")
+    expect(panel.locator("[data-count]")).to_have_text("4 lost, 0 won")  # MoB at 32
+    panel.locator("[data-choice=other]").select_option(label="random, budget 32")
+    expect(panel.locator("[data-count]")).to_have_text("0 lost, 13 won")
+    panel.locator("[data-choice=task]").select_option("POPE")
+    expect(panel.locator("tbody tr")).to_have_count(5)
+
+
+def test_charts_have_tooltips(page: Page, report: str) -> None:
+    open_report(page, report)
+    point = page.locator('[data-chart="fig3-flops"] [aria-roledescription=point]').first
+    point.scroll_into_view_if_needed()
+    point.hover()
+    expect(page.locator("#vg-tooltip-element")).to_contain_text("budget")
+
+
+def test_dark_is_dark(browser: Browser, report: str) -> None:
+    page = browser.new_page(color_scheme="dark")
+    page.set_default_timeout(LIMIT)
+    open_report(page, report)
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(13, 17, 23)"
+    page.close()
+
+
+def test_a_phone_needs_no_sideways_scrolling(page: Page, report: str) -> None:
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    open_report(page, report)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    chart = page.locator('[data-chart="fig3-flops"] svg.marks').bounding_box()
+    assert chart is not None
+    assert 250 < chart["width"] <= PHONE["width"]
+
+
+def test_a_token_tells_what_it_is_without_a_pointer(
+    page: Page, tmp_path: Path, browser: Browser
+) -> None:
+    results = open_folder(tmp_path / "results")
+    write(results, None, make_scores(8, 8, 7))
+    write(results, MoB(64), make_scores(7, 8, 7), tokens=64, flops=0.2)
+    drawn = (
+        '<figure><svg viewBox="0 0 10 10" width="100"><rect width="4" height="4" '
+        'pointer-events="all"><title>row 1, column 1</title></rect><rect x="5" width="4" height="4" '
+        'pointer-events="all"><title>row 1, column 2</title></rect></svg></figure>'
+    )
+    path = tmp_path / "report.html"
+    path.write_text(make_page(read_folder(results.folder), pictures=[drawn]), encoding="utf-8")
+    open_report(page, path.as_uri())
+    page.locator("figure rect").first.click()
+    expect(page.locator("figure .told")).to_have_text("row 1, column 1")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("figure .told")).to_have_text("row 1, column 2")

@@ -1,0 +1,238 @@
+"""The studio, used as a visitor uses it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+from gradio_client import Client
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from tests_browser.conftest import PHONE
+
+FIRST, SECOND = "#first-facts .tc-answer", "#second-facts .tc-answer"
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto(address)
+    page.wait_for_selector(FIRST)
+
+
+def read_row(page: Page, name: str, side: str = FIRST) -> str:
+    """What the facts say beside a name."""
+    return (
+        page.locator(f"{side} tr", has=page.locator(f"th:text-is('{name}')"))
+        .locator("td")
+        .inner_text()
+    )
+
+
+def wait_for_row(page: Page, name: str, text: str | re.Pattern[str], side: str = FIRST) -> None:
+    row = page.locator(f"{side} tr", has=page.locator(f"th:text-is('{name}')")).locator("td")
+    expect(row).to_have_text(text)
+
+
+def test_a_first_visit_shows_an_answer(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    wait_for_row(page, "tokens kept", "64 of 576")
+    assert page.locator("#first-kept rect").count() == 64
+    assert read_row(page, "answer")
+
+
+def test_the_budget_moves(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    slider = page.locator("#budget input[type=range]")
+    slider.focus()
+    for _ in range(4):
+        page.keyboard.press("PageUp")
+    page.mouse.click(5, 5)
+    number = page.locator("#budget input[type=number]")
+    number.fill("32")
+    number.press("Enter")
+    page.locator("#ask").click()
+    wait_for_row(page, "tokens kept", "32 of 576")
+    assert page.locator("#first-kept rect").count() == 32
+
+
+def test_two_methods_side_by_side_by_link(page: Page, studio: str) -> None:
+    open_page(page, f"{studio}?question=where+is+the+red+star+%3F&other=fastv&budget=48&scene=2")
+    wait_for_row(page, "tokens kept", "48 of 576", SECOND)
+    assert page.locator(f"{SECOND} h3").inner_text() == "fastv"
+    query = parse_qs(urlparse(page.url).query)
+    assert query["other"] == ["fastv"]
+    assert query["budget"] == ["48"]
+
+
+def test_the_method_is_switched(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    page.locator("#method input").fill("divprune")
+    page.locator("#method input").press("Enter")
+    page.locator("#ask").click()
+    expect(page.locator(f"{FIRST} h3")).to_have_text("divprune")
+    page.wait_for_url(re.compile("method=divprune"))
+    assert page.locator("#first-kept rect").count() == 64
+
+
+def test_a_link_with_nonsense_still_opens(page: Page, studio: str) -> None:
+    open_page(page, f"{studio}?budget=-5&scene=x&medium=film")
+    wait_for_row(page, "tokens kept", "64 of 576")
+
+
+def test_questions_with_markup_stay_text(page: Page, studio: str) -> None:
+    alerts: list[str] = []
+    page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+    bad = "<script>alert(1)</script><img src=x onerror=alert(2)>${alert(3)} \"'"
+    open_page(page, studio)
+    page.locator("#question textarea, #question input").first.fill(bad)
+    page.locator("#ask").click()
+    page.wait_for_timeout(3000)
+    assert alerts == []
+    assert page.locator("#first-facts script, #first-facts img[src=x]").count() == 0
+
+
+def make_bad_files() -> dict[str, bytes]:
+    """Files that are no pictures, or that are too large."""
+    picture = Image.effect_noise((64, 64), 50).convert("RGB")
+    jpeg, bomb = io.BytesIO(), io.BytesIO()
+    picture.save(jpeg, "JPEG")
+    Image.new("1", (30_000, 30_000)).save(bomb, "PNG")
+    return {
+        "text.png": b"this is no picture",
+        "bomb.png": bomb.getvalue(),
+        "truncated.jpg": jpeg.getvalue()[: len(jpeg.getvalue()) // 2],
+        "empty.png": b"",
+        "heavy.png": b"x" * 3_000_000,
+    }
+
+
+TOLD = {
+    "text.png": "no picture",
+    "bomb.png": "too large",
+    "truncated.jpg": "cut off",
+    "empty.png": "empty",
+    "heavy.png": "size",
+}
+
+
+def make_odd_files() -> dict[str, bytes]:
+    """Pictures of unusual kinds, which must be shown."""
+    files: dict[str, bytes] = {}
+    picture = Image.effect_noise((96, 64), 50).convert("RGB")
+
+    def keep(name: str, image: Image.Image, kind: str, **options: object) -> None:
+        file = io.BytesIO()
+        image.save(file, kind, **options)  # type: ignore[arg-type]
+        files[name] = file.getvalue()
+
+    keep("cmyk.jpg", picture.convert("CMYK"), "JPEG")
+    keep("deep.png", Image.new("I;16", (64, 64), 40_000), "PNG")
+    keep("animated.gif", picture, "GIF", save_all=True, append_images=[picture.rotate(90)])
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    keep("turned.jpg", picture, "JPEG", exif=exif)
+    return files
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_bad_uploads_are_told(page: Page, studio: str, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(make_bad_files()[name])
+    open_page(page, studio)
+    page.locator("#picture input[type=file]").set_input_files(path)
+    page.wait_for_timeout(1500)
+    page.locator("#ask").click()
+    expect(page.locator(".toast-body").first).to_contain_text(TOLD[name])
+    page.reload()
+    page.wait_for_selector(FIRST)
+    wait_for_row(page, "tokens kept", "64 of 576")
+
+
+@pytest.mark.parametrize("name", make_odd_files())
+def test_unusual_pictures_are_shown(page: Page, studio: str, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(make_odd_files()[name])
+    open_page(page, studio)
+    before = page.locator("#first-kept image").first.get_attribute("href")
+    page.locator("#picture input[type=file]").set_input_files(path)
+    page.wait_for_timeout(1500)
+    page.locator("#ask").click()
+    expect(page.locator("#first-kept image").first).not_to_have_attribute("href", before or "")
+    wait_for_row(page, "tokens kept", "64 of 576")
+
+
+def test_files_can_be_downloaded(page: Page, studio: str, tmp_path: Path) -> None:
+    open_page(page, studio)
+    with page.expect_download() as told:
+        page.locator("#json-file").click()
+    facts = json.loads(Path(told.value.path()).read_text())
+    assert facts["model"] == "pebble"
+    assert len(facts["answers"][0]["trace"]["kept"]) == 64
+    with page.expect_download() as drawn:
+        page.locator("#picture-file").click()
+    with Image.open(drawn.value.path()) as sheet:
+        assert sheet.width > 400
+
+
+def test_the_order_of_choice_is_played(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    page.get_by_text("Order of choice").first.click()
+    page.locator("#play").click()
+    source = page.locator("#film img").get_attribute("src")
+    assert source is not None
+    assert source.startswith("data:image/gif")
+
+
+def test_a_clip_can_be_asked_about(page: Page, studio: str) -> None:
+    open_page(page, f"{studio}?medium=clip&question=which+place+is+this+%3F&budget=136")
+    wait_for_row(page, "tokens kept", "136 of 1160")
+
+
+def test_a_phone_needs_no_sideways_scrolling(page: Page, studio: str) -> None:
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    open_page(page, studio)
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= PHONE["width"]
+
+
+def test_many_visitors_lose_nothing(studio: str) -> None:
+    """Fifty questions from ten visitors at once give the answers of one visitor alone."""
+    values = [
+        "is there a yellow star ?",
+        "picture",
+        0,
+        "mob",
+        "(none)",
+        64,
+        "paper",
+        -1,
+        None,
+        None,
+    ]
+    budgets = (16, 32, 64, 96, 128)
+
+    def ask(client: Client, budget: int) -> str:
+        asked = [*values]
+        asked[5] = budget
+        facts: str = client.predict(*asked, api_name="/ask")[1]
+        return re.sub(r"<td>\d+ % of unpruned</td>", "", facts)
+
+    alone = {budget: ask(Client(studio, verbose=False), budget) for budget in budgets}
+    found: list[tuple[int, str]] = []
+
+    def visit() -> None:
+        client = Client(studio, verbose=False)
+        found.extend([(budget, ask(client, budget)) for budget in budgets])
+
+    visitors = [threading.Thread(target=visit) for _ in range(10)]
+    for visitor in visitors:
+        visitor.start()
+    for visitor in visitors:
+        visitor.join()
+    assert len(found) == 50
+    assert all(facts == alone[budget] for budget, facts in found)
