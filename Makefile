@@ -20,7 +20,7 @@ PIP_QUIETLY = -m pip install --quiet --disable-pip-version-check --constraint co
 TOOLS := 'mkdocs-material' 'mkdocstrings[python]' ruff build hatchling twine
 TOOLS_ENV := $(CACHE)/tools-$(shell (cat constraints.txt; echo "$(TOOLS)"; $(PYTHON) --version) 2>&1 | cksum | cut -d' ' -f1)
 
-.PHONY: help env demo test test-lmms test-vllm lint format catalog bench pebble docs dist test-install pictures clean check-python
+.PHONY: help env demo test test-browser test-lmms test-vllm lint format catalog bench pebble docs dist test-install pictures clean check-python
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -51,6 +51,9 @@ test: $(STAMP) ## everything that must pass
 
 test-lmms: ## the paper's benchmarks by lmms-eval, in an environment of their own below ~/.cache
 	@PYTHON=$(PYTHON) tests_lmms/run.sh
+
+test-browser: ## studio and report in Chromium, in an environment of their own
+	@PYTHON=$(PYTHON) tests_browser/run.sh
 
 test-vllm: ## the vLLM plugin, in an environment of its own that is kept below ~/.cache
 	@PYTHON=$(PYTHON) tools/test_vllm.sh $(IF_POSSIBLE)

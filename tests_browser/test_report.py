@@ -121,9 +121,10 @@ def test_a_token_tells_what_it_is_without_a_pointer(
     write(results, None, make_scores(8, 8, 7))
     write(results, MoB(64), make_scores(7, 8, 7), tokens=64, flops=0.2)
     drawn = (
-        '<figure><svg viewBox="0 0 10 10" width="100"><rect width="4" height="4" '
-        'pointer-events="all"><title>row 1, column 1</title></rect><rect x="5" width="4" height="4" '
-        'pointer-events="all"><title>row 1, column 2</title></rect></svg></figure>'
+        '<figure><svg viewBox="0 0 10 10" width="100">'
+        '<rect width="4" height="4" pointer-events="all"><title>row 1, column 1</title></rect>'
+        '<rect x="5" width="4" height="4" pointer-events="all"><title>row 1, column 2</title></rect>'
+        "</svg></figure>"
     )
     path = tmp_path / "report.html"
     path.write_text(make_page(read_folder(results.folder), pictures=[drawn]), encoding="utf-8")
