@@ -123,7 +123,8 @@ def test_a_token_tells_what_it_is_without_a_pointer(
     drawn = (
         '<figure><svg viewBox="0 0 10 10" width="100">'
         '<rect width="4" height="4" pointer-events="all"><title>row 1, column 1</title></rect>'
-        '<rect x="5" width="4" height="4" pointer-events="all"><title>row 1, column 2</title></rect>'
+        '<rect x="5" width="4" height="4" pointer-events="all">'
+        "<title>row 1, column 2</title></rect>"
         "</svg></figure>"
     )
     path = tmp_path / "report.html"

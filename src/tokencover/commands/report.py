@@ -107,12 +107,11 @@ def write_report(
     """Turn results into a page that needs nothing else."""
     from tokencover.budget import Profile
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import as_latex, check_reference, read_folder
+    from tokencover.evaluation import check_reference, read_folder
     from tokencover.evaluation.report import (
         check_formats,
         check_page_parts,
         make_figures,
-        make_markdown,
         make_page,
         write_figures,
     )
@@ -143,15 +142,9 @@ def write_report(
     )
     write_text(out, page)
     written = [out]
-    texts: list[tuple[Path | None, Callable[[], str]]] = [
-        (markdown, lambda: make_markdown(stored, compared)),
-        (latex, lambda: as_latex(stored.compare(compared))),
-        (csv, stored.to_csv),
-    ]
-    for path, make in texts:
-        if path is not None:
-            write_text(path, make())
-            written.append(path)
+    for path, make in _list_texts(stored, compared, markdown, latex, csv):
+        write_text(path, make())
+        written.append(path)
     if export is not None:
         _write_export(export, stored)
         written.append(export)
@@ -160,6 +153,21 @@ def write_report(
         written += write_figures(charts, figures, kinds)
     for path in written:
         print(f"wrote {path}")
+
+
+def _list_texts(
+    stored: Results, reference: str, markdown: Path | None, latex: Path | None, csv: Path | None
+) -> list[tuple[Path, Callable[[], str]]]:
+    """The files that were asked for, and what makes each."""
+    from tokencover.evaluation import as_latex
+    from tokencover.evaluation.report import make_markdown
+
+    texts: list[tuple[Path | None, Callable[[], str]]] = [
+        (markdown, lambda: make_markdown(stored, reference)),
+        (latex, lambda: as_latex(stored.compare(reference))),
+        (csv, stored.to_csv),
+    ]
+    return [(path, make) for path, make in texts if path is not None]
 
 
 def _write_export(path: Path, stored: Results) -> None:

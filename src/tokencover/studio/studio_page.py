@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from html import escape
-from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
 
-from tokencover.errors import InputError, TokenCoverError, UserNote
-from tokencover.studio.setup_link import OWN, Setup, read_query, write_query
-from tokencover.studio.studio_desks import Desks, StudioRequest
+from tokencover.studio.setup_link import OWN
+from tokencover.studio.studio_desks import Desks
+from tokencover.studio.studio_events import NO_METHOD, PageEvents
 
 QUEUE: Final = 64
 """Questions that may wait; the next one is told to come back."""
 SPLITS: Final = ("paper", "auto", "balanced", "strong", "weak")
-NO_METHOD: Final = "(none)"
 STYLE: Final = """
 .tc-answer table, .tc-answer tr, .tc-answer th, .tc-answer td { border: 0 !important; }
 .tc-answer table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -40,7 +33,6 @@ KEY: Final = (
     '<b style="background:#0078ff"></b>chosen to cover the rest'
     '<b style="background:#d6008c"></b>kept (the method does not say what for)</p>'
 )
-ADDRESS_BAR: Final = "(link) => { if (link) history.replaceState(null, '', link); return link; }"
 
 
 def _make_picture_drop(**look: Any) -> gr.Image:
@@ -53,21 +45,6 @@ def _make_picture_drop(**look: Any) -> gr.Image:
 
 def _find_path(payload: Any) -> str | None:
     return None if payload is None else str(payload.path)
-
-
-@contextmanager
-def _tell_visitor() -> Iterator[None]:
-    """Errors of ours become a message on the page; notes about pictures do as well."""
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", UserNote)
-        try:
-            yield
-        except TokenCoverError as error:
-            told = escape(str(error))
-            raise gr.Error(told, title="That did not work", print_exception=False) from error
-    for note in noted:
-        if issubclass(note.category, UserNote):
-            gr.Info(escape(str(note.message)))
 
 
 def make_page(desks: Desks) -> gr.Blocks:
@@ -90,7 +67,7 @@ def make_page(desks: Desks) -> gr.Blocks:
                 controls = _make_controls(desks)
             with gr.Column(scale=2, min_width=320):
                 shown = _make_results()
-        _connect(page, desks, controls, shown)
+        PageEvents(desks, controls, shown).connect(page)
     page.queue(max_size=QUEUE, default_concurrency_limit=1)
     return page
 
@@ -165,128 +142,3 @@ def _make_results() -> dict[str, Any]:
         made["picture_file"] = gr.DownloadButton("Picture", elem_id="picture-file")
         made["json_file"] = gr.DownloadButton("JSON", elem_id="json-file")
     return made
-
-
-def _connect(
-    page: gr.Blocks, desks: Desks, controls: dict[str, Any], shown: dict[str, Any]
-) -> None:
-    """Say what happens when something is touched."""
-    setup_parts = [controls[name] for name in ("question", "medium", "scene", "method", "other")]
-    setup_parts += [controls[name] for name in ("budget", "split", "after")]
-    inputs = [*setup_parts, controls["picture"], controls["clip"]]
-
-    def read_setup(values: Sequence[Any]) -> Setup:
-        question, medium, scene, method, other, budget, split, after = values
-        return Setup(
-            question=str(question or ""),
-            medium=str(medium),
-            scene=int(scene or 0),
-            method=str(method or "mob"),
-            other="" if other in (None, NO_METHOD) else str(other),
-            budget=int(budget),
-            split=str(split or "paper"),
-            after=int(after),
-        )
-
-    def make_request(values: Sequence[Any]) -> StudioRequest:
-        return StudioRequest(read_setup(values[:-2]), picture=values[-2], clip=values[-1])
-
-    def answer(request: gr.Request, *values: Any) -> list[Any]:
-        with _tell_visitor():
-            asked = make_request(values)
-            found = desks.answer(asked)
-        link = f"{_find_address(request)}?{write_query(asked.setup)}"
-        picture, facts = _write_files(found.sheet, found.facts)
-        return [
-            *(part for side in found.sides for part in side),
-            link,
-            picture,
-            facts,
-            gr.update(maximum=max(found.visual_tokens, 1)),
-            gr.update(visible=bool(asked.setup.other)),
-        ]
-
-    def play(*values: Any) -> str:
-        with _tell_visitor():
-            return desks.play(make_request(values))
-
-    def list_questions(medium: str, scene: Any) -> Any:
-        with _tell_visitor():
-            return gr.update(choices=desks.list_questions(medium, int(scene or 0)), value=None)
-
-    def open_link(request: gr.Request) -> list[Any]:
-        setup, faults = read_query(dict(request.query_params))
-        with _tell_visitor():
-            if setup.medium not in desks.media:
-                raise InputError(f"{desks.model_name} takes no {setup.medium}.")
-            questions = desks.list_questions(setup.medium, setup.scene)
-        for fault in faults:
-            gr.Warning(escape(fault))
-        return [
-            setup.question or (questions[0] if questions else ""),
-            setup.medium,
-            setup.scene,
-            setup.method,
-            setup.other or NO_METHOD,
-            min(setup.budget, desks.most_tokens),
-            setup.split,
-            min(setup.after, desks.depth - 1),
-            gr.update(choices=questions, value=None),
-        ]
-
-    outputs = [
-        *(shown[f"{side}_{part}"] for side in ("first", "second") for part in ("kept", "facts")),
-        shown["link"],
-        shown["picture_file"],
-        shown["json_file"],
-        controls["budget"],
-        shown["second_column"],
-    ]
-
-    def answer_after(event: Any, name: str | None = None) -> None:
-        """Answer when something happened, and put the setup into the address bar."""
-        answered = event(answer, inputs, outputs, api_name=name or False)
-        answered.success(None, shown["link"], shown["link"], js=ADDRESS_BAR, api_name=False)
-
-    answer_after(controls["ask"].click, "ask")
-    answer_after(controls["question"].submit)
-    answer_after(controls["budget"].release)
-    for name in ("method", "other", "split", "after"):
-        answer_after(controls[name].input)
-    chosen = controls["asked"].input(
-        lambda question: question, controls["asked"], controls["question"], api_name=False
-    )
-    answer_after(chosen.then)
-    controls["fresh"].click(desks.draw_number, None, controls["scene"], api_name=False)
-    for name in ("scene", "medium"):
-        controls[name].change(
-            list_questions,
-            [controls["medium"], controls["scene"]],
-            controls["asked"],
-            api_name=False,
-        )
-    controls["medium"].change(
-        lambda medium: (
-            gr.update(visible=medium == "picture"),
-            gr.update(visible=medium == "clip"),
-        ),
-        controls["medium"],
-        [controls["picture"], controls["clip"]],
-        api_name=False,
-    )
-    shown["play"].click(play, inputs, shown["film"], api_name=False)
-    opened = page.load(open_link, None, [*setup_parts, controls["asked"]], api_name=False)
-    answer_after(opened.then)
-
-
-def _find_address(request: gr.Request) -> str:
-    return str(request.headers.get("origin") or "").rstrip("/") + "/"
-
-
-def _write_files(sheet: Any, facts: dict[str, Any]) -> tuple[str, str]:
-    """Files to download; Gradio copies them to its cache, which is emptied by the hour."""
-    folder = Path(tempfile.mkdtemp(prefix="tokencover-studio-"))
-    picture, told = folder / "kept.png", folder / "kept.json"
-    sheet.save(picture)
-    told.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    return str(picture), str(told)

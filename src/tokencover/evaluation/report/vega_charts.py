@@ -123,25 +123,7 @@ def make_radar(
         Above it.
     """
     alt = import_altair()
-    middle, rim = scale
-    values = [
-        {"method": label, "order": order, "task": tasks[order % len(tasks)], "value": value}
-        | _place(order, len(tasks), (value - middle) / (rim - middle))
-        for label, found in polygons.items()
-        for order, value in enumerate([*found, found[0]])
-        if value is not None
-    ]
-    rings = [
-        {"level": level, "order": order} | _place(order, len(tasks), level / LEVELS)
-        for level in range(1, LEVELS + 1)
-        for order in range(len(tasks) + 1)
-    ]
-    names = [{"task": task} | _place(order, len(tasks), 1.13) for order, task in enumerate(tasks)]
-    marks = [
-        {"text": f"{middle + (rim - middle) * level / LEVELS:.0f}"}
-        | _place(0, len(tasks), level / LEVELS)
-        for level in range(LEVELS + 1)
-    ]
+    values, rings, names, marks = _place_radar(tasks, polygons, scale)
     plain = alt.Scale(domain=[-1.35, 1.35])
     x = alt.X("x:Q", axis=None, scale=plain)
     y = alt.Y("y:Q", axis=None, scale=plain)
@@ -241,6 +223,32 @@ def make_curves(
             .encode(y="y:Q")
         )
     return _finish(alt.layer(*layers).properties(width=360, height=260), title)
+
+
+def _place_radar(
+    tasks: Sequence[str], polygons: Mapping[str, Sequence[float | None]], scale: tuple[float, float]
+) -> tuple[list[dict[str, Any]], ...]:
+    """Where corners, rings, names and numbers of a radar chart lie."""
+    middle, rim = scale
+    values = [
+        {"method": label, "order": order, "task": tasks[order % len(tasks)], "value": value}
+        | _place(order, len(tasks), (value - middle) / (rim - middle))
+        for label, found in polygons.items()
+        for order, value in enumerate([*found, found[0]])
+        if value is not None
+    ]
+    rings = [
+        {"level": level, "order": order} | _place(order, len(tasks), level / LEVELS)
+        for level in range(1, LEVELS + 1)
+        for order in range(len(tasks) + 1)
+    ]
+    names = [{"task": task} | _place(order, len(tasks), 1.13) for order, task in enumerate(tasks)]
+    marks = [
+        {"text": f"{middle + (rim - middle) * level / LEVELS:.0f}"}
+        | _place(0, len(tasks), level / LEVELS)
+        for level in range(LEVELS + 1)
+    ]
+    return values, rings, names, marks
 
 
 def _place(order: int, count: int, radius: float) -> dict[str, float]:
