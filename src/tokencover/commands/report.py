@@ -119,8 +119,7 @@ def write_report(
     # Everything is read first, so that nothing is written if something is wrong.
     check_page_parts()
     kinds = split_at_commas(formats)
-    if figures is not None:
-        check_formats(kinds)
+    check_formats(kinds)
     stored = read_folder(results)
     other = None if against is None else read_folder(against)
     named = None if reference is None else name_reference(reference)
