@@ -109,6 +109,9 @@ class Family:
     encodes_singly : bool
         Whether the features of a picture or clip are the same whichever others are encoded with it,
         its pixels being a row of the encoder's only tensor.
+    needs : str
+        The version of transformers from which on its models can be pruned, such as "5.21"; empty
+        if the lowest will do that tokencover takes.
     kin : tuple of str
         Those of `model_types` that run the code of another one and are tested by their layouts and
         module paths only. All others are tested by value.
@@ -136,6 +139,7 @@ class Family:
     folding: Folding | None = None
     class_token: bool = False
     encodes_singly: bool = False
+    needs: str = ""
     kin: tuple[str, ...] = ()
 
     @property
@@ -153,6 +157,13 @@ class Family:
         """Whether kept tokens can be numbered anew in all of its models."""
         return not (self.several_axes or self.masks_of_its_own)
 
+    @property
+    def available(self) -> bool:
+        """Whether the transformers that is installed is as new as it needs."""
+        from transformers import __version__
+
+        return not self.needs or _read_version(__version__) >= _read_version(self.needs)
+
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The decoder's blocks, in order."""
         return list(model.get_submodule(f"{self.decoder}.layers").children())
@@ -164,6 +175,12 @@ class Family:
         asked = [kind for kind in ("image", "video") if kind in kinds]
         found = [getattr(config, f"{kind}_token_id", None) for kind in asked]
         return [token for token in found if token is not None]
+
+
+def _read_version(version: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
 
 
 def _read_name(family: object) -> str:
@@ -207,6 +224,10 @@ def family_of(model: Any) -> Family:
         )
     found = next((family for family in FAMILIES if model_type in family.model_types), None)
     reason = find_attention_fault(model, found)
+    if found is not None and not found.available:
+        from transformers import __version__
+
+        reason = f"it needs transformers {found.needs} or later, and {__version__} is installed"
     if reason is None and found is not None:
         reason = find_missing_module(found, model)
     if reason is None and found is not None:

@@ -13,4 +13,5 @@ FAMILY = Family(
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,
+    needs="5.21",
 )
