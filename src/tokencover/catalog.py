@@ -79,8 +79,8 @@ class FamilyEntry:
         methods can look at its attention.
     merges_in_tower : bool
         Whether they become visual tokens one to one, so that methods can merge them in the tower.
-    needs : str
-        The version of transformers from which on it can be pruned; empty if the lowest will do.
+    needs : tuple of str
+        Which of `model_types` need a newer transformers than the lowest, as in "aria 5.20".
     kin : tuple of str
         Those of `model_types` that are tested by the code path of another one, not by value.
     """
@@ -91,7 +91,7 @@ class FamilyEntry:
     tiles: bool
     reads_tower: bool
     merges_in_tower: bool
-    needs: str
+    needs: tuple[str, ...]
     kin: tuple[str, ...]
 
     @property
@@ -104,7 +104,7 @@ class FamilyEntry:
     @property
     def tested(self) -> str:
         """How it is tested, in words."""
-        newer = f"; needs transformers {self.needs}" if self.needs else ""
+        newer = f"; needs transformers: {', '.join(self.needs)}" if self.needs else ""
         if not self.kin:
             return f"by value{newer}"
         alone = [name for name in self.model_types if name not in self.kin]
@@ -189,7 +189,7 @@ def describe_families() -> list[FamilyEntry]:
             tiles=family.tiles,
             reads_tower=family.reads_tower,
             merges_in_tower=family.tower_tokens is not None,
-            needs=family.needs,
+            needs=tuple(f"{name} {version}" for name, version in family.needs.items()),
             kin=family.kin,
         )
         for family in FAMILIES

@@ -28,12 +28,14 @@ def test_versions_are_compared_by_numbers(
     installed: str, needs: str, available: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transformers, "__version__", installed)
-    assert replace(FAMILIES["llava-1.5"], needs=needs).available is available
+    family = replace(FAMILIES["llava-1.5"], needs={"llava": needs} if needs else {})
+    assert (family.find_lack("llava") is None) is available
+    assert family.find_lack("vipllava") is None
 
 
 def test_a_model_of_a_family_that_needs_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ZOO["llava"].build(layers=2)
-    newer: Any = replace(FAMILIES["llava-1.5"], needs="5.99")
+    newer: Any = replace(FAMILIES["llava-1.5"], needs={"llava": "5.99"})
     monkeypatch.setitem(FAMILIES._found, "llava-1.5", newer)
     with pytest.raises(TokenCoverError, match=r"it needs transformers 5\.99 or later, and 5\."):
         family_of(model)

@@ -71,7 +71,10 @@ NAMES = (
 )
 """One file each, by the model type it is of."""
 _MISSING = {
-    model_type for family in FAMILIES if not family.available for model_type in family.model_types
+    model_type
+    for family in FAMILIES
+    for model_type in family.model_types
+    if family.find_lack(model_type)
 }
 
 ZOO: dict[str, ZooEntry] = {

@@ -20,5 +20,5 @@ FAMILY = Family(
     name="Aria",
     model_types=("aria",),
     layouts=find_layouts,
-    needs="5.20",
+    needs={"aria": "5.20"},
 )

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -109,9 +109,9 @@ class Family:
     encodes_singly : bool
         Whether the features of a picture or clip are the same whichever others are encoded with it,
         its pixels being a row of the encoder's only tensor.
-    needs : str
-        The version of transformers from which on its models can be pruned, such as "5.21"; empty
-        if the lowest will do that tokencover takes.
+    needs : Mapping
+        For those of `model_types` that need a newer transformers than the lowest that tokencover
+        takes, the version from which on they can be pruned, such as "5.21".
     kin : tuple of str
         Those of `model_types` that run the code of another one and are tested by their layouts and
         module paths only. All others are tested by value.
@@ -139,7 +139,7 @@ class Family:
     folding: Folding | None = None
     class_token: bool = False
     encodes_singly: bool = False
-    needs: str = ""
+    needs: Mapping[str, str] = field(default_factory=dict, hash=False)
     kin: tuple[str, ...] = ()
 
     @property
@@ -157,12 +157,14 @@ class Family:
         """Whether kept tokens can be numbered anew in all of its models."""
         return not (self.several_axes or self.masks_of_its_own)
 
-    @property
-    def available(self) -> bool:
-        """Whether the transformers that is installed is as new as it needs."""
+    def find_lack(self, model_type: str) -> str | None:
+        """Say which transformers models of a type need, None if the one installed will do."""
         from transformers import __version__
 
-        return not self.needs or _read_version(__version__) >= _read_version(self.needs)
+        needs = self.needs.get(model_type, "0.0")
+        if _read_version(__version__) >= _read_version(needs):
+            return None
+        return f"it needs transformers {needs} or later, and {__version__} is installed"
 
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The decoder's blocks, in order."""
@@ -224,10 +226,8 @@ def family_of(model: Any) -> Family:
         )
     found = next((family for family in FAMILIES if model_type in family.model_types), None)
     reason = find_attention_fault(model, found)
-    if found is not None and not found.available:
-        from transformers import __version__
-
-        reason = f"it needs transformers {found.needs} or later, and {__version__} is installed"
+    if found is not None:
+        reason = found.find_lack(model_type) or reason
     if reason is None and found is not None:
         reason = find_missing_module(found, model)
     if reason is None and found is not None:

@@ -12,5 +12,5 @@ FAMILY = Family(
     projector="model.layerwise_projectors.0",
     added_features=True,
     tiles=True,
-    needs="5.20",
+    needs={"granite4_vision": "5.20"},
 )

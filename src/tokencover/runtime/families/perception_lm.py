@@ -49,5 +49,5 @@ FAMILY = Family(
     name="PerceptionLM",
     model_types=("perception_lm",),
     layouts=find_layouts,
-    needs="5.20",
+    needs={"perception_lm": "5.20"},
 )

@@ -14,5 +14,5 @@ FAMILY = Family(
     projector="model.visual.merger",
     several_axes=True,
     deepstack=True,
-    needs="5.21",
+    needs={"qwen3_omni_moe_thinker": "5.21"},
 )
