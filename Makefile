@@ -20,7 +20,12 @@ PIP_QUIETLY = -m pip install --quiet --disable-pip-version-check --constraint co
 TOOLS := 'mkdocs-material' 'mkdocstrings[python]' ruff build hatchling twine
 TOOLS_ENV := $(CACHE)/tools-$(shell (cat constraints.txt; echo "$(TOOLS)"; $(PYTHON) --version) 2>&1 | cksum | cut -d' ' -f1)
 
-.PHONY: help env demo test test-browser test-lmms test-vllm lint format catalog bench pebble docs dist test-install pictures clean check-python
+# The lowest versions, in an environment that is named by what is in it: a second run finds it there.
+LOWEST := $(CACHE)/lowest-$(shell cksum < constraints-lowest.txt | cut -d' ' -f1)
+LOWEST_TESTS := tests/runtime/test_family_kin.py tests/runtime/test_prune.py \
+	tests/runtime/test_matrix.py tests/runtime/test_folded_towers.py tests/pebble/test_shipped.py
+
+.PHONY: help env demo test test-browser test-lmms test-lowest test-vllm lint format catalog bench pebble docs dist test-install pictures clean check-python
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -54,6 +59,17 @@ test-lmms: ## the paper's benchmarks by lmms-eval, in an environment of their ow
 
 test-browser: ## studio and report in Chromium, in an environment of their own
 	@PYTHON=$(PYTHON) tests_browser/run.sh
+
+test-lowest: $(LOWEST)/.ready ## the telling part, with the lowest versions that are supported
+	@echo "==> running tests with the lowest versions"
+	@PYTHONPATH=src $(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS) \
+		-k 'not matrix or exactly_the_budget or (batch_equals and left) or keeping_all'
+
+$(LOWEST)/.ready:
+	@echo "==> creating $(LOWEST) (a few minutes the first time)"
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement constraints-lowest.txt
+	@touch $@
 
 test-vllm: ## the vLLM plugin, in an environment of its own that is kept below ~/.cache
 	@PYTHON=$(PYTHON) tools/test_vllm.sh $(IF_POSSIBLE)

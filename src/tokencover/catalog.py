@@ -79,6 +79,8 @@ class FamilyEntry:
         methods can look at its attention.
     merges_in_tower : bool
         Whether they become visual tokens one to one, so that methods can merge them in the tower.
+    needs : tuple of str
+        Which of `model_types` need a newer transformers than the lowest, as in "aria 5.20".
     kin : tuple of str
         Those of `model_types` that are tested by the code path of another one, not by value.
     """
@@ -89,6 +91,7 @@ class FamilyEntry:
     tiles: bool
     reads_tower: bool
     merges_in_tower: bool
+    needs: tuple[str, ...]
     kin: tuple[str, ...]
 
     @property
@@ -101,11 +104,12 @@ class FamilyEntry:
     @property
     def tested(self) -> str:
         """How it is tested, in words."""
+        newer = f"; needs transformers: {', '.join(self.needs)}" if self.needs else ""
         if not self.kin:
-            return "by value"
+            return f"by value{newer}"
         alone = [name for name in self.model_types if name not in self.kin]
         parts = [f"by value ({', '.join(alone)})"] if alone else []
-        return "; ".join([*parts, f"by its kin's code path ({', '.join(self.kin)})"])
+        return "; ".join([*parts, f"by its kin's code path ({', '.join(self.kin)})"]) + newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,7 @@ def describe_families() -> list[FamilyEntry]:
             tiles=family.tiles,
             reads_tower=family.reads_tower,
             merges_in_tower=family.tower_tokens is not None,
+            needs=tuple(f"{name} {version}" for name, version in family.needs.items()),
             kin=family.kin,
         )
         for family in FAMILIES

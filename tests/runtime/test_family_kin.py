@@ -95,18 +95,27 @@ def test_a_token_of_kin_is_where_its_pixels_are(name: str) -> None:
 def test_every_model_type_is_tested() -> None:
     tested = {model_of(name).config.model_type for name in NAMES}
     tested |= {kin_model_of(name).config.model_type for name in KIN}
-    served = [model_type for family in FAMILIES for model_type in family.model_types]
+    served = [
+        model_type
+        for family in FAMILIES
+        for model_type in family.model_types
+        if not family.find_lack(model_type)
+    ]
     assert sorted(served) == sorted(tested)
 
 
 def test_what_is_not_tested_by_value_is_called_kin() -> None:
     by_value = {model_of(name).config.model_type for name in NAMES}
     for family in FAMILIES:
-        assert set(family.kin) == set(family.model_types) - by_value, family.name
+        here = {name for name in family.model_types if not family.find_lack(name)}
+        assert set(family.kin) & here == here - by_value, family.name
 
 
 def test_every_class_of_transformers_is_served_or_refused_with_a_reason() -> None:
-    """A new transformers brings new classes: add a family, or say why not in refusals.py."""
+    """A new transformers brings new classes: add a family, or say why not in refusals.py.
+
+    An older one has fewer of them.
+    """
     served = {model_type for family in FAMILIES for model_type in family.model_types}
     known = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
     assert known - served - set(REFUSALS) == set()

@@ -16,4 +16,9 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     return [grid(1, 1, queries)] * len(values), []
 
 
-FAMILY = Family(name="Aria", model_types=("aria",), layouts=find_layouts)
+FAMILY = Family(
+    name="Aria",
+    model_types=("aria",),
+    layouts=find_layouts,
+    needs={"aria": "5.20"},
+)

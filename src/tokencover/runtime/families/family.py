@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -109,6 +109,9 @@ class Family:
     encodes_singly : bool
         Whether the features of a picture or clip are the same whichever others are encoded with it,
         its pixels being a row of the encoder's only tensor.
+    needs : Mapping
+        For those of `model_types` that need a newer transformers than the lowest that tokencover
+        takes, the version from which on they can be pruned, such as "5.21".
     kin : tuple of str
         Those of `model_types` that run the code of another one and are tested by their layouts and
         module paths only. All others are tested by value.
@@ -136,6 +139,7 @@ class Family:
     folding: Folding | None = None
     class_token: bool = False
     encodes_singly: bool = False
+    needs: Mapping[str, str] = field(default_factory=dict, hash=False)
     kin: tuple[str, ...] = ()
 
     @property
@@ -153,6 +157,15 @@ class Family:
         """Whether kept tokens can be numbered anew in all of its models."""
         return not (self.several_axes or self.masks_of_its_own)
 
+    def find_lack(self, model_type: str) -> str | None:
+        """Say which transformers models of a type need, None if the one installed will do."""
+        from transformers import __version__
+
+        needs = self.needs.get(model_type, "0.0")
+        if _read_version(__version__) >= _read_version(needs):
+            return None
+        return f"it needs transformers {needs} or later, and {__version__} is installed"
+
     def blocks(self, model: nn.Module) -> list[nn.Module]:
         """The decoder's blocks, in order."""
         return list(model.get_submodule(f"{self.decoder}.layers").children())
@@ -164,6 +177,12 @@ class Family:
         asked = [kind for kind in ("image", "video") if kind in kinds]
         found = [getattr(config, f"{kind}_token_id", None) for kind in asked]
         return [token for token in found if token is not None]
+
+
+def _read_version(version: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
 
 
 def _read_name(family: object) -> str:
@@ -207,6 +226,8 @@ def family_of(model: Any) -> Family:
         )
     found = next((family for family in FAMILIES if model_type in family.model_types), None)
     reason = find_attention_fault(model, found)
+    if found is not None:
+        reason = found.find_lack(model_type) or reason
     if reason is None and found is not None:
         reason = find_missing_module(found, model)
     if reason is None and found is not None:

@@ -12,4 +12,5 @@ FAMILY = Family(
     projector="model.layerwise_projectors.0",
     added_features=True,
     tiles=True,
+    needs={"granite4_vision": "5.20"},
 )

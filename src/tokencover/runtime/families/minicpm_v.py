@@ -33,6 +33,7 @@ def _read_sizes(media: Media, arguments: Mapping[str, Any] | None, name: str) ->
 FAMILY = Family(
     name="MiniCPM-V",
     model_types=("minicpmv4_6", "minicpmv4_7", "minicpm_ocr"),
+    needs={"minicpm_ocr": "5.21"},
     layouts=find_layouts,
     projector="model.merger",
     several_axes=True,

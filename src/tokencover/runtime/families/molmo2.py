@@ -24,6 +24,7 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
 FAMILY = Family(
     name="Molmo 2",
     model_types=("molmo2",),
+    needs={"molmo2": "5.20"},
     layouts=find_layouts,
     both_directions=True,
 )

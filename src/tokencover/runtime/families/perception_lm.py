@@ -45,4 +45,9 @@ def _find_patch_size(vision: Any) -> int:
     return int(found[1])
 
 
-FAMILY = Family(name="PerceptionLM", model_types=("perception_lm",), layouts=find_layouts)
+FAMILY = Family(
+    name="PerceptionLM",
+    model_types=("perception_lm",),
+    layouts=find_layouts,
+    needs={"perception_lm": "5.20"},
+)

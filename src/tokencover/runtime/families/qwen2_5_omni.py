@@ -13,4 +13,5 @@ FAMILY = Family(
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,
+    needs={"qwen2_5_omni_thinker": "5.21"},
 )

@@ -14,4 +14,5 @@ FAMILY = Family(
     projector="model.visual.merger",
     several_axes=True,
     deepstack=True,
+    needs={"qwen3_omni_moe_thinker": "5.21"},
 )
