@@ -224,9 +224,7 @@ def rasterize(svg: str) -> Image.Image:
 
 def save_small(picture: Image.Image, path: Path) -> None:
     """With a palette: the repository and the package's page stay light."""
-    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-        path, optimize=True
-    )
+    picture.quantize(256, kmeans=4, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":
