@@ -34,8 +34,8 @@ env: $(STAMP) ## create .venv with everything pinned in constraints.txt (1.6 GB,
 
 check-python:
 	@test -n "$(PYTHON)" || { echo "There is no Python 3.11, 3.12 or 3.13 here: install one, or name it: make env PYTHON=/path/to/python" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"PYTHON=$(PYTHON) is Python {v[0]}.{v[1]}; tokencover needs 3.11 or newer: make env PYTHON=python3.12" if v < (3, 11) else 0)' \
-		|| { echo "PYTHON=$(PYTHON) does not work: make env PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c '' 2>/dev/null || { echo "PYTHON=$(PYTHON) does not run: name another, make env PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v < (3, 11) and sys.exit(f"PYTHON=$(PYTHON) is Python {v[0]}.{v[1]}, and tokencover needs 3.11 or newer: make env PYTHON=python3.12")'
 
 $(STAMP): pyproject.toml constraints.txt | check-python
 	@echo "==> creating $(VENV) with $$($(PYTHON) --version) (1.6 GB; a few minutes the first time)"

@@ -218,9 +218,7 @@ def join(pictures: Sequence[Image.Image], columns: int | None = None) -> Image.I
 
 def save_small(picture: Image.Image, path: Path) -> None:
     """With a palette: the repository and the package's page stay light."""
-    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-        path, optimize=True
-    )
+    picture.quantize(256, kmeans=4, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

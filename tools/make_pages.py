@@ -153,7 +153,8 @@ def make_reference() -> str:
     for room, homes in rooms.items():
         if homes:
             title = room.removeprefix("tokencover.")
-            sections.append(f"## {title}\n\n{read_docstring(room)}\n")
+            about = read_docstring(room).partition("\n\n")[0]
+            sections.append(f"## {title}\n\n{about}\n")
             sections += [f"::: {home}\n" for home in homes]
     return "\n".join(sections)
 
@@ -197,8 +198,8 @@ def _is_name(keyword: ast.keyword, name: str) -> bool:
 
 
 def _make_facts(facts: dict[str, str]) -> str:
-    rows = [f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items()]
-    return "\n".join(["| | |", "|---|---|", *rows, ""])
+    first, *rows = [f"| {key} | {value.replace('|', '&#124;')} |" for key, value in facts.items()]
+    return "\n".join([first, "|---|---|", *rows, ""])
 
 
 def _link_paper(paper: str) -> str:

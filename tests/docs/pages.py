@@ -56,7 +56,20 @@ def find_commands(text: str) -> list[list[str]]:
     found = []
     for block in find_blocks(text):
         if block.language in ("sh", "bash", "console", "shell"):
-            joined = block.text.replace("\\\n", " ")
-            lines = [line for line in joined.splitlines() if not line.startswith("#")]
-            found += [shlex.split(line, comments=True) for line in lines]
+            pending = ""
+            for line in block.text.replace("\\\n", " ").splitlines():
+                pending += f"{line}\n"
+                if is_closed(pending):
+                    found.append(shlex.split(pending, comments=True))
+                    pending = ""
+            assert not pending, f"a quotation is not closed: {pending}"
     return [words for words in found if words]
+
+
+def is_closed(command: str) -> bool:
+    """Whether no quotation goes on in the next line."""
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:
+        return False
+    return True

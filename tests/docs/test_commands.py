@@ -18,7 +18,20 @@ from typer.main import get_command
 from tests.docs.pages import ROOT, find_commands, read_pages
 from tokencover.cli import main, make_app
 
-FOREIGN = {"apt-get", "cd", "do", "done", "for", "git", "mkdir", "tar"}
+FOREIGN = {
+    "accelerate",
+    "apt-get",
+    "cd",
+    "curl",
+    "do",
+    "done",
+    "for",
+    "git",
+    "mkdir",
+    "tar",
+    "torchrun",
+    "vllm",
+}
 """Commands of the system, and words of the shell, which are not checked."""
 CHEAP = (["tokencover", "methods"], ["tokencover", "models"], ["tokencover", "bench", "--paper"])
 
@@ -108,7 +121,7 @@ def test_commands_exist_and_take_their_options() -> None:
         "python benchmarks/missing.py",
         "python benchmarks/prefill.py --no-such-option",
         "pip install tokencover[nothing]",
-        "curl example.org",
+        "wget example.org",
     ],
 )
 def test_a_wrong_command_is_found(line: str) -> None:

@@ -60,9 +60,13 @@ class Hooks:
         """
         self._claim(owner)
         original = getattr(owner, name)
-        wrapped = functools.wraps(original)(functools.partial(wrapper, original))
+
+        @functools.wraps(original)  # a function: torch 2.6 cannot keep a partial from compiling
+        def call(*arguments: Any, **settings: Any) -> Any:
+            return wrapper(original, *arguments, **settings)
+
         own = {name: original} if name in vars(owner) else {}  # accelerate puts some there
-        vars(owner)[name] = torch.compiler.disable(wrapped, recursive=not compiled)
+        vars(owner)[name] = torch.compiler.disable(call, recursive=not compiled)
         self._undo.append(lambda: (vars(owner).pop(name), vars(owner).update(own)))
 
     def keep_uncompiled(self, module: nn.Module) -> None:
