@@ -15,20 +15,22 @@ trap 'rm -rf "$work" "$environment.$$"' EXIT
 echo "==> building the wheel"
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work" .
 wheel=$(echo "$work"/tokencover-*.whl)
+# lmms-eval's tables want an older python-dateutil than the tools of the documentation have.
+grep -v '^python-dateutil==' constraints.txt >"$work/constraints.txt"
 
 if [ ! -d "$environment" ]; then
     echo "==> installing lmms-eval and the wheel into $environment (a few minutes)"
     mkdir -p "$cache"
     "$python" -m venv "$environment.$$"
     install() { "$environment.$$/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
-    install --constraint constraints.txt torch
+    install --constraint "$work/constraints.txt" torch
     torch=$("$environment.$$/bin/python" -m pip list --format=freeze | grep '^torch==')
-    install --constraint constraints.txt "$wheel[lmms]"
+    install --constraint "$work/constraints.txt" "$wheel[lmms]"
     install --no-deps lmms-eval==0.7.3
     installed=$("$environment.$$/bin/python" -m pip list --format=freeze)
     grep -qxF "$torch" <<<"$installed" || { echo "torch was replaced"; exit 1; }
     if grep -q '^torchvision==' <<<"$installed"; then echo "torchvision came along"; exit 1; fi
-    install --constraint constraints.txt pytest pytest-xdist
+    install --constraint "$work/constraints.txt" pytest pytest-xdist
     "$environment.$$/bin/python" -m pip uninstall --quiet --yes tokencover
     mv -T "$environment.$$" "$environment" 2>/dev/null || [ -d "$environment" ]
 fi
