@@ -38,6 +38,7 @@ def find_patches(media: Media) -> tuple[list[Patches], list[Patches]]:
 FAMILY = Family(
     name="Ovis2",
     model_types=("ovis2",),
+    needs={"ovis2": "5.20"},
     layouts=find_layouts,
     projector="model.visual_embeddings_table",
     folding=SquareFolding(find_patches),

@@ -48,6 +48,7 @@ def carry_tower_tokens(
 FAMILY = Family(
     name="Video-LLaVA",
     model_types=("video_llava",),
+    needs={"video_llava": "5.21"},
     layouts=find_layouts,
     towers=("model.image_tower", "model.video_tower"),
     tower_tokens=carry_tower_tokens,
