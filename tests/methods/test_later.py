@@ -183,6 +183,6 @@ def test_details_read_as_plain_values_in_every_way() -> None:
 
 def test_a_trace_can_be_printed() -> None:
     (trace,) = traces_of(tc.MoB(6), "single")
-    assert f"'coupling': {trace.coupling}" in repr(trace)
+    assert f"'coupling': {trace.coupling}" in repr(trace.details)
     with patch.object(mob, "_find_nearest_words", side_effect=AssertionError):
         assert trace.split == trace.details["split"]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.efficiency.test_flops import allow_for_mean
 from tests.runtime.random_method import KeepRandom
 from tests.zoo import ZOO
 from tokencover.runtime.families import family_of
@@ -41,5 +42,5 @@ def test_trace_tells_the_operations_of_the_blocks(name: str) -> None:
     trace = run.trace[0]
     assert plain > 0
     assert trace.flops_unpruned == plain
-    assert trace.flops == pruned
+    assert pruned == allow_for_mean(model, trace.flops)
     assert trace.mean_tokens == sum(trace.tokens_per_layer) / 5

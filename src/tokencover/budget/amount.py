@@ -28,6 +28,8 @@ PublishedMode = Literal["exact", "layer_mean"]
 
 EXPERTS_OF_A_TOKEN = ("num_experts_per_tok", "moe_topk")
 """What configurations call the number of experts that work on one token."""
+RUN_ALL_EXPERTS = ("Llama4TextExperts",)
+"""Classes whose experts all work on every token, of which a few are then added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +41,16 @@ class BlockCost:
 
     Attributes
     ----------
-    linear : int
+    linear : int or Fraction
         Operations for each token: the projections and the feed-forward network.
-    quadratic : int
+    quadratic : int or Fraction
         Operations for each pair of tokens: the attention.
     """
 
-    linear: int
-    quadratic: int
+    linear: int | Fraction
+    quadratic: int | Fraction
 
-    def of(self, tokens: int) -> int:
+    def of(self, tokens: int) -> int | Fraction:
         """Operations on a sequence of this length."""
         return self.linear * tokens + self.quadratic * tokens * tokens
 
@@ -70,7 +72,8 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
         kind = type(blocks[len(widths)]).__name__
         raise InputError(f"the cost of a {kind} is not known: its attention has no q_proj.")
     weights = sum(_count_weights(block, config) for block in blocks)
-    return BlockCost(linear=2 * weights // len(blocks), quadratic=2 * sum(widths) // len(blocks))
+    depth = len(blocks)
+    return BlockCost(Fraction(2 * weights, depth), Fraction(2 * sum(widths), depth))
 
 
 def _count_products(block: nn.Module) -> int | None:
@@ -110,7 +113,8 @@ def _count_weights(block: nn.Module, config: Any) -> int:
             matrices = [each for each in part.parameters(recurse=False) if each.dim() == 3]
             of_one = sum(each.shape[1] * each.shape[2] for each in matrices)
             names = (name for name in EXPERTS_OF_A_TOKEN if hasattr(config, name))
-            total += getattr(config, next(names)) * of_one
+            every = type(part).__name__ in RUN_ALL_EXPERTS
+            total += (len(matrices[0]) if every else getattr(config, next(names))) * of_one
         elif type(part).__name__.endswith("Router"):
             total += sum(each.numel() for each in part.parameters(recurse=False))
         elif isinstance(part, nn.Conv1d):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from torch import nn
@@ -51,7 +52,7 @@ class PrefillCost:
                 f"the decoder has {self.depth} blocks, got {len(lengths)} lengths: give one for "
                 "each block."
             )
-        return sum(map(self.block.of, lengths)) + self.head * predicted
+        return round(sum(map(self.block.of, lengths))) + self.head * predicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,5 +125,5 @@ def limit_to_visible_pairs(cost: BlockCost) -> BlockCost:
 
     These are n * (n + 1) / 2 of the n * n pairs: half of the quadratic part becomes linear.
     """
-    half = cost.quadratic // 2
+    half = Fraction(cost.quadratic) / 2
     return BlockCost(linear=cost.linear + half, quadratic=half)

@@ -38,6 +38,11 @@ class IdealDecoder:
             Number of blocks, and states ``(batch, length, d)``.
         """
         depth = len(self._decoder.layers)
+        if getattr(self._decoder.config, "hidden_size_per_layer_input", 0):
+            raise InputError(
+                f"{type(self._decoder).__name__} gives each block inputs of its own, made from the "
+                "words: its blocks cannot be timed alone on made-up states."
+            )
         if len(lengths) != depth:
             raise InputError(
                 f"the decoder has {depth} blocks, got {len(lengths)} lengths: give one for each."

@@ -35,6 +35,10 @@ class Combination:
         if self.method is None:
             return None
         settings: dict[str, Any] = json.loads(to_json(self.method))
+        # Results of versions that did not have a setting are found under the names they have.
+        for name in self.method.added_later:
+            if settings.get(name) == getattr(type(self.method), name):
+                del settings[name]
         return settings
 
     @property

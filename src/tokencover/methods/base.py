@@ -239,6 +239,8 @@ class Method(ABC):
     """What `get_method` and the command line call it."""
     card: ClassVar[Card]
     """Its row in the table of methods."""
+    added_later: ClassVar[tuple[str, ...]] = ()
+    """Settings that saved results of earlier versions do not have."""
 
     positions: Positions = "original"
     """What positions kept tokens have in later blocks."""

@@ -66,6 +66,8 @@ class SCOPE(ReadsTower):
     )
 
     alpha: float = 1.0
+    added_later: ClassVar[tuple[str, ...]] = ("compare",)
+
     compare: Literal["projected", "tower"] = "projected"
 
     def __post_init__(self) -> None:
