@@ -131,7 +131,7 @@ def test_equal_cost_counts_the_empty_blocks() -> None:
     left = len(FinalWipe(inner).choose(view).kept[0])
 
     def spent(count: int) -> int:
-        return 2 * view.cost.of(65) + 22 * view.cost.of(count + 5) + 8 * view.cost.of(5)
+        return round(2 * view.cost.of(65) + 22 * view.cost.of(count + 5) + 8 * view.cost.of(5))
 
     wanted = 32 * view.cost.of(24 + 5)
     assert spent(left) <= wanted <= spent(left + 1) or spent(left - 1) <= wanted <= spent(left)
