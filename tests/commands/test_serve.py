@@ -41,7 +41,8 @@ def test_settings_become_overrides(capsys: pytest.CaptureFixture[str]) -> None:
         0.25,
         300,
     )
-    assert "--trust-request-mm-kwargs" not in command
+    assert "--trust-request-mm-kwargs" in command  # or the ceiling would mean nothing
+    assert "--trust-request-mm-kwargs" not in print_command(capsys)
 
 
 def test_other_options_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +67,10 @@ def test_other_options_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None
         (["--profile", "missing.json"], "missing.json"),
         (["--hf-overrides", "{"], "JSON object"),
         (["--hf-overrides", "[]"], "JSON object"),
+        (["--model", "other"], "--model is not passed on"),
+        (["--model=other"], "--model is not passed on"),
+        (["--ceiling", "32"], "below the budget 64"),
+        (["--split", "coupling"], "tokencover calibrate --after 0"),
     ],
 )
 def test_what_cannot_be_served_is_told(options: list[str], message: str) -> None:

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tokencover as tc
 from tests.budget.coupling_streams import two_heaps
 from tokencover.budget import Profile
 from tokencover.errors import InputError
 from tokencover.methods import from_json
+from tokencover.runtime import Layout
 from tokencover.serving import ServingSettings, find_served_model, make_served_method
 from tokencover.serving.architectures import SERVED_MODELS, check_positions
 from tokencover.serving.choice_plan import ChoicePlan, PicturePlan
 from tokencover.serving.served_methods import SERVED
+from tokencover.serving.settings import write_reason
 
 
 def make_profile(after: int) -> Profile:
@@ -61,6 +64,11 @@ def test_a_server_runs_mob_with_a_budget_for_each_picture() -> None:
         ({"budget": 64, "choose_by": "chance"}, "choose_by"),
         ({"budget": 64, "tower_megabytes": -1}, "tower_megabytes"),
         ({"budget": 64, "celing": 3}, "did you mean 'ceiling'"),
+        ({"budget": 64, "ceiling": 63}, "ceiling 63 lies below the budget 64"),
+        ({"budget": 0.5, "ceiling": 0.25}, "ceiling 0.25 lies below"),
+        ({"budget": 64, "split": "coupling"}, "needs a profile"),
+        ({"budget": 64, "method": "mob:split=weak", "split": "strong"}, "names a split already"),
+        ({"budget": 64, "method": "mob:split=weak", "profile": "a.json"}, "names a split already"),
     ],
 )
 def test_a_wrong_start_is_told(document: Any, message: str) -> None:
@@ -90,6 +98,34 @@ def test_a_request_may_name_budget_and_method() -> None:
     assert from_json(other.method) == tc.DivPrune(64, positions="original")
     assert other.words == ()  # it never looks at them, so they must not spoil the caches
     assert settings.plan({"budget": 0.1, "method": "mob:split=strong"}, ()).words == ()
+    inside = settings.plan({"method": {"method": "grid", "budget": 9}}, words)
+    assert from_json(inside.method) == tc.UniformGrid(9, after=0)
+
+
+def make_layout(tokens: int) -> Layout:
+    line = torch.zeros(tokens, dtype=torch.int64)
+    return Layout(line, line, line, torch.arange(tokens), (1, 1, tokens))
+
+
+def test_the_ceiling_is_for_budgets_that_requests_name() -> None:
+    settings = read(budget=0.5, ceiling=64)
+    layout = make_layout(576)
+    assert settings.plan(None, ()).count_kept(layout) == 288
+    assert settings.plan({"method": "grid"}, ()).count_kept(layout) == 288
+    assert settings.plan({"budget": 64}, ()).count_kept(layout) == 64
+    for budget in (65, 0.12, 1.0, 10**9):
+        with pytest.raises(InputError, match="this server allows 64"):
+            settings.plan({"budget": budget}, ()).count_kept(layout)
+    # One token is not all of them, though 1 equals 1.0.
+    with pytest.raises(InputError, match="this server allows 1, which is 1"):
+        read(budget=1).plan({"budget": 1.0}, ()).count_kept(layout)
+
+
+def test_a_client_is_told_in_few_letters_that_can_be_written() -> None:
+    for asked in ({"\ud800": 1}, {"method": "x" * 10**6}, {"method": {"method": "x" * 10**6}}):
+        with pytest.raises(InputError) as caught:
+            read().plan(asked, ())
+        assert len(write_reason(caught.value).encode()) < 1100
 
 
 @pytest.mark.parametrize(
@@ -113,6 +149,19 @@ def test_a_request_may_name_budget_and_method() -> None:
         {"positions": "reindex"},
         {"ceiling": 576},
         {7: 3},
+        {"budget": float("nan")},
+        {"budget": float("inf")},
+        {"budget": -0.5},
+        {"budget": {"of": 64}},
+        {"budget": [64]},
+        {"method": '{"method":' * 10_000},
+        {"method": {"method": ["mob"]}},
+        {"method": "random:seed=-1"},
+        {"method": "random:seed=1e400"},
+        {"method": "cdpruner:sign=0"},
+        {"unknown": 1},
+        [],
+        "mob",
     ],
 )
 def test_a_request_may_not_ask_for_more(asked: Any) -> None:

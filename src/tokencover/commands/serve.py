@@ -64,11 +64,11 @@ ChooseBy = Annotated[
 ]
 ByRequest = Annotated[
     bool,
-    take("--by-request", "", "Let requests name budget and method.", REQUESTS),
+    take("--by-request", "", "Let requests name budget and method; --ceiling does too.", REQUESTS),
 ]
 Ceiling = Annotated[
     str | None,
-    take("--ceiling", "K", "Largest budget of a request (default: --budget).", REQUESTS),
+    take("--ceiling", "K", "Largest budget that requests may name (default: --budget).", REQUESTS),
 ]
 TowerMemorySize = Annotated[
     int,
@@ -115,6 +115,8 @@ def serve_model(
     if ceiling is not None:
         settings["ceiling"] = read_budget(ceiling, "--ceiling")
     source = str(BUNDLED.get(model, model))
+    # A largest budget of requests would mean nothing if they could name none.
+    by_request = by_request or ceiling is not None
     command = make_server_command(source, settings, by_request=by_request, more=context.args)
     if only_print:
         print(write_command(command))

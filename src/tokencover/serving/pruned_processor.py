@@ -23,7 +23,7 @@ from tokencover.serving.architectures import ServedModel, find_served_model
 from tokencover.serving.choice_plan import ChoicePlan, PicturePlan, load_method
 from tokencover.serving.picture_tensors import split_pictures
 from tokencover.serving.serving_metrics import get_metrics
-from tokencover.serving.settings import LIMIT_KEY, SETTINGS_KEY, ServingSettings
+from tokencover.serving.settings import LIMIT_KEY, SETTINGS_KEY, ServingSettings, write_reason
 from tokencover.serving.tower_memory import fingerprint
 
 PLAN_FIELD = "choice_plan"
@@ -93,7 +93,7 @@ class PrunedProcessor:
             result = super().apply(inputs, timing_ctx)  # type: ignore[misc]
         except TokenCoverError as error:
             get_metrics().refused.inc()
-            raise VLLMValidationError(f"tokencover: {error}", parameter=SETTINGS_KEY) from error
+            raise VLLMValidationError(write_reason(error), parameter=SETTINGS_KEY) from error
         self._count(plan, measured, result)
         return result
 

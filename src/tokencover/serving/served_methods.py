@@ -65,15 +65,25 @@ def make_served_method(
             f"positions={settings['positions']!r} in {spec!r}, but this server has "
             f"{positions!r} for all: they are fixed when a model is loaded."
         )
-    if split is not None and profile is None:
-        settings.setdefault("split", split)
-    elif profile is not None:
+    if split is not None or profile is not None:
+        if "split" in settings:
+            raise InputError(
+                f"{spec!r} names a split already, and here is another, "
+                f"{'profile' if split is None else 'split'}={split or profile!r}: give one of them."
+            )
         settings["split"] = _read_profile(split, profile)
     return check_served(make_method(settings))
 
 
-def _read_profile(split: str | None, profile: str) -> dict[str, Any]:
-    """The rule that a profile means, with the one number of it that counts."""
+def _read_profile(split: str | None, profile: str | None) -> str | dict[str, Any] | None:
+    """The rule that split and profile mean, with the one number of a profile that counts."""
+    if profile is None:
+        if split == CouplingSplit.name:
+            raise InputError(
+                "split='coupling' needs a profile of this model, with the threshold in it: give "
+                "--profile FILE, which `tokencover calibrate --after 0` writes."
+            )
+        return split
     if split not in (None, "coupling"):
         raise InputError(f"a profile is for split='coupling', got split={split!r}.")
     rule = CouplingSplit(profile)

@@ -23,8 +23,13 @@ LIMIT_KEY: Final = "tokencover_positions"
 
 REQUEST_KEYS: Final = ("budget", "method")
 
+LONGEST_METHOD: Final = 1000
+"""Letters of a method in a request; what is longer is not even read."""
+
 TOWER_MEGABYTES: Final = 256
 """What tower outputs may take by default, remembered for the next question about a picture."""
+
+LONGEST_REASON: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,12 @@ class ServingSettings:
 
     def __post_init__(self) -> None:
         tokens_to_keep(self.ceiling, total=1)
+        budget = self.method.budget
+        if type(self.ceiling) is type(budget) and self.ceiling < budget:
+            raise InputError(
+                f"the ceiling {self.ceiling} lies below the budget {budget}, so that the server "
+                "would refuse its own: raise the one or lower the other."
+            )
         if self.choose_by not in ("question", "picture"):
             raise InputError(f"choose_by must be 'question' or 'picture', got {self.choose_by!r}.")
         size = self.tower_megabytes
@@ -107,30 +118,50 @@ class ServingSettings:
         """
         method = self.method if asked is None else self._read_request(asked)
         shown = words if self.choose_by == "question" and method.reads_prompt else ()
-        return ChoicePlan(to_json(method), tuple(shown), self.ceiling)
+        # The ceiling is for budgets that requests name. JSON tells 1 from 1.0, a token from all.
+        own = repr(method.budget) == repr(self.method.budget)
+        ceiling = 1.0 if own else self.ceiling
+        return ChoicePlan(to_json(method), tuple(shown), ceiling)
 
     def _read_request(self, asked: Any) -> BudgetedMethod:
         if not isinstance(asked, Mapping):
             raise InputError(
                 f'"{SETTINGS_KEY}" is an object, for example {{"budget": 32}}; got {asked!r}.'
             )
-        if unknown := sorted(set(map(str, asked)) - set(REQUEST_KEYS)):
+        if unknown := [key for key in asked if key not in REQUEST_KEYS]:
             raise InputError(
-                f"a request may set {' and '.join(REQUEST_KEYS)}, not {', '.join(unknown)}."
+                f"a request may set {' and '.join(REQUEST_KEYS)}, not "
+                f"{', '.join(map(repr, unknown))}."
             )
-        budget = asked.get("budget", self.method.budget)
         named = asked.get("method")
         if named is None:
-            spec: Mapping[str, Any] = {**_to_spec(self.method), "budget": budget}
+            spec = _to_spec(self.method)
         else:
-            spec = parse_method(named) if isinstance(named, str) else named
-            if not isinstance(spec, Mapping):
-                raise InputError(f"method is a name such as 'mob:split=weak', got {named!r}.")
+            spec = _read_spec(named)
             check_requested(spec)
-            spec = {**spec, "budget": budget}
-        return make_served_method(spec, budget=budget, positions=self.method.positions)
+            spec.setdefault("budget", self.method.budget)
+        budget = asked.get("budget", spec["budget"])
+        tokens_to_keep(budget, total=1)
+        return make_served_method(
+            {**spec, "budget": budget}, budget=budget, positions=self.method.positions
+        )
+
+
+def _read_spec(named: Any) -> dict[str, Any]:
+    if isinstance(named, str) and len(named) > LONGEST_METHOD:
+        raise InputError(f"method is a name such as 'mob:split=weak', got {len(named)} letters.")
+    spec = parse_method(named) if isinstance(named, str) else named
+    if not isinstance(spec, Mapping):
+        raise InputError(f"method is a name such as 'mob:split=weak', got {named!r}.")
+    return dict(spec)
 
 
 def _to_spec(method: BudgetedMethod) -> dict[str, Any]:
     spec: dict[str, Any] = json.loads(to_json(method))
     return spec
+
+
+def write_reason(error: Exception) -> str:
+    """What a client is told: it may have sent megabytes, or letters that cannot be written."""
+    told = f"tokencover: {error}".encode("utf-8", "backslashreplace").decode()
+    return told if len(told) <= LONGEST_REASON else f"{told[:LONGEST_REASON]} ..."

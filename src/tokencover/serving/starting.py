@@ -18,6 +18,7 @@ from tokencover.serving.architectures import check_positions, find_served_model
 from tokencover.serving.settings import SETTINGS_KEY, ServingSettings
 
 SERVER: Final = "vllm.entrypoints.openai.api_server"
+MODEL: Final = "--model"
 OVERRIDES: Final = "--hf-overrides"
 TRUST: Final = "--trust-request-mm-kwargs"
 METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -54,9 +55,11 @@ def make_server_command(
         document["other_request_settings"] = True
     served = find_served_model(read_architectures(model))
     check_positions(served, ServingSettings.read(document).method.positions)
+    if any(option.partition("=")[0] == MODEL for option in more):
+        raise InputError(f"{MODEL} is not passed on: the model is the first word, {model!r}.")
     others, rest = _take_overrides(more)
     overrides = {**others, "architectures": [served.name], SETTINGS_KEY: document}
-    command = [sys.executable, "-m", SERVER, "--model", model, OVERRIDES, json.dumps(overrides)]
+    command = [sys.executable, "-m", SERVER, MODEL, model, OVERRIDES, json.dumps(overrides)]
     if by_request and TRUST not in rest:
         command.append(TRUST)
     return command + rest
