@@ -113,6 +113,14 @@ def measure_difference(ours: Answered, theirs: Answered) -> float:
     return largest
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What was kept of a picture with so many tokens."""
+
+    tokens: int
+    kept: list[int]
+
+
 class Choices:
     """Writes down what the engine's model keeps of each picture.
 
@@ -121,12 +129,12 @@ class Choices:
 
     def __init__(self, monkeypatch: Any) -> None:
         pruned_model: Any = importlib.import_module("tokencover.serving.pruned_model")
-        self.kept: list[tuple[Tensor, list[int]]] = []
+        self.made: list[Chosen] = []
         choose = pruned_model.choose_tokens
 
         def choose_and_note(method: Any, states: Tensor, words: Tensor, layout: Any) -> Any:
             chosen = choose(method, states, words, layout)
-            self.kept.append((words, chosen.kept.tolist()))
+            self.made.append(Chosen(len(layout), chosen.kept.tolist()))
             return chosen
 
         monkeypatch.setattr(pruned_model, "choose_tokens", choose_and_note)

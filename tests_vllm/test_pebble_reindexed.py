@@ -95,4 +95,4 @@ def test_a_choice_by_picture_is_found_in_the_caches(
     asked = [Asked((picture,), write("<image>", each)) for each in questions]
     for each in asked:
         answer_in_vllm(engine, [each], {"method": "farthest"})
-    assert len(choices.kept) == 1
+    assert len(choices.made) == 1

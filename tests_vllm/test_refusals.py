@@ -33,10 +33,19 @@ def test_a_plain_start_is_taken() -> None:
     ).model_config.uses_mrope
 
 
+def test_the_tower_is_planned_for_whole_pictures() -> None:
+    from vllm.multimodal import MULTIMODAL_REGISTRY
+
+    config = make_config(PICTURE_CHECKPOINT, {"budget": 64}).model_config
+    info = MULTIMODAL_REGISTRY.create_processor(config).info
+    assert info.get_mm_max_tokens_per_item(512, {"image": 1}) == {"image": 576}
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"enable_mm_embeds": True}, "embeddings"),
+        ({"mm_processor_kwargs": {"tokencover": {"budget": 9}}}, "is for requests"),
         ({"language_model_only": True}, "without its vision tower"),
         ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}, "speculative"),
         ({"enable_lora": True, "enable_tower_connector_lora": True}, "LoRA"),

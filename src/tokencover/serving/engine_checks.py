@@ -79,6 +79,11 @@ def _find_conflicts(vllm_config: Any, positions: str) -> Iterator[str]:
         yield "pictures that come as embeddings have no grid; leave --enable-mm-embeds out"
     elif multimodal.is_multimodal_pruning_enabled():
         yield "vLLM's own pruning of videos is on; leave --video-pruning-rate out"
+    elif SETTINGS_KEY in (multimodal.mm_processor_kwargs or {}):
+        yield (
+            f"{SETTINGS_KEY!r} in --mm-processor-kwargs is for requests; a server's own settings "
+            "stand in --hf-overrides"
+        )
     if positions == "original" and parallel.pipeline_parallel_size > 1:
         yield (
             "later stages of a pipeline do not see where kept tokens were; use reindex, or "
