@@ -65,7 +65,7 @@ run() {
   fi
 }
 export -f run
-groups="server pebble qwen3_vl qwen2_5_vl qwen2_vl llava_next pebble_reindexed refusals"
+groups="server pebble by_picture qwen3_vl qwen2_5_vl qwen2_vl llava_next pebble_reindexed refusals"
 # A server for each family: what goes over HTTP is the same for all of them, so not for each change.
 more="http_qwen3_vl http_qwen2_5_vl http_qwen2_vl http_llava_next"
 if [ "$wanted" != --if-possible ]; then groups="$groups $more"; fi

@@ -101,11 +101,8 @@ class PrunedProcessor:
         """What is to be done, and the request's other settings."""
         rest = dict(inputs.hf_processor_mm_kwargs)
         asked = rest.pop(SETTINGS_KEY, None)
-        if rest and not self.settings.other_request_settings:
-            raise InputError(
-                f"requests may set {SETTINGS_KEY!r} alone in mm_processor_kwargs here, not "
-                f"{', '.join(map(repr, rest))}."
-            )
+        if not self.settings.other_request_settings:
+            self._refuse_others(rest, inputs.media_io_kwargs)
         longest = self.info.ctx.model_config.max_model_len
         if len(inputs.prompt) > longest:  # before anything looks through all of it
             raise InputError(f"the prompt has {len(inputs.prompt)} tokens, more than {longest}.")
@@ -113,6 +110,17 @@ class PrunedProcessor:
         if self.settings.choose_by == "question" and load_method(plan.method).reads_prompt:
             plan = replace(plan, words=tuple(self.find_words(inputs.prompt)))
         return plan, rest
+
+    def _refuse_others(self, rest: Mapping[str, Any], reading: Mapping[str, Any]) -> None:
+        """A server that takes budgets does not take changes to how pictures are read."""
+        if rest:
+            raise InputError(
+                f"requests may set {SETTINGS_KEY!r} alone in mm_processor_kwargs here, not "
+                f"{', '.join(map(repr, rest))}."
+            )
+        own = self.info.ctx.model_config.get_multimodal_config().media_io_kwargs or {}
+        if (reading.get("image") or {}) != (own.get("image") or {}):
+            raise InputError("requests may not set media_io_kwargs here.")
 
     def find_words(self, prompt: Sequence[int]) -> list[int]:
         """Token ids of the user's own words, in order."""

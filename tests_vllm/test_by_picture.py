@@ -1,0 +1,100 @@
+"""One choice for all questions about a picture, little memory, and prompts that are odd ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tokencover as tc
+from tests_vllm.comparing import (
+    Asked,
+    Choices,
+    answer_in_transformers,
+    answer_in_vllm,
+    measure_difference,
+)
+from tests_vllm.engines import make_engine
+from tokencover.methods import Method
+from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
+from tokencover.pebble.data import make_examples
+from tokencover.serving import serving_metrics
+
+BUDGET = 64
+CLOSE = 1e-4
+MEGABYTE = 2**20
+
+
+@pytest.fixture(scope="module")
+def engine() -> Any:
+    settings = {"budget": BUDGET, "choose_by": "picture", "tower_megabytes": 1, "ceiling": 1.0}
+    return make_engine(PICTURE_CHECKPOINT, settings)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[Asked]:
+    picture = next(iter(make_examples("test", 1))).picture
+    questions = ("is it day ?", "where is the house ?", "how many birds are there ?")
+    return [ask(picture, each) for each in questions]
+
+
+def ask(picture: Any, question: str) -> Asked:
+    return Asked((picture,), f"USER: <image> {question} ASSISTANT:")
+
+
+@pytest.mark.parametrize(
+    ("named", "method"),
+    [
+        (None, tc.FarthestOnly(BUDGET, after=0)),
+        ("nearest", tc.FarthestOnly(BUDGET, after=0)),
+        ("random:seed=3", tc.Random(BUDGET, after=0, seed=3)),
+    ],
+)
+def test_one_choice_for_all_questions(
+    engine: Any, prompts: Any, named: Any, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MoB and what is nearest to the words keep farthest points if there are none."""
+    engine.reset_prefix_cache()
+    choices = Choices(monkeypatch)
+    expected, kept = answer_in_transformers(load_pebble(), method, prompts)
+    for each, right in zip(prompts, expected, strict=True):
+        (found,) = answer_in_vllm(engine, [each], None if named is None else {"method": named})
+        assert found.tokens == right.tokens
+        assert measure_difference(found, right) < CLOSE
+    assert [each.kept for each in choices.made] == [kept[0]]
+
+
+def test_tower_outputs_stay_within_their_bound(prompts: Any) -> None:
+    """A picture takes 0.28 MB, so that three are remembered."""
+    engine = make_engine(PICTURE_CHECKPOINT, {"budget": BUDGET, "tower_megabytes": 1})
+    reused = serving_metrics.get_metrics().remembered
+    (picture,) = prompts[0].pictures
+    turned = [picture.rotate(angle) for angle in (0, 90, 180, 270, 45)]
+
+    def ask_all(question: str) -> float:
+        before = reused._value.get()
+        for each in turned[-3:] if question.startswith("again") else turned:
+            answer_in_vllm(engine, [ask(each, question)])
+        (used,) = engine.apply_model(lambda model: model._memory.used)
+        assert 0.5 * MEGABYTE < used <= MEGABYTE
+        found: float = reused._value.get() - before
+        return found
+
+    assert ask_all("is it day ?") == 0
+    assert ask_all("again , is there a tree ?") == 3
+    assert ask_all("where is the house ?") == 0  # each is forgotten just before it comes again
+
+
+@pytest.mark.parametrize("odd", [-1, 10**9, 2**40, 2**70])
+def test_ids_that_no_token_has(engine: Any, prompts: Any, odd: int) -> None:
+    from vllm import SamplingParams
+
+    ids = load_pebble()[1].tokenizer(prompts[0].text)["input_ids"]
+    request = {
+        "prompt_token_ids": [*ids, odd],
+        "multi_modal_data": {"image": list(prompts[0].pictures)},
+    }
+    with pytest.raises(ValueError, match="token"):
+        engine.generate([request], SamplingParams(max_tokens=2), use_tqdm=False)
+    (found,) = answer_in_vllm(engine, prompts[:1])
+    assert found.tokens
