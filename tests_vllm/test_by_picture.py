@@ -1,4 +1,4 @@
-"""One choice for all questions about a picture, little memory, and prompts that are odd ids."""
+"""One choice for all questions about a picture, and prompts that are odd ids."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from tests_vllm.engines import make_engine
 from tokencover.methods import Method
 from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
 from tokencover.pebble.data import make_examples
-from tokencover.serving import serving_metrics
 
 BUDGET = 64
 CLOSE = 1e-4
-MEGABYTE = 2**20
 
 
 @pytest.fixture(scope="module")
 def engine() -> Any:
-    settings = {"budget": BUDGET, "choose_by": "picture", "tower_megabytes": 1, "ceiling": 1.0}
+    settings = {"budget": BUDGET, "choose_by": "picture", "ceiling": 1.0}
     return make_engine(PICTURE_CHECKPOINT, settings)
 
 
@@ -62,27 +60,6 @@ def test_one_choice_for_all_questions(
         assert found.tokens == right.tokens
         assert measure_difference(found, right) < CLOSE
     assert [each.kept for each in choices.made] == [kept[0]]
-
-
-def test_tower_outputs_stay_within_their_bound(prompts: Any) -> None:
-    """A picture takes 0.28 MB, so that three are remembered."""
-    engine = make_engine(PICTURE_CHECKPOINT, {"budget": BUDGET, "tower_megabytes": 1})
-    reused = serving_metrics.get_metrics().remembered
-    (picture,) = prompts[0].pictures
-    turned = [picture.rotate(angle) for angle in (0, 90, 180, 270, 45)]
-
-    def ask_all(question: str) -> float:
-        before = reused._value.get()
-        for each in turned[-3:] if question.startswith("again") else turned:
-            answer_in_vllm(engine, [ask(each, question)])
-        (used,) = engine.apply_model(lambda model: model._memory.used)
-        assert 0.5 * MEGABYTE < used <= MEGABYTE
-        found: float = reused._value.get() - before
-        return found
-
-    assert ask_all("is it day ?") == 0
-    assert ask_all("again , is there a tree ?") == 3
-    assert ask_all("where is the house ?") == 0  # each is forgotten just before it comes again
 
 
 @pytest.mark.parametrize("odd", [-1, 10**9, 2**40, 2**70])

@@ -24,6 +24,7 @@ from tokencover.serving import serving_metrics
 
 BUDGET = 64
 CLOSE = 1e-4
+MEGABYTE = 2**20
 COUPLINGS = {"low": [0.60 + 0.001 * step for step in range(60)],
              "high": [0.90 + 0.001 * step for step in range(60)]}  # fmt: skip
 
@@ -42,6 +43,7 @@ def engine(profile: Path) -> Any:
         "positions": "reindex",
         "split": "coupling",
         "profile": str(profile),
+        "tower_megabytes": 1,
     }
     return make_engine(PICTURE_CHECKPOINT, settings)
 
@@ -96,3 +98,23 @@ def test_a_choice_by_picture_is_found_in_the_caches(
     for each in asked:
         answer_in_vllm(engine, [each], {"method": "farthest"})
     assert len(choices.made) == 1
+
+
+def test_tower_outputs_stay_within_their_bound(engine: Any, prompts: Any) -> None:
+    """A picture takes 0.28 MB, so that three are remembered."""
+    reused = serving_metrics.get_metrics().remembered
+    (picture,) = prompts[0].pictures
+    turned = [picture.rotate(angle) for angle in (0, 90, 180, 270, 45)]
+
+    def ask_all(question: str) -> float:
+        before = reused._value.get()
+        for each in turned[-3:] if question.startswith("again") else turned:
+            answer_in_vllm(engine, [Asked((each,), write("<image>", question))])
+        (used,) = engine.apply_model(lambda model: model._memory.used)
+        assert 0.5 * MEGABYTE < used <= MEGABYTE
+        found: float = reused._value.get() - before
+        return found
+
+    assert ask_all("is it day ?") == 0
+    assert ask_all("again , is there a tree ?") == 3
+    assert ask_all("where is the house ?") == 0  # each is forgotten just before it comes again
