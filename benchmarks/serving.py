@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,43 +30,15 @@ from PIL import Image
 from chat_client import make_chat, to_url
 from random_llava import copy_with_known_names, make_wide_llava
 from server_runs import run, serve_pruned, serve_whole
+from serving_loads import Load, compare, describe, find_percentile
 from tokencover.files import write_atomically
 from tokencover.loading import BUNDLED
-from tokencover.tables import TextTable, print_table
+from tokencover.tables import print_table
 
 WORDS = (
     *("what", "is", "there", "where", "how", "many", "red", "blue", "round", "things"),
     *("left", "right", "of", "the", "house"),
 )
-
-
-@dataclass(frozen=True)
-class Load:
-    """What was measured of one server under one load.
-
-    Attributes
-    ----------
-    server, pictures : str
-        "pruned" or "whole"; "fresh" or "repeated".
-    concurrency, requests : int
-        Clients at once, and how many requests they sent; `lost` of them failed.
-    seconds, cpu_seconds : float
-        On the clock, and of all processes of the server.
-    first_token : dict
-        Milliseconds to the first token, at p50, p95 and p99.
-    megabytes : int
-        The largest resident size of the server's processes so far.
-    """
-
-    server: str
-    pictures: str
-    concurrency: int
-    requests: int
-    lost: int
-    seconds: float
-    cpu_seconds: float
-    first_token: dict[str, float]
-    megabytes: int
 
 
 def make_bodies(kind: str, count: int, side: int, tokens: int, seed: int) -> list[bytes]:
@@ -125,12 +97,6 @@ def measure_peak(processes: Sequence[psutil.Process]) -> int:
     return found // 1024
 
 
-def find_percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that so many lie at or below."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
-
-
 def put_under_load(
     port: int, server: str, kind: str, concurrency: int, options: argparse.Namespace
 ) -> Load:
@@ -153,26 +119,6 @@ def put_under_load(
     return Load(
         server, kind, concurrency, count, lost, seconds, used, first, measure_peak(processes)
     )
-
-
-def compare(loads: Sequence[Load]) -> TextTable:
-    """One row for each load: what the whole model took over what the pruned one took."""
-    rows = []
-    by_load = {(each.server, each.pictures, each.concurrency): each for each in loads}
-    for (server, kind, clients), pruned in by_load.items():
-        if server != "pruned":
-            continue
-        whole = by_load["whole", kind, clients]
-        rows.append([
-            kind, str(clients), str(pruned.requests), str(pruned.lost + whole.lost),
-            f"{whole.cpu_seconds / pruned.cpu_seconds:.2f}",
-            f"{whole.seconds / pruned.seconds:.2f}",
-            *(f"{whole.first_token[name] / pruned.first_token[name]:.2f}"
-              for name in ("p50", "p95", "p99")),
-            f"{whole.megabytes / pruned.megabytes:.2f}",
-        ])  # fmt: skip
-    header = ["pictures", "clients", "requests", "lost", "CPU", "requests/s"]
-    return TextTable([*header, "TTFT p50", "p95", "p99", "memory"], rows)
 
 
 def read_options() -> argparse.Namespace:
@@ -216,7 +162,9 @@ def main() -> None:
                     for clients in map(int, options.concurrency.split(",")):
                         loads.append(put_under_load(port, server, kind, clients, options))
                         print(json.dumps(asdict(loads[-1])), flush=True)
-    print_table(compare(loads))
+    for table in (describe(loads), compare(loads)):
+        print()
+        print_table(table)
     if options.json is not None:
         document: list[dict[str, Any]] = [asdict(each) for each in loads]
         write_atomically(options.json, json.dumps(document, indent=1) + "\n")
