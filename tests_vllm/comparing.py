@@ -15,6 +15,7 @@ import tokencover as tc
 from tokencover.methods import Method
 
 ANSWER_TOKENS = 6
+CLOSE = 1e-4
 SHOWN = 20
 """Of how many tokens vLLM tells the probability, at each step."""
 
@@ -111,6 +112,17 @@ def measure_difference(ours: Answered, theirs: Answered) -> float:
         if ours.tokens[step] != theirs.tokens[step]:
             break
     return largest
+
+
+def check_same(found: Sequence[Answered], expected: Sequence[Answered]) -> None:
+    """Answers are the same, and probabilities but for rounding."""
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    assert measure_all(found, expected) < CLOSE
+
+
+def measure_all(found: Sequence[Answered], expected: Sequence[Answered]) -> float:
+    """The largest difference of several answers."""
+    return max(measure_difference(*each) for each in zip(found, expected, strict=True))
 
 
 @dataclass(frozen=True)

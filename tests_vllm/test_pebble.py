@@ -15,7 +15,8 @@ from tests_vllm.comparing import (
     Choices,
     answer_in_transformers,
     answer_in_vllm,
-    measure_difference,
+    check_same,
+    measure_all,
 )
 from tests_vllm.engines import make_engine
 from tokencover.methods import Method
@@ -26,7 +27,6 @@ from tokencover.serving.choice_plan import ChoicePlan
 from tokencover.serving.served_methods import SERVED, make_served_method
 
 BUDGET = 64
-CLOSE = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -63,26 +63,20 @@ def choices(monkeypatch: pytest.MonkeyPatch) -> Choices:
     return Choices(monkeypatch)
 
 
-def compare(found: list[Answered], expected: list[Answered]) -> None:
-    assert [each.tokens for each in found] == [each.tokens for each in expected]
-    pairs = zip(found, expected, strict=True)
-    assert max(measure_difference(*each) for each in pairs) < CLOSE
-
-
 def test_all_at_once(engine: Any, prompts: Any, expected: Any, choices: Choices) -> None:
-    compare(answer_in_vllm(engine, prompts), expected[0])
+    check_same(answer_in_vllm(engine, prompts), expected[0])
     assert sorted(each.kept for each in choices.made) == sorted(expected[1])
 
 
 def test_again_from_the_caches(engine: Any, prompts: Any, expected: Any, choices: Choices) -> None:
-    compare(answer_in_vllm(engine, prompts[:4]), expected[0][:4])
-    compare(answer_in_vllm(engine, prompts), expected[0])
+    check_same(answer_in_vllm(engine, prompts[:4]), expected[0][:4])
+    check_same(answer_in_vllm(engine, prompts), expected[0])
 
 
 def test_one_by_one_without_caches(engine: Any, prompts: Any, expected: Any) -> None:
     engine.reset_prefix_cache()
     for asked, answer in list(zip(prompts, expected[0], strict=True))[:4]:
-        compare(answer_in_vllm(engine, [asked]), [answer])
+        check_same(answer_in_vllm(engine, [asked]), [answer])
 
 
 def test_two_questions_about_one_picture_are_two_choices(
@@ -123,8 +117,7 @@ def test_the_control_words_left_out_of_the_hash(
     monkeypatch.setattr(pruned_processor, "take_plan", read)
     monkeypatch.setattr(pruned_processor.PrunedProcessor, "_read_request", read_request)
     found = answer_in_vllm(engine, prompts)
-    pairs = zip(found, expected[0], strict=True)
-    assert max(measure_difference(*each) for each in pairs) > 0.1
+    assert measure_all(found, expected[0]) > 0.1
 
 
 def test_a_budget_above_all_tokens_is_no_pruning(
@@ -132,8 +125,8 @@ def test_a_budget_above_all_tokens_is_no_pruning(
 ) -> None:
     few = prompts[:2]
     whole, _ = answer_in_transformers(pair, None, few)
-    compare(answer_in_vllm(engine, few, {"budget": 576}), whole)
-    compare(answer_in_vllm(engine, few, {"budget": 1.0}), whole)
+    check_same(answer_in_vllm(engine, few, {"budget": 576}), whole)
+    check_same(answer_in_vllm(engine, few, {"budget": 1.0}), whole)
 
 
 @pytest.mark.parametrize("name", [each for each in SERVED if each != "mob"])
@@ -143,7 +136,7 @@ def test_a_request_names_its_method(
     few = prompts[:2]
     method = make_served_method(name, budget=0.1)
     expected, _ = answer_in_transformers(pair, method, few)
-    compare(answer_in_vllm(engine, few, {"method": name, "budget": 0.1}), expected)
+    check_same(answer_in_vllm(engine, few, {"method": name, "budget": 0.1}), expected)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +149,7 @@ def test_a_wrong_request_fails_alone(engine: Any, prompts: Any, expected: Any, a
     with pytest.raises(VLLMValidationError, match="tokencover: "):
         answer_in_vllm(engine, prompts[:1], asked)
     assert refused._value.get() == before + 1
-    compare(answer_in_vllm(engine, prompts[:1]), expected[0][:1])
+    check_same(answer_in_vllm(engine, prompts[:1]), expected[0][:1])
 
 
 def test_a_choice_that_fails_does_not_end_the_engine(
@@ -174,7 +167,7 @@ def test_a_choice_that_fails_does_not_end_the_engine(
         picture = prompts[0].pictures
         answer_in_vllm(engine, [Asked(picture, write("where is the red ball ?"))])
     assert failed._value.get() == before + 1
-    compare(answer_in_vllm(engine, prompts[:2]), expected[0][:2])
+    check_same(answer_in_vllm(engine, prompts[:2]), expected[0][:2])
 
 
 def test_prompts_without_pictures_or_words(engine: Any, pair: Any) -> None:
@@ -182,7 +175,7 @@ def test_prompts_without_pictures_or_words(engine: Any, pair: Any) -> None:
     picture = (list(make_examples("test", 6))[-1].picture,)
     silent = [Asked(picture, "USER: <image> ASSISTANT:")]
     expected, _ = answer_in_transformers(pair, mob(), silent)
-    compare(answer_in_vllm(engine, silent), expected)
+    check_same(answer_in_vllm(engine, silent), expected)
     # In transformers the last token of a prompt always stays, as its logits are used. Here a
     # picture at the end is pruned like any other, so that there is nothing to compare with.
     others = [Asked((), "USER: what is there ? ASSISTANT:"), Asked(picture, "<image>")]

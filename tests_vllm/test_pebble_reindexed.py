@@ -9,12 +9,12 @@ import pytest
 
 import tokencover as tc
 from tests_vllm.comparing import (
-    Answered,
     Asked,
     Choices,
     answer_in_transformers,
     answer_in_vllm,
-    measure_difference,
+    check_same,
+    measure_all,
 )
 from tests_vllm.engines import make_engine
 from tokencover.budget import Profile
@@ -23,7 +23,6 @@ from tokencover.pebble.data import make_examples
 from tokencover.serving import serving_metrics
 
 BUDGET = 64
-CLOSE = 1e-4
 MEGABYTE = 2**20
 COUPLINGS = {"low": [0.60 + 0.001 * step for step in range(60)],
              "high": [0.90 + 0.001 * step for step in range(60)]}  # fmt: skip
@@ -65,18 +64,12 @@ def write(pictures: str, question: str) -> str:
     return f"USER: {pictures} {question} ASSISTANT:"
 
 
-def compare(found: list[Answered], expected: list[Answered]) -> None:
-    assert [each.tokens for each in found] == [each.tokens for each in expected]
-    pairs = zip(found, expected, strict=True)
-    assert max(measure_difference(*each) for each in pairs) < CLOSE
-
-
 def test_a_split_by_coupling(engine: Any, pair: Any, prompts: Any, profile: Path) -> None:
     coupling = serving_metrics.get_metrics().coupling
     before = coupling._sum.get()
     method = tc.MoB(BUDGET, tc.CouplingSplit(profile), after=0, per="image", positions="reindex")
     expected, _ = answer_in_transformers(pair, method, prompts)
-    compare(answer_in_vllm(engine, prompts), expected)
+    check_same(answer_in_vllm(engine, prompts), expected)
     assert coupling._sum.get() > before
 
 
@@ -84,8 +77,7 @@ def test_the_control_original_positions_differ(engine: Any, pair: Any, prompts: 
     method = tc.MoB(BUDGET, after=0, per="image")
     expected, _ = answer_in_transformers(pair, method, prompts[:5])
     found = answer_in_vllm(engine, prompts[:5], {"method": "mob"})
-    pairs = zip(found, expected, strict=True)
-    assert max(measure_difference(*each) for each in pairs) > 0.1
+    assert measure_all(found, expected) > 0.1
 
 
 def test_a_choice_by_picture_is_found_in_the_caches(

@@ -21,7 +21,7 @@ from tests_vllm.comparing import (
     ANSWER_TOKENS,
     Asked,
     answer_in_transformers,
-    measure_difference,
+    check_same,
 )
 from tests_vllm.over_http import answer_over_http
 from tokencover.pebble import load_pebble
@@ -29,7 +29,6 @@ from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
 
 BUDGET = 64
-CLOSE = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +96,7 @@ def test_probabilities_are_those_of_transformers(port: int, examples: Any) -> No
         ours = list(
             clients.map(lambda each: answer_over_http(port, each.question, [each.picture]), few)
         )
-    assert [each.tokens for each in ours] == [each.tokens for each in theirs]
-    assert max(measure_difference(*each) for each in zip(ours, theirs, strict=True)) < CLOSE
+    check_same(ours, theirs)
 
 
 def make_mob(budget: int, split: Any = "paper") -> tc.MoB:

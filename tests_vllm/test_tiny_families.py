@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import tokencover as tc
 from tests_vllm.comparing import (
@@ -16,15 +14,14 @@ from tests_vllm.comparing import (
     Choices,
     answer_in_transformers,
     answer_in_vllm,
-    measure_difference,
+    check_same,
 )
 from tests_vllm.engines import make_engine
-from tests_vllm.tiny_models import MAKERS
+from tests_vllm.tiny_models import MAKERS, load_pair
 from tests_vllm.tiny_prompts import write_prompts
 
 FAMILY = os.environ["FAMILY"]
 BUDGET = 16
-CLOSE = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(folder: Path) -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
-    return model, AutoProcessor.from_pretrained(folder)
+    return load_pair(folder)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +49,7 @@ def engine(folder: Path) -> Any:
 def check(engine: Any, pair: Any, method: Any, prompts: list[Asked], /, **asked: Any) -> Any:
     expected, kept = answer_in_transformers(pair, method, prompts)
     found = answer_in_vllm(engine, prompts, asked or None)
-    assert [each.tokens for each in found] == [each.tokens for each in expected]
-    pairs = zip(found, expected, strict=True)
-    assert max(measure_difference(*each) for each in pairs) < CLOSE
+    check_same(found, expected)
     return kept
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
     LlavaNextConfig,
     LlavaNextForConditionalGeneration,
     LlavaNextImageProcessor,
@@ -190,3 +192,9 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "qwen2_5_vl": make_qwen25,
     "qwen3_vl": make_qwen3,
 }
+
+
+def load_pair(folder: Path) -> tuple[Any, Any]:
+    """Model and processor, as transformers loads them."""
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
+    return model, AutoProcessor.from_pretrained(folder)
