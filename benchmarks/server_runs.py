@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
+
 from chat_client import get
 
 STARTING_SECONDS = 400
@@ -24,8 +26,10 @@ SMALL_CPU = {
 """Where the environment says nothing else; vLLM reads them on CPUs alone."""
 ON_CPU = (
     *("--dtype", "float32", "--block-size", "32", "--enforce-eager"),
-    *("--served-model-name", "served", "--uvicorn-log-level", "warning"),
+    *("--distributed-executor-backend", "uni"),
 )
+"""Where there is nothing else to run on; what is asked for explicitly comes later, and wins."""
+ALWAYS = ("--served-model-name", "served", "--uvicorn-log-level", "warning")
 
 
 @contextmanager
@@ -37,7 +41,7 @@ def run(command: Sequence[str], log: Path) -> Iterator[int]:
     environment = {**SMALL_CPU, **os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     with log.open("w") as out:
         process = subprocess.Popen(
-            [*command, *ON_CPU, "--host", "127.0.0.1", "--port", str(port)],
+            [*command, *ALWAYS, "--host", "127.0.0.1", "--port", str(port)],
             stdout=out,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -71,10 +75,16 @@ def wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 def serve_pruned(model: str, *options: str) -> list[str]:
     """The command of a server with pruning."""
-    return [sys.executable, "-m", "tokencover", "serve", model, *options]
+    start = [sys.executable, "-m", "tokencover", "serve", model]
+    return [*start, *choose_for_device(), *options]
 
 
 def serve_whole(model: str, *options: str) -> list[str]:
     """The command of the same server without it."""
     server = "vllm.entrypoints.openai.api_server"
-    return [sys.executable, "-m", server, "--model", model, *options]
+    return [sys.executable, "-m", server, "--model", model, *choose_for_device(), *options]
+
+
+def choose_for_device() -> tuple[str, ...]:
+    """Options of vLLM for this machine."""
+    return () if torch.cuda.is_available() else ON_CPU
