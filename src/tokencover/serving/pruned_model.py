@@ -48,6 +48,7 @@ class PrunedModel:
         self._family = FAMILIES[self._served.family]
         self._width = vllm_config.model_config.get_inputs_embeds_size()
         self._memory = TowerMemory(settings.tower_megabytes * MEGABYTE)
+        get_metrics()  # their files are made now: an error later would end the engine
         longest = vllm_config.scheduler_config.max_num_batched_tokens
         self._encoded_at_once = longest
         self._shifts: PlaceShifts | None = None
