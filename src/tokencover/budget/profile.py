@@ -34,6 +34,9 @@ class TaskCoupling:
         Of their coupling.
     histogram : tuple of int
         Over the edges of the profile.
+    quartiles : tuple of float
+        The least value, the quartiles and the greatest; empty in profiles of versions that did not
+        save them.
     """
 
     name: str
@@ -41,6 +44,7 @@ class TaskCoupling:
     mean: float
     deviation: float
     histogram: tuple[int, ...]
+    quartiles: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,7 @@ class Profile:
                 statistics.fmean(each),
                 statistics.pstdev(each),
                 count_bins(each, edges),
+                _find_quartiles(each),
             )
             for name, each in coupling.items()
             if each
@@ -173,7 +178,13 @@ class Profile:
     def _from_fields(cls, found: dict[str, Any], source: str) -> Profile:
         try:
             tasks = tuple(
-                TaskCoupling(**{**task, "histogram": tuple(map(int, task["histogram"]))})
+                TaskCoupling(
+                    **{
+                        **task,
+                        "histogram": tuple(map(int, task["histogram"])),
+                        "quartiles": tuple(map(float, task.get("quartiles", ()))),
+                    }
+                )
                 for task in found.pop("tasks")
             )
             tau = found.pop("tau")
@@ -192,6 +203,14 @@ class Profile:
                 f"{source} is a damaged {PROFILE_KIND} ({type(error).__name__}: {error}): "
                 f"{_MAKE_ONE}."
             ) from error
+
+
+def _find_quartiles(values: Sequence[float]) -> tuple[float, ...]:
+    """The least value, the quartiles and the greatest."""
+    if len(values) == 1:
+        return (values[0],) * 5
+    inner = statistics.quantiles(values, n=4, method="inclusive")
+    return (min(values), *inner, max(values))
 
 
 def count_bins(values: Sequence[float], edges: Sequence[float]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, get_args
 
 from tokencover.commands.benchmark_options import (
     FrameCount,
@@ -45,12 +45,6 @@ if TYPE_CHECKING:
     from tokencover.evaluation.report import Ablation
 
 What = Literal["k-prompt", "fold", "layer"]
-TITLES: Final[dict[What, tuple[str, str]]] = {
-    "k-prompt": ("The prompt's share of the budget", "Kp"),
-    "fold": ("The covering fold", "k / Kp"),
-    "layer": ("The pruning layer", "decoder blocks before pruning"),
-}
-"""Title and horizontal axis of each ablation."""
 RESULTS: Final = "results"
 
 Number = TypeVar("Number", int, float)
@@ -60,9 +54,9 @@ WhatChoice = Annotated[
     What,
     take(
         "--what",
-        "|".join(TITLES),
+        "|".join(get_args(What)),
         "k-prompt: Kp for each K; fold: k for each Kp; layer: where pruning happens.",
-        read=choose_from(*TITLES),
+        read=choose_from(*get_args(What)),
     ),
 ]
 ValuesText = Annotated[
@@ -118,7 +112,7 @@ def try_settings(
         load_model,
     )
     from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
-    from tokencover.evaluation.report import Ablation, check_page_parts
+    from tokencover.evaluation.report import ABLATION_TITLES, Ablation, check_page_parts
     from tokencover.runtime import family_of
 
     check_page_parts()
@@ -142,7 +136,7 @@ def try_settings(
         return
     rows = {row.combination: row for row in collect(plan, results)}
     groups = {task.name: task.group for task in found}
-    ablation = Ablation(*TITLES[what], loaded.name, tuple(settings), rows, groups)
+    ablation = Ablation(*ABLATION_TITLES[what], loaded.name, tuple(settings), rows, groups)
     _write(out / what, ablation, as_json)
 
 

@@ -25,6 +25,7 @@ from tokencover.files import write_atomically, write_document
 
 if TYPE_CHECKING:
     from tokencover.evaluation import Results
+    from tokencover.evaluation.report import KeptExample, StoredAblations
 
 PICTURES = "Pictures"
 
@@ -41,7 +42,10 @@ MarkdownFile = Annotated[
     Path | None,
     take("--markdown", "FILE", "Write Markdown tables too.", OUTPUT),
 ]
-LatexFile = Annotated[Path | None, take("--latex", "FILE", "Write the table in LaTeX too.", OUTPUT)]
+LatexFile = Annotated[
+    Path | None,
+    take("--latex", "FILE", "Write LaTeX tables in the paper's layout too.", OUTPUT),
+]
 CsvFile = Annotated[
     Path | None,
     take("--csv", "FILE", "Write the rows as comma-separated values too.", OUTPUT),
@@ -57,6 +61,10 @@ FigureFormats = Annotated[
 OtherFolder = Annotated[
     Path | None,
     take("--against", "RESULTS", "Compare with the results of another run."),
+]
+AblationResults = Annotated[
+    Path | None,
+    take("--ablation", "FOLDER", "The --out of `tokencover ablate`: Figures 4 to 6, Table 6."),
 ]
 ShownProfile = Annotated[
     Path | None,
@@ -97,6 +105,7 @@ def write_report(
     figures: FiguresFolder = None,
     formats: FigureFormats = "pdf",
     against: OtherFolder = None,
+    ablation: AblationResults = None,
     reference: Reference = None,
     profile: ShownProfile = None,
     pictures: PictureCount = 0,
@@ -111,6 +120,7 @@ def write_report(
     from tokencover.evaluation.report import (
         check_formats,
         check_page_parts,
+        find_ablations,
         make_figures,
         make_page,
         write_figures,
@@ -120,8 +130,9 @@ def write_report(
     check_page_parts()
     kinds = split_at_commas(formats)
     check_formats(kinds)
-    stored = read_folder(results)
+    stored = read_folder(_find_results(results))
     other = None if against is None else read_folder(against)
+    ablations = find_ablations(stored if ablation is None else read_folder(_find_results(ablation)))
     named = None if reference is None else name_reference(reference)
     compared = check_reference([row.combination for row in stored], named)
     coupling = None if profile is None else Profile.load(profile)
@@ -136,34 +147,45 @@ def write_report(
         profile=coupling,
         pictures=drawn,
         other=other,
+        ablations=ablations,
         command=shlex.join(["tokencover", *sys.argv[1:]]),
         date=date.today().isoformat(),
     )
     write_text(out, page)
     written = [out]
-    for path, make in _list_texts(stored, compared, markdown, latex, csv):
+    for path, make in _list_texts(stored, compared, ablations, markdown, latex, csv):
         write_text(path, make())
         written.append(path)
     if export is not None:
         _write_export(export, stored)
         written.append(export)
     if figures is not None:
-        charts = make_figures(stored, reference=compared, profile=coupling)
+        charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
         written += write_figures(charts, figures, kinds)
     for path in written:
         print(f"wrote {path}")
 
 
+def _find_results(folder: Path) -> Path:
+    """The folder itself, or the results in one that `tokencover ablate` wrote."""
+    inner = folder / "results"
+    return inner if inner.is_dir() and not (folder / "run.json").exists() else folder
+
+
 def _list_texts(
-    stored: Results, reference: str, markdown: Path | None, latex: Path | None, csv: Path | None
+    stored: Results,
+    reference: str,
+    ablations: StoredAblations,
+    markdown: Path | None,
+    latex: Path | None,
+    csv: Path | None,
 ) -> list[tuple[Path, Callable[[], str]]]:
     """The files that were asked for, and what makes each."""
-    from tokencover.evaluation import as_latex
-    from tokencover.evaluation.report import make_markdown
+    from tokencover.evaluation.report import make_latex, make_markdown
 
     texts: list[tuple[Path | None, Callable[[], str]]] = [
         (markdown, lambda: make_markdown(stored, reference)),
-        (latex, lambda: as_latex(stored.compare(reference))),
+        (latex, lambda: make_latex(stored, reference, ablations)),
         (csv, stored.to_csv),
     ]
     return [(path, make) for path, make in texts if path is not None]
@@ -192,7 +214,7 @@ def _find_sources(stored: Results) -> list[str]:
 
 def _draw_kept(
     stored: Results, reference: str, names: Sequence[str], count: int, device: str | None
-) -> list[str]:
+) -> list[KeptExample]:
     """Let the model look at examples again; it must be the one that was evaluated."""
     from tokencover.evaluation import describe_run, find_tasks, load_model
     from tokencover.evaluation.report import (

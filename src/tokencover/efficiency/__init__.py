@@ -1,6 +1,7 @@
 """What pruning saves: operations, time, memory."""
 
 from tokencover.efficiency.paper_costs import (
+    PaperCost,
     compute_paper_costs,
     export_paper_costs,
     tabulate_paper_costs,
@@ -16,6 +17,7 @@ from tokencover.efficiency.workload import (
 )
 
 __all__ = [
+    "PaperCost",
     "PictureQuestion",
     "Savings",
     "Workload",

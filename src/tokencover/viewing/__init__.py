@@ -6,7 +6,7 @@ from tokencover.viewing.order_of_choice import animate_choice
 from tokencover.viewing.sheet_layout import flow
 from tokencover.viewing.shown_pictures import as_seen, medium_as_seen
 from tokencover.viewing.still_pictures import GAP, MARGIN, WIDEST, overlay, panels
-from tokencover.viewing.web_figure import hover_html
+from tokencover.viewing.web_figure import hover_html, plain_html
 
 __all__ = [
     "GAP",
@@ -21,5 +21,6 @@ __all__ = [
     "medium_as_seen",
     "overlay",
     "panels",
+    "plain_html",
     "words_of_centers",
 ]

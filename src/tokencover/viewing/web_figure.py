@@ -61,6 +61,20 @@ def hover_html(
     )
 
 
+def plain_html(pictures: Sequence[Image.Image]) -> str:
+    """The same piece of a web page without any token marked: what a model sees that keeps all."""
+    views = "".join(
+        f'<div style="width:{_WIDTH}px;max-width:100%"><img alt="" src="{_encode_picture(each)}" '
+        f'style="width:100%;image-rendering:{_choose_rendering(each)}"></div>'
+        for each in pictures
+    )
+    return (
+        '<figure style="margin:0;font:14px sans-serif">'
+        f'<div style="display:flex;flex-wrap:wrap;gap:12px">{views}</div>'
+        "<figcaption>all visual tokens</figcaption></figure>"
+    )
+
+
 def _render_view(shown: ShownView, kept: KeptTokens) -> str:
     scale = _UNITS / max(shown.picture.size)
     width, height = (round(length * scale, 2) for length in shown.picture.size)

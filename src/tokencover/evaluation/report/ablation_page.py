@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tokencover.evaluation.ablation import (
     AblationSetting,
@@ -14,14 +14,22 @@ from tokencover.evaluation.ablation import (
     measure,
 )
 from tokencover.evaluation.plan import Combination
+from tokencover.evaluation.report.curve_charts import make_curves
 from tokencover.evaluation.report.page_templates import render_page
-from tokencover.evaluation.report.vega_charts import Specification, make_curves
+from tokencover.evaluation.report.vega_charts import Specification
 from tokencover.evaluation.result_rows import ResultRow
 from tokencover.evaluation.results_table import NOTHING, format_decimal, format_percent
 from tokencover.evaluation.table_formats import escape_markdown, write_markdown
 from tokencover.statistics import Interval, find_mean_score
 
 ALL: Final = "all tasks"
+AblationName = Literal["k-prompt", "fold", "layer"]
+ABLATION_TITLES: Final[dict[AblationName, tuple[str, str]]] = {
+    "k-prompt": ("The prompt's share of the budget", "Kp"),
+    "fold": ("The covering fold", "k / Kp"),
+    "layer": ("The pruning layer", "decoder blocks before pruning"),
+}
+"""Title and horizontal axis of each ablation."""
 SLOPE_HEADER: Final = ("tasks", "curve", "best", "accuracy %", "slope %")
 
 
@@ -135,14 +143,27 @@ def make_ablation_page(ablation: Ablation) -> str:
     )
 
 
-def make_ablation_charts(ablation: Ablation) -> dict[str, Specification]:
-    """A chart by name for each set of tasks; if costs differ, accuracy against cost too."""
+def make_ablation_charts(
+    ablation: Ablation, boxes: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Specification]:
+    """A chart by name for each set of tasks; if costs differ, accuracy against cost too.
+
+    Parameters
+    ----------
+    ablation : Ablation
+        What to draw: curves with their slopes, and where each is highest.
+    boxes : mapping, optional
+        How coupling is distributed in each task, for `make_curves`.
+    """
     found = {}
     for number, (name, curves) in enumerate(ablation.curves.items()):
-        points = [_make_point(curve, each) for curve, found in curves.items() for each in found]
+        points = [point for curve, each in curves.items() for point in _make_points(curve, each)]
         if points:
             unpruned = _find_unpruned(ablation, name)
-            found[f"{number:02}-{name}"] = make_curves(points, name, ablation.axis, unpruned)
+            known = [boxes[task] for task in ablation.task_sets[name] if boxes and task in boxes]
+            found[f"{number:02}-{name}"] = make_curves(
+                points, name, ablation.axis, unpruned, boxes=known
+            )
     if found and _costs_differ(ablation):
         found["cost"] = _make_cost_chart(ablation)
     return found
@@ -229,6 +250,17 @@ def _find_slope(curve: Sequence[MeasuredSetting]) -> float | None:
     )
 
 
+def _make_points(curve: str, found: Sequence[MeasuredSetting]) -> list[dict[str, Any]]:
+    """A curve with its slope in its name, and its highest point named by itself."""
+    slope = _find_slope(found)
+    label = curve if slope is None else f"{curve}: slope {round(slope, 3) + 0.0:+.3f} %"
+    best = max(found, key=lambda each: each.accuracy.mean)
+    points = [_make_point(label, each) for each in found]
+    if found[1:]:
+        points[found.index(best)]["note"] = best.setting.name.removeprefix(curve).strip(", ")
+    return points
+
+
 def _make_point(curve: str, measured: MeasuredSetting) -> dict[str, Any]:
     accuracy = measured.accuracy
     mean, low, high = (
@@ -258,7 +290,11 @@ def _costs_differ(ablation: Ablation) -> bool:
 
 def _make_cost_chart(ablation: Ablation) -> Specification:
     points = [
-        {**_make_point(curve, each), "x": round(100 * each.flops, 2)}
+        {
+            **_make_point(curve, each),
+            "x": round(100 * each.flops, 2),
+            "note": each.setting.name.removeprefix(curve).strip(", "),
+        }
         for curve, found in ablation.curves[ALL].items()
         for each in found
     ]

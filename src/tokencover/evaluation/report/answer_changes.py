@@ -67,8 +67,16 @@ def find_changes(row: ResultRow, against: ResultRow) -> list[ChangedAnswer]:
     return found
 
 
-def collect_answers(stored: Results) -> dict[str, Any]:
-    """All questions, and what each method answered, for a page that compares any two of them."""
+def collect_answers(stored: Results, other: Results | None = None) -> dict[str, Any]:
+    """All questions, and what each method answered, for a page that compares any two of them.
+
+    Parameters
+    ----------
+    stored : Results
+        Whose questions.
+    other : Results, optional
+        Another run, whose answers to the same questions are added.
+    """
     rows = [row for row in stored.rows if row.records]
     keys = [(task, each.id) for task in stored.groups for each in _find_longest(rows, task)]
     questions: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = dict.fromkeys(keys, ("", ()))
@@ -77,12 +85,16 @@ def collect_answers(stored: Results) -> dict[str, Any]:
             for each in records:
                 if each.question:
                     questions[task, each.id] = each.question, tuple(each.answers or ())
+    theirs = [] if other is None else [row for row in other.rows if row.records]
     return {
         "questions": [
             {"task": task, "id": example, "question": text, "right": list(right)}
             for (task, example), (text, right) in questions.items()
         ],
-        "methods": [_list_answers(row, keys) for row in rows],
+        "methods": [
+            *(_list_answers(row, keys) for row in rows),
+            *({**_list_answers(row, keys), "run": "other"} for row in theirs),
+        ],
     }
 
 

@@ -47,7 +47,14 @@ def make_chart_rows(stored: Results, reference: str) -> ChartRows:
     its paired interval.
     """
     finished = [row for row in stored.rows if row.combination.method is not None and row.summary]
-    records = [_make_record(row, row.summary, stored.unpruned) for row in finished if row.summary]
+    records = [
+        {
+            **_make_record(row, row.summary, stored.unpruned),
+            "own": row.combination.goes_by(reference),
+        }
+        for row in finished
+        if row.summary
+    ]
     labels = _order_labels(finished, stored, reference)
     own = [label for label in labels if _is_reference(label, finished, reference)]
     shown = labels[: len(own) + RIVALS]

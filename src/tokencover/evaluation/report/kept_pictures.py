@@ -2,22 +2,71 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from html import escape
+from dataclasses import dataclass
+
+from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
+from tokencover.evaluation.plan import UNPRUNED, Combination
 from tokencover.evaluation.report.answer_changes import ChangedAnswer, find_changes
+from tokencover.evaluation.report.chart_rows import RIVALS
 from tokencover.evaluation.result_rows import ResultRow, find_average
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.tasks import Example, Task
-from tokencover.methods import Method, name_method
+from tokencover.methods import Method
 from tokencover.runtime import prune
-from tokencover.viewing import hover_html, medium_as_seen, words_of_centers
+from tokencover.viewing import hover_html, medium_as_seen, plain_html, words_of_centers
+
+
+@dataclass(frozen=True, slots=True)
+class KeptExample:
+    """An example with what methods kept of it, as pieces of a web page.
+
+    Attributes
+    ----------
+    task, example : str
+        Which question; the example's id.
+    question, right : str
+        What was asked, and what is right.
+    change : str
+        "lost" or "won" by pruning; empty if neither.
+    sides : tuple of KeptSide
+        The model as it is, then each method.
+    """
+
+    task: str
+    example: str
+    question: str
+    right: str
+    change: str
+    sides: tuple[KeptSide, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSide:
+    """What one method kept and answered.
+
+    Attributes
+    ----------
+    method, budget : str
+        As the tables name them.
+    answer : str
+        What the model said.
+    figure : str
+        The picture with its kept tokens, in HTML.
+    """
+
+    method: str
+    budget: str
+    answer: str
+    figure: str
 
 
 def choose_rows(stored: Results, reference: str) -> list[ResultRow]:
-    """The reference method with the smallest budget that has results, and its best rival there.
+    """The reference method with the smallest budget that has results, and its best rivals there.
 
     Raises
     ------
@@ -44,7 +93,7 @@ def choose_rows(stored: Results, reference: str) -> list[ResultRow]:
         and row is not mine
     ]
     best = sorted(rivals, key=lambda row: -(find_average(row, stored.unpruned) or 0.0))
-    return [mine, *best[:1]]
+    return [mine, *best[:RIVALS]]
 
 
 def list_telling_examples(stored: Results, row: ResultRow) -> list[ChangedAnswer]:
@@ -60,21 +109,21 @@ def draw_kept_pictures(
     tasks: Sequence[Task],
     count: int,
     telling: Sequence[ChangedAnswer] = (),
-) -> list[str]:
-    """Examples as pieces of a web page, with what each method kept side by side.
+) -> list[KeptExample]:
+    """Let the model look at examples again, as it is and with each method.
 
     Parameters
     ----------
     model : VisionLanguageModel
         Looks at them again.
     methods : sequence of Method
-        One, or two to compare.
+        Those to compare.
     tasks : sequence of Task
         Where the examples are.
     count : int
         How many.
     telling : sequence of ChangedAnswer
-        Which to draw first; then the first example of each task.
+        Which to draw first, task after task; then the first example of each task.
     """
     chosen = list(_choose_examples(tasks, telling, count))
     return [_draw(model, methods, *each) for each in chosen]
@@ -84,7 +133,7 @@ def _choose_examples(
     tasks: Sequence[Task], telling: Sequence[ChangedAnswer], count: int
 ) -> Iterator[tuple[Task, Example, str]]:
     named = {task.name: task for task in tasks}
-    wanted = [each for each in telling if each.task in named][:count]
+    wanted = _take_turns([each for each in telling if each.task in named])[:count]
     for each in wanted:
         task = named[each.task]
         example = next((one for one in task.examples() if one.id == each.example), None)
@@ -94,36 +143,56 @@ def _choose_examples(
         yield task, next(iter(task.examples())), ""
 
 
+def _take_turns(telling: Sequence[ChangedAnswer]) -> list[ChangedAnswer]:
+    """The first of each task, then the second of each: no task crowds out the others."""
+    turns: Counter[str] = Counter()
+    placed: list[tuple[int, int, ChangedAnswer]] = []
+    for each in telling:
+        placed.append((turns[each.task], len(placed), each))
+        turns[each.task] += 1
+    return [each for _, _, each in sorted(placed, key=lambda entry: entry[:2])]
+
+
 def _draw(
     model: VisionLanguageModel,
     methods: Sequence[Method],
     task: Task,
     example: Example,
     change: str,
-) -> str:
-    mark = f' <span class="{escape(change)}">{escape(change)} by pruning</span>' if change else ""
-    heading = (
-        f"<h3>{escape(task.name)}: {escape(example.question)}</h3>"
-        f"<p>right: {escape(', '.join(example.answers))}{mark}</p>"
+) -> KeptExample:
+    sides = [_draw_whole(model, example), *(_draw_side(model, each, example) for each in methods)]
+    return KeptExample(
+        task.name, example.id, example.question, ", ".join(example.answers), change, tuple(sides)
     )
-    sides = "".join(_draw_side(model, method, example) for method in methods)
-    return f'<div>{heading}<div class="pair">{sides}</div></div>'
 
 
-def _draw_side(model: VisionLanguageModel, method: Method, example: Example) -> str:
+def _draw_whole(model: VisionLanguageModel, example: Example) -> KeptSide:
+    """The picture as the model sees it without pruning."""
+    answer = model.answer(model.make_inputs([example]))[0]
+    figures = []
+    for medium in example.media:
+        seen = medium_as_seen(medium, model.processor)
+        pictures = [seen] if isinstance(seen, Image.Image) else list(seen)
+        figures.append(plain_html(pictures))
+    return KeptSide(UNPRUNED, "", answer, "".join(figures))
+
+
+def _draw_side(model: VisionLanguageModel, method: Method, example: Example) -> KeptSide:
     inputs = model.make_inputs([example])
     with prune(model.model, method, processor=model.processor) as run:
         answer = model.answer(inputs)[0]
-    heading = f"<p><strong>{escape(name_method(method))}</strong>: {escape(answer)}</p>"
+    combination = Combination(method)
+    name = combination.label, combination.budget
     if not run.trace:
-        return f"<div>{heading}<p>This prompt has no picture.</p></div>"
+        return KeptSide(*name, answer, "<p>This prompt has no picture.</p>")
     trace = run.trace[0]
     media = example.media
     if len({medium for medium, _ in trace.grids}) != len(media):
-        return f"<div>{heading}<p>Not drawn: the model was shown crops of the picture.</p></div>"
+        told = "<p>Not drawn: the model was shown crops of the picture.</p>"
+        return KeptSide(*name, answer, told)
     words = words_of_centers(trace, inputs["input_ids"], model.processor)
     figures = [
         hover_html(medium_as_seen(each, model.processor), trace, words, medium=number)
         for number, each in enumerate(media)
     ]
-    return f"<div>{heading}{''.join(figures)}</div>"
+    return KeptSide(*name, answer, "".join(figures))

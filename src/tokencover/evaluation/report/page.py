@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tokencover.budget import Profile
+from tokencover.evaluation.report.ablation_figures import make_ablation_figures
 from tokencover.evaluation.report.answer_changes import collect_answers
 from tokencover.evaluation.report.chart_looks import choose_looks
-from tokencover.evaluation.report.chart_rows import RIVALS, ChartRows, make_chart_rows
-from tokencover.evaluation.report.notes import describe_results, explain_paper, explain_table
+from tokencover.evaluation.report.chart_rows import RIVALS, make_chart_rows
+from tokencover.evaluation.report.kept_pictures import KeptExample
+from tokencover.evaluation.report.notes import (
+    RANKS_NOTE,
+    explain_paper,
+    list_facts,
+    summarize_results,
+)
 from tokencover.evaluation.report.other_run import compare_runs
 from tokencover.evaluation.report.page_templates import render_page
 from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
@@ -18,9 +25,23 @@ from tokencover.evaluation.report.report_charts import (
     make_coupling_charts,
     make_radars,
 )
-from tokencover.evaluation.report.vega_charts import Specification
+from tokencover.evaluation.report.stored_ablations import StoredAblations, find_ablations
+from tokencover.evaluation.report.task_costs import make_task_costs
+from tokencover.evaluation.report.vega_charts import MOST_LABELLED, Specification
 from tokencover.evaluation.result_rows import list_troubles
 from tokencover.evaluation.results import Results
+
+PARTS: Final = {
+    "cost": "Accuracy against cost",
+    "tasks": "Task by task",
+    "changed": "Lost and won",
+    "kept": "What was kept",
+    "coupling": "Coupling",
+    "ablations": "Settings of MoB",
+    "other-run": "Another run",
+    "paper": "The paper's numbers",
+}
+"""Names of the page's parts after the first, by their place on it."""
 
 
 def make_page(
@@ -28,8 +49,9 @@ def make_page(
     *,
     reference: str = "mob",
     profile: Profile | None = None,
-    pictures: Sequence[str] = (),
+    pictures: Sequence[KeptExample] = (),
     other: Results | None = None,
+    ablations: StoredAblations | None = None,
     command: str = "",
     date: str = "",
 ) -> str:
@@ -43,10 +65,12 @@ def make_page(
         The method that the others are compared with.
     profile : Profile, optional
         How coupling is distributed.
-    pictures : sequence of str
-        Pieces of a web page that show what was kept, see `draw_kept_pictures`.
+    pictures : sequence of KeptExample
+        What was kept of some examples, see `draw_kept_pictures`.
     other : Results, optional
         Another run to compare with.
+    ablations : StoredAblations, optional
+        What settings of MoB do; those among the results if not given.
     command, date : str
         What made the page, and when, for its readers.
     """
@@ -55,29 +79,48 @@ def make_page(
     looks = choose_looks(rows.labels)
     looks = {label: looks[label] for label in rows.labels}
     costs = make_cost_charts(rows, looks)
+    task_costs = make_task_costs(stored, rows, looks) if costs else {}
+    task_costs = dict(list(task_costs.items())[:1])
     radars = make_radars(stored, rows, looks)
     couplings = {} if profile is None else make_coupling_charts(profile)
-    answers = collect_answers(stored)
+    settings = make_ablation_figures(ablations or find_ablations(stored), profile)
+    answers = collect_answers(stored, other)
+    shown = {
+        "cost": costs,
+        "tasks": radars,
+        "changed": answers["methods"][1:],
+        "kept": pictures,
+        "coupling": couplings,
+        "ablations": settings,
+        "other-run": other,
+        "paper": find_paper_model(stored.model),
+    }
     return render_page(
         "report.html.j2",
         title=f"Pruning visual tokens of {stored.model}",
-        facts=describe_results(stored),
+        summary=summarize_results(stored, reference),
+        facts=list_facts(stored),
+        parts=[("comparison", "Comparison"), *((key, PARTS[key]) for key in PARTS if shown[key])],
         command=command,
         date=date,
         reference=reference,
         rivals=RIVALS,
+        most_labelled=MOST_LABELLED,
+        ranks_note=RANKS_NOTE,
         rows=rows,
         looks=looks,
         table=table,
         task_table=stored.compare_tasks(),
-        notes=[*explain_table(table), *list_troubles(stored.rows)],
-        charts={**costs, **radars, **couplings},
+        notes=[*table.notes.values(), *list_troubles(stored.rows)],
+        charts={**costs, **task_costs, **radars, **couplings, **settings},
         cost_charts=list(costs),
+        task_costs=list(task_costs),
         radars=list(radars),
         couplings=list(couplings),
+        ablation_charts=list(settings),
         coupling_note="" if profile is None else _explain_coupling(profile),
         answers=answers if answers["methods"][1:] else None,
-        mine=_find_method(answers, rows, reference),
+        mine=_find_method(answers, reference),
         other=0,
         pictures=list(pictures),
         pictures_note=(
@@ -90,21 +133,45 @@ def make_page(
 
 
 def make_figures(
-    stored: Results, *, reference: str = "mob", profile: Profile | None = None
+    stored: Results,
+    *,
+    reference: str = "mob",
+    profile: Profile | None = None,
+    ablations: StoredAblations | None = None,
 ) -> dict[str, Specification]:
-    """The charts of the page by the name of their file."""
+    """Charts for papers by the name of their file: Figures 1b, 1c, 3, 4, 5, 6 and 9.
+
+    Parameters
+    ----------
+    stored : Results
+        What to show.
+    reference : str
+        The method that the others are compared with.
+    profile : Profile, optional
+        How coupling is distributed: for Figures 1b, 4 and 9.
+    ablations : StoredAblations, optional
+        For Figures 4 to 6; those among the results if not given.
+    """
     rows = make_chart_rows(stored, reference)
     looks = choose_looks(rows.labels)
     couplings = {} if profile is None else make_coupling_charts(profile)
-    return {**make_cost_charts(rows, looks), **make_radars(stored, rows, looks), **couplings}
+    return {
+        **make_cost_charts(rows, looks),
+        **make_task_costs(stored, rows, looks),
+        **make_radars(stored, rows, looks),
+        **make_ablation_figures(ablations or find_ablations(stored), profile),
+        **couplings,
+    }
 
 
-def _find_method(answers: dict[str, Any], rows: ChartRows, reference: str) -> int:
+def _find_method(answers: dict[str, Any], reference: str) -> int:
     """The place of the reference at its smallest budget, to begin with."""
     own = [
         place
         for place, each in enumerate(answers["methods"])
-        if each["budget"] and each["method"].partition(":")[0] == reference.partition(":")[0]
+        if each["budget"]
+        and "run" not in each
+        and each["method"].partition(":")[0] == reference.partition(":")[0]
     ]
     return own[-1] if own else len(answers["methods"]) - 1
 

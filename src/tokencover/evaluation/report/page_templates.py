@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from tokencover.evaluation.results_table import TableLine
 from tokencover.extras import import_extra
 
 
@@ -44,7 +46,14 @@ def _open_templates() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["embed_json"] = _embed_json
+    environment.filters["in_order"] = _put_in_order
     return environment
+
+
+def _put_in_order(lines: Sequence[TableLine], labels: Sequence[str]) -> list[TableLine]:
+    """Lines of a table in the order of these methods; those that are not among them come last."""
+    places = {label: place for place, label in enumerate(labels)}
+    return sorted(lines, key=lambda line: places.get(line.label, len(places)))
 
 
 def _embed_json(value: Any) -> Any:

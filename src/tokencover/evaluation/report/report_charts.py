@@ -8,19 +8,20 @@ from typing import Final
 from tokencover.budget import Profile
 from tokencover.evaluation.report.chart_looks import Look
 from tokencover.evaluation.report.chart_rows import ChartRows
+from tokencover.evaluation.report.curve_charts import make_histogram
 from tokencover.evaluation.report.vega_charts import (
     COSTS,
     Specification,
     make_cost_chart,
-    make_histogram,
     make_radar,
 )
 from tokencover.evaluation.result_rows import ResultRow
 from tokencover.evaluation.results import Results
 
 FEWEST_AXES: Final = 3
-RING: Final = 10
-"""Radar charts begin and end at a multiple of so many percent."""
+RINGS: Final = (10, 25, 50, 100)
+"""Percent between the rings of radar charts, which begin and end at a ring."""
+MOST_RINGS: Final = 6
 
 
 def make_cost_charts(rows: ChartRows, looks: dict[str, Look]) -> dict[str, Specification]:
@@ -47,7 +48,7 @@ def make_radars(
     polygons = {
         budget: {
             row.combination.label: _make_relative(row, whole)
-            for label in rows.shown
+            for label in rows.labels
             for row in stored.rows
             if (row.combination.label, row.combination.budget) == (label, budget) and row.summary
         }
@@ -62,11 +63,10 @@ def make_radars(
     ]
     if not values:
         return {}
-    rim = max(100.0, RING * math.ceil(max(values) / RING))
-    scale = min(RING * math.floor(min(values) / RING), rim - RING), rim
+    scale = _choose_scale(min(values), max(values))
     names = shorten_names(list(whole))
     return {
-        f"fig1c-{budget}": make_radar(names, found, looks, scale, f"budget {budget}")
+        f"fig1c-{budget}": make_radar(names, found, looks, scale, f"budget {budget}", rows.shown)
         for budget, found in polygons.items()
         if found
     }
@@ -87,6 +87,16 @@ def shorten_names(tasks: list[str]) -> list[str]:
     """Without what all have in common before a slash, where that leaves different names."""
     last = [task.rsplit("/", 1)[-1] for task in tasks]
     return last if len(set(last)) == len(tasks) else tasks
+
+
+def _choose_scale(least: float, most: float) -> tuple[float, float, float]:
+    """Percent in the middle, at the rim, and from ring to ring; the rim is 100 or more."""
+    for ring in RINGS:
+        rim = max(100, ring * math.ceil(most / ring))
+        middle = min(ring * math.floor(least / ring), rim - ring)
+        if rim - middle <= MOST_RINGS * ring:
+            break
+    return float(middle), float(rim), float(ring)
 
 
 def _find_whole(stored: Results) -> dict[str, float]:

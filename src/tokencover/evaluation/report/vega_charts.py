@@ -21,10 +21,17 @@ COSTS: Final = {
     "time": "time to the first token, % of unpruned",
     "mean_tokens": "visual tokens, mean over decoder blocks",
 }
-RADAR_SIZE: Final = 300
-"""Pixels of a radar chart, small enough for a phone."""
-LEVELS: Final = 4
-"""Rings of a radar chart."""
+RADAR_SIZE: Final = 250
+"""Pixels of a radar chart from top to bottom, small enough for a phone."""
+MOST_LABELLED: Final = 8
+"""Methods whose points all bear their budget."""
+LABEL_PLACES: Final[tuple[dict[str, Any], ...]] = (
+    {"align": "left", "dx": 7, "dy": 9},
+    {"align": "right", "dx": -7, "dy": -7},
+    {"align": "center", "dy": -11},
+    {"align": "center", "dy": 13},
+)
+"""Where a point's label lies: the reference has the first."""
 
 
 def import_altair() -> Any:
@@ -48,7 +55,12 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
     """
     alt = import_altair()
     title = COSTS[cost]
-    records = [each for each in rows.records if None not in (each[cost], each["lost"])]
+    records = [
+        {**each, "place": rows.labels.index(each["method"]) % len(LABEL_PLACES)}
+        for each in rows.records
+        if None not in (each[cost], each["lost"])
+    ]
+    records.sort(key=lambda each: -rows.labels.index(each["method"]))  # the reference on top
     shown = (
         alt.Chart(alt.Data(values=records))
         .transform_filter("indexof(shown, datum.method) >= 0")
@@ -56,19 +68,7 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
     )
     x = alt.X(f"{cost}:Q", title=title, scale=alt.Scale(zero=False, nice=True))
     y = alt.Y("lost:Q", title="accuracy minus unpruned, points", scale=alt.Scale(zero=True))
-    legend = alt.Legend(
-        orient="bottom", columns=3, title=None, symbolLimit=0, values=alt.ExprRef("shown")
-    )
-    color = alt.Color(
-        "method:N",
-        scale=alt.Scale(domain=rows.labels, range=[looks[label].color for label in rows.labels]),
-        legend=legend,
-    )
-    dash = alt.StrokeDash(
-        "method:N",
-        scale=alt.Scale(domain=rows.labels, range=[looks[label].dash for label in rows.labels]),
-        legend=legend,
-    )
+    color, dash = encode_methods(rows.labels, looks)
     tips = [
         alt.Tooltip("method:N"),
         alt.Tooltip("budget:N", title="budget"),
@@ -79,17 +79,17 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
         alt.Tooltip("flops:Q", title="FLOPs %", format=".1f"),
         alt.Tooltip("time:Q", title="time %", format=".0f"),
     ]
-    whole = [{cost: rows.whole[cost], "lost": 0, "name": "unpruned"}]
-    end = alt.Chart(alt.Data(values=whole)).encode(x=f"{cost}:Q", y="lost:Q")
     layers = [
         shown.mark_rule(opacity=0.45).encode(x=x, y="low:Q", y2="high:Q", color=color),
         shown.mark_line(strokeWidth=2).encode(x=x, y=y, color=color, strokeDash=dash),
-        shown.mark_point(filled=True, size=60).encode(x=x, y=y, color=color, tooltip=tips),
-        shown.mark_text(align="left", dx=6, dy=-6, fontSize=10).encode(
-            x=x, y=y, text="budget:N", color=color
+        shown.mark_point(filled=True, size=55, opacity=1).encode(
+            x=x, y=y, color=color, tooltip=tips
         ),
+        *_label_budgets(shown, x, y, color),
     ]
-    if whole[0][cost] is not None:
+    if rows.whole[cost] is not None:
+        whole = [{cost: rows.whole[cost], "lost": 0, "name": "unpruned"}]
+        end = alt.Chart(alt.Data(values=whole)).encode(x=f"{cost}:Q", y="lost:Q")
         layers.append(end.mark_point(shape="diamond", filled=True, size=110, color=UNPRUNED))
         layers.append(
             end.mark_text(align="right", dx=-9, dy=12, color=UNPRUNED).encode(text="name:N")
@@ -97,15 +97,59 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
     chart = alt.layer(*layers).add_params(
         alt.param(name="shown", value=rows.shown), alt.param(name="budgets", value=rows.budgets)
     )
-    return _finish(chart.properties(width="container", height=360), f"Accuracy against {title}")
+    return finish_chart(
+        chart.properties(width="container", height=380), f"Accuracy against {title}"
+    )
+
+
+def encode_methods(labels: Sequence[str], looks: Mapping[str, Look]) -> tuple[Any, Any]:
+    """Colour and dashes of methods, with one legend that names those which are shown."""
+    alt = import_altair()
+    legend = alt.Legend(
+        orient="bottom",
+        columns=alt.ExprRef("width < 420 ? 2 : 4"),
+        title=None,
+        symbolLimit=0,
+        symbolType="stroke",
+        symbolStrokeWidth=3,
+        symbolOpacity=1,
+        values=alt.ExprRef("shown"),
+    )
+    domain = list(labels)
+    color = alt.Color(
+        "method:N",
+        scale=alt.Scale(domain=domain, range=[looks[label].color for label in domain]),
+        legend=legend,
+    )
+    dash = alt.StrokeDash(
+        "method:N",
+        scale=alt.Scale(domain=domain, range=[looks[label].dash for label in domain]),
+        legend=legend,
+    )
+    return color, dash
+
+
+def _label_budgets(shown: Any, x: Any, y: Any, color: Any) -> list[Any]:
+    """The budget beside each point; where many methods are shown, beside the reference's only.
+
+    Methods have their labels on different sides, so that lines which lie together stay readable.
+    """
+    readable = shown.transform_filter(f"datum.own || length(shown) <= {MOST_LABELLED}")
+    return [
+        readable.transform_filter(f"datum.place == {place}")
+        .mark_text(fontSize=10, fontWeight=600, **look)
+        .encode(x=x, y=y, text="budget:N", color=color)
+        for place, look in enumerate(LABEL_PLACES)
+    ]
 
 
 def make_radar(
     tasks: Sequence[str],
     polygons: Mapping[str, Sequence[float | None]],
     looks: Mapping[str, Look],
-    scale: tuple[float, float],
+    scale: tuple[float, float, float],
     title: str,
+    shown: Sequence[str],
 ) -> Specification:
     """Tasks as axes, a polygon for each method.
 
@@ -118,135 +162,71 @@ def make_radar(
     looks : mapping
         Colour and line of each method.
     scale : tuple of float
-        Values in the middle and at the rim: the same for charts that are compared.
+        Values in the middle, at the rim, and from ring to ring: the same for charts that are
+        compared.
     title : str
         Above it.
+    shown : sequence of str
+        The methods that are drawn at first.
     """
     alt = import_altair()
     values, rings, names, marks = _place_radar(tasks, polygons, scale)
-    plain = alt.Scale(domain=[-1.35, 1.35])
-    x = alt.X("x:Q", axis=None, scale=plain)
-    y = alt.Y("y:Q", axis=None, scale=plain)
-    labels = list(polygons)
-    color = alt.Color(
-        "method:N",
-        scale=alt.Scale(domain=labels, range=[looks[label].color for label in labels]),
-        legend=alt.Legend(orient="bottom", columns=2, title=None, symbolLimit=0),
-    )
+    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-1.62, 1.62]))
+    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-1.25, 1.25]))
+    color, dash = encode_methods(list(polygons), looks)
     tips = [alt.Tooltip("method:N"), "task:N", alt.Tooltip("value:Q", format=".1f", title="%")]
 
     def chart(data: Sequence[Mapping[str, Any]]) -> Any:
         return alt.Chart(alt.Data(values=list(data))).encode(x=x, y=y)
 
-    drawn = chart(values)
+    drawn = chart(values).transform_filter("indexof(shown, datum.method) >= 0")
     chart_of_all = alt.layer(
         chart(rings)
         .mark_line(color="#8886", strokeWidth=1)
         .encode(detail="level:N", order="order:Q"),
-        drawn.mark_line(strokeWidth=2).encode(color=color, order="order:Q"),
-        drawn.mark_point(filled=True, size=26).encode(color=color, tooltip=tips),
-        chart(names).mark_text(fontSize=10).encode(text="task:N"),
-        chart(marks).mark_text(fontSize=9, opacity=0.65, dx=9).encode(text="text:N"),
-    )
-    return _finish(chart_of_all.properties(width=RADAR_SIZE, height=RADAR_SIZE), title)
-
-
-def make_histogram(
-    edges: Sequence[float], counts: Sequence[int], title: str, threshold: float | None
-) -> Specification:
-    """How coupling is distributed, with the threshold between strong and weak."""
-    alt = import_altair()
-    bars = [
-        {"from": start, "to": stop, "samples": count}
-        for start, stop, count in zip(edges, edges[1:], counts, strict=False)
-    ]
-    layers = [
-        alt.Chart(alt.Data(values=bars))
-        .mark_bar(color="#0078ff")
-        .encode(
-            x=alt.X("from:Q", title="coupling η", scale=alt.Scale(zero=False)),
-            x2="to:Q",
-            y=alt.Y("samples:Q", title="samples"),
-            tooltip=["from:Q", "to:Q", "samples:Q"],
-        )
-    ]
-    if threshold is not None:
-        layers.append(
-            alt.Chart(alt.Data(values=[{"tau": threshold}]))
-            .mark_rule(color="#c8102e", strokeDash=[5, 3])
-            .encode(x="tau:Q")
-        )
-    return _finish(alt.layer(*layers).properties(width=RADAR_SIZE, height=180), title)
-
-
-def make_curves(
-    points: Sequence[Mapping[str, Any]],
-    title: str,
-    axis: str,
-    unpruned: float | None,
-    *,
-    ordered: bool = True,
-) -> Specification:
-    """Curves with intervals, for ablations.
-
-    Parameters
-    ----------
-    points : sequence of mapping
-        With ``curve``, ``x``, ``y``, ``name`` and, where known, ``low`` and ``high``.
-    title, axis : str
-        Above, and under the horizontal axis.
-    unpruned : float or None
-        Accuracy of the model as it is, drawn as a line.
-    ordered : bool
-        Whether points follow each other from left to right, or in their own order.
-    """
-    alt = import_altair()
-    records = [{**point, "order": order} for order, point in enumerate(points)]
-    base = alt.Chart(alt.Data(values=records)).encode(
-        x=alt.X("x:Q", title=axis, scale=alt.Scale(zero=False)),
-        color=alt.Color("curve:N", title=None, legend=alt.Legend(orient="bottom", columns=3)),
-    )
-    y = alt.Y("y:Q", title="accuracy %", scale=alt.Scale(zero=False))
-    layers = [
-        base.transform_filter("isValid(datum.low)")
-        .mark_rule(opacity=0.45)
-        .encode(y=alt.Y("low:Q", title="accuracy %", scale=alt.Scale(zero=False)), y2="high:Q"),
-        base.mark_line().encode(y=y, order="x:Q" if ordered else "order:Q"),
-        base.mark_point(filled=True, size=50).encode(
-            y=y, tooltip=["name:N", "curve:N", "x:Q", "y:Q", "low:Q", "high:Q"]
+        drawn.mark_line(strokeWidth=2).encode(color=color, strokeDash=dash, order="order:Q"),
+        drawn.mark_point(filled=True, size=26, opacity=1).encode(color=color, tooltip=tips),
+        *(
+            chart([each for each in names if each["side"] == side])
+            .mark_text(fontSize=10, align=side)
+            .encode(text="task:N")
+            for side in ("left", "center", "right")
+            if any(each["side"] == side for each in names)
         ),
-    ]
-    if unpruned is not None:
-        layers.append(
-            alt.Chart(alt.Data(values=[{"y": unpruned}]))
-            .mark_rule(color=UNPRUNED, strokeDash=[5, 3])
-            .encode(y="y:Q")
-        )
-    return _finish(alt.layer(*layers).properties(width=360, height=260), title)
+        chart(marks).mark_text(fontSize=9, opacity=0.65, dx=9).encode(text="text:N"),
+    ).add_params(alt.param(name="shown", value=list(shown)))
+    wide = round(RADAR_SIZE * 1.62 / 1.25)
+    return finish_chart(chart_of_all.properties(width=wide, height=RADAR_SIZE), title)
 
 
 def _place_radar(
-    tasks: Sequence[str], polygons: Mapping[str, Sequence[float | None]], scale: tuple[float, float]
+    tasks: Sequence[str],
+    polygons: Mapping[str, Sequence[float | None]],
+    scale: tuple[float, float, float],
 ) -> tuple[list[dict[str, Any]], ...]:
     """Where corners, rings, names and numbers of a radar chart lie."""
-    middle, rim = scale
+    middle, rim, ring = scale
+    levels = round((rim - middle) / ring)
+    # The reference comes first, and is drawn last: on top.
     values = [
         {"method": label, "order": order, "task": tasks[order % len(tasks)], "value": value}
         | _place(order, len(tasks), (value - middle) / (rim - middle))
-        for label, found in polygons.items()
+        for label, found in reversed(list(polygons.items()))
         for order, value in enumerate([*found, found[0]])
         if value is not None
     ]
     rings = [
-        {"level": level, "order": order} | _place(order, len(tasks), level / LEVELS)
-        for level in range(1, LEVELS + 1)
+        {"level": level, "order": order} | _place(order, len(tasks), level / levels)
+        for level in range(1, levels + 1)
         for order in range(len(tasks) + 1)
     ]
-    names = [{"task": task} | _place(order, len(tasks), 1.13) for order, task in enumerate(tasks)]
+    names = [
+        {"task": task, "side": _choose_side(order, len(tasks))} | _place(order, len(tasks), 1.1)
+        for order, task in enumerate(tasks)
+    ]
     marks = [
-        {"text": f"{middle + (rim - middle) * level / LEVELS:.0f}"}
-        | _place(0, len(tasks), level / LEVELS)
-        for level in range(LEVELS + 1)
+        {"text": f"{middle + ring * level:.0f}"} | _place(0, len(tasks), level / levels)
+        for level in range(levels + 1)
     ]
     return values, rings, names, marks
 
@@ -257,7 +237,14 @@ def _place(order: int, count: int, radius: float) -> dict[str, float]:
     return {"x": round(radius * math.sin(angle), 4), "y": round(radius * math.cos(angle), 4)}
 
 
-def _finish(chart: Any, title: str) -> Specification:
+def _choose_side(order: int, count: int) -> str:
+    """How the name of an axis is aligned, so that it points away from the chart."""
+    across = math.sin(2 * math.pi * order / count)
+    return "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
+
+
+def finish_chart(chart: Any, title: str) -> Specification:
+    """A chart with its title and the looks that all have, as plain values."""
     specification: Specification = chart.properties(title=title).to_dict(validate=False)
     specification["config"] = {
         "view": {"stroke": None},

@@ -21,6 +21,8 @@
   const draw = async () => {
     for (const place of find(document, "[data-chart]")) {
       const specification = structuredClone(charts[place.dataset.chart]);
+      delete specification.title;  // stands above the chart
+      if (specification.facet) specification.columns = Math.max(1, Math.floor(place.clientWidth / 260));
       if (dark.matches) {
         const text = JSON.stringify(specification).replaceAll("#111111", "#e6edf3");
         Object.assign(specification, JSON.parse(text));
@@ -43,6 +45,9 @@
     chosen.shown = listChecked("method");
     chosen.budgets = listChecked("budget");
     for (const view of views.values()) tell(view);
+    for (const chart of find(document, "figure[data-budget]")) {
+      chart.hidden = !chosen.budgets.includes(chart.dataset.budget);
+    }
     for (const row of find(document, "tr[data-method]")) {
       const hidden = (row.dataset.method && !chosen.shown.includes(row.dataset.method))
         || (row.dataset.budget && !chosen.budgets.includes(row.dataset.budget));
@@ -88,43 +93,99 @@
   }
 
   // What a token is, without a pointer: tap it, or move to it with the keyboard.
-  for (const figure of find(document, "figure")) {
-    const tokens = find(figure, "rect").filter((token) => token.querySelector("title"));
-    if (!tokens.length) continue;
-    const told = document.createElement("p");
-    told.className = "note told";
-    told.setAttribute("aria-live", "polite");
-    figure.append(told);
-    tokens.forEach((token, place) => {
-      token.setAttribute("tabindex", place ? "-1" : "0");
-      const show = () => { told.textContent = token.querySelector("title").textContent; };
-      token.addEventListener("click", show);
-      token.addEventListener("focus", show);
-      token.addEventListener("keydown", (event) => {
-        const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-        if (!step) return;
-        event.preventDefault();
-        tokens[(place + step + tokens.length) % tokens.length].focus();
+  const prepare = (place) => {
+    for (const figure of find(place, "figure")) {
+      const tokens = find(figure, "rect").filter((token) => token.querySelector("title"));
+      if (!tokens.length || figure.querySelector(".told")) continue;
+      const told = document.createElement("p");
+      told.className = "note told";
+      told.setAttribute("aria-live", "polite");
+      told.textContent = "Tap a token, or move to it with Tab and the arrows: it says what it is.";
+      figure.append(told);
+      for (const drawing of find(figure, "svg")) drawing.setAttribute("role", "group");
+      tokens.forEach((token, place) => {
+        token.setAttribute("tabindex", place ? "-1" : "0");
+        token.setAttribute("role", "img");
+        token.setAttribute("aria-label", token.querySelector("title").textContent);
+        const show = () => { told.textContent = token.querySelector("title").textContent; };
+        token.addEventListener("click", show);
+        token.addEventListener("focus", show);
+        token.addEventListener("keydown", (event) => {
+          const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+          if (!step) return;
+          event.preventDefault();
+          tokens[(place + step + tokens.length) % tokens.length].focus();
+        });
       });
-    });
-  }
+    }
+  };
+  prepare(document);
 
   // Questions that one method lost or won against another.
   const answers = read("answers");
   const panel = document.getElementById("changes");
   if (answers && panel) {
     const get = (name) => panel.querySelector(`[data-choice=${name}]`);
-    const label = (each) => each.budget ? `${each.method}, budget ${each.budget}` : each.method;
-    for (const name of ["mine", "other"]) {
-      answers.methods.forEach((each, place) => get(name).add(new Option(label(each), place)));
+    const name = (each) => each.budget ? `${each.method}, budget ${each.budget}` : each.method;
+    const label = (each) => each.run ? `other run: ${name(each)}` : name(each);
+    const drawn = new Map(find(document, "article.kept")
+      .map((each) => [`${each.dataset.task}\n${each.dataset.example}`, each]));
+    for (const side of ["mine", "other"]) {
+      answers.methods.forEach((each, place) => get(side).add(new Option(label(each), place)));
     }
     get("mine").value = panel.dataset.mine;
     get("other").value = panel.dataset.other;
     for (const task of new Set(answers.questions.map((each) => each.task))) get("task").add(new Option(task, task));
     const right = (score) => score !== null && score >= 0.5;
+    // The two pictures of a question, side by side under its line.
+    const findSide = (article, each) => each.run ? undefined : find(article, ".pair > div")
+      .find((side) => side.dataset.method === each.method && side.dataset.budget === each.budget);
+    const openPictures = (row, button, article, sides) => {
+      if (row.nextSibling && row.nextSibling.className === "pictures") {
+        row.nextSibling.remove();
+        button.setAttribute("aria-expanded", "false");
+        return;
+      }
+      button.setAttribute("aria-expanded", "true");
+      const below = document.createElement("tr");
+      below.className = "pictures";
+      const cell = below.insertCell();
+      cell.colSpan = row.children.length;
+      const pair = document.createElement("div");
+      pair.className = "pair kept";
+      for (const each of sides) {
+        const found = findSide(article, each);
+        const side = found ? found.cloneNode(true) : document.createElement("p");
+        if (found) {
+          side.hidden = false;
+          find(side, ".told").forEach((old) => old.remove());
+        } else side.textContent = `${label(each)}: not drawn; pictures are of ${find(article, ".pair > div")
+          .map((one) => `${one.dataset.method} ${one.dataset.budget}`.trim()).join(", ")}.`;
+        pair.append(side);
+      }
+      cell.append(pair);
+      row.after(below);
+      prepare(below);
+    };
+    const addButton = (row, question, sides) => {
+      const cell = row.insertCell();
+      cell.className = "words";
+      const article = drawn.get(`${question.task}\n${question.id}`);
+      if (!article) { cell.textContent = "-"; return; }
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "show";
+      button.setAttribute("aria-expanded", "false");
+      button.setAttribute("aria-label", `show what was kept: ${question.question || question.id}`);
+      button.addEventListener("click", () => openPictures(row, button, article, sides));
+      cell.append(button);
+    };
     const show = () => {
       const [mine, other] = [answers.methods[get("mine").value], answers.methods[get("other").value]];
       const body = panel.querySelector("tbody");
+      panel.querySelector("[data-head=method]").textContent = label(mine);
+      panel.querySelector("[data-head=against]").textContent = label(other);
+      const heads = find(panel, "thead th");
       body.replaceChildren();
       const counts = { lost: 0, won: 0 };
       answers.questions.forEach((question, place) => {
@@ -134,15 +195,22 @@
         const change = right(a) ? "won" : "lost";
         counts[change] += 1;
         if (get("change").value && change !== get("change").value) return;
+        if (get("drawn") && get("drawn").checked && !drawn.has(`${question.task}\n${question.id}`)) return;
         const row = body.insertRow();
         const texts = [question.task, question.question || question.id, question.right.join(" | "),
           other.answers[place], mine.answers[place], change];
-        for (const text of texts) { const cell = row.insertCell(); cell.className = "words"; cell.textContent = text; }
+        texts.forEach((text, column) => {
+          const cell = row.insertCell();
+          cell.className = "words";
+          cell.dataset.label = heads[column].textContent;
+          cell.textContent = text || "-";
+        });
         row.lastChild.classList.add(change);
+        if (drawn.size) addButton(row, question, [mine, other]);
       });
       panel.querySelector("[data-count]").textContent = `${counts.lost} lost, ${counts.won} won`;
     };
-    for (const list of find(panel, "select")) list.addEventListener("change", show);
+    for (const list of find(panel, "[data-choice]")) list.addEventListener("change", show);
     show();
   }
 })();
