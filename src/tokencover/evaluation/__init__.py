@@ -23,6 +23,7 @@ from tokencover.evaluation.plan import (
     Scoring,
     Timing,
     Work,
+    check_part,
     make_combinations,
 )
 from tokencover.evaluation.progress import Progress
@@ -83,6 +84,7 @@ __all__ = [
     "as_markdown",
     "calibrate",
     "check_files",
+    "check_part",
     "check_reference",
     "choose_benchmark",
     "choose_layers",

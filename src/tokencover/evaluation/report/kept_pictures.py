@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import Final
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
@@ -14,6 +15,9 @@ from tokencover.evaluation.tasks import Example, Task
 from tokencover.methods import Method, name_method
 from tokencover.runtime import prune
 from tokencover.viewing import hover_html, medium_as_seen, words_of_centers
+
+DEFAULT_LENGTH: Final = 16
+"""New tokens of an answer, where the task does not fix it."""
 
 
 def choose_rows(stored: Results, reference: str) -> list[ResultRow]:
@@ -106,14 +110,17 @@ def _draw(
         f"<h3>{escape(task.name)}: {escape(example.question)}</h3>"
         f"<p>right: {escape(', '.join(example.answers))}{mark}</p>"
     )
-    sides = "".join(_draw_side(model, method, example) for method in methods)
+    sides = "".join(_draw_side(model, method, task, example) for method in methods)
     return f'<div>{heading}<div class="pair">{sides}</div></div>'
 
 
-def _draw_side(model: VisionLanguageModel, method: Method, example: Example) -> str:
+def _draw_side(model: VisionLanguageModel, method: Method, task: Task, example: Example) -> str:
     inputs = model.make_inputs([example])
-    with prune(model.model, method, processor=model.processor) as run:
-        answer = model.answer(inputs)[0]
+    # The words that the method read when it was evaluated, and an answer as long as then.
+    words_read = example.prompt_words
+    with prune(model.model, method, prompt=words_read, processor=model.processor) as run:
+        said = model.answer(inputs, max_new_tokens=task.max_new_tokens or DEFAULT_LENGTH)
+        answer = task.cut(said[0])
     heading = f"<p><strong>{escape(name_method(method))}</strong>: {escape(answer)}</p>"
     if not run.trace:
         return f"<div>{heading}<p>This prompt has no picture.</p></div>"
