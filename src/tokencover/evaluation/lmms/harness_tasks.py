@@ -175,7 +175,8 @@ def _explain_unknown(manager: Any, name: str) -> str:
     known = {each.name.lower(): each.task for each in PAPER_BENCHMARKS}
     known |= {each.lower(): each for each in manager.all_subtasks}
     if name in manager.all_groups or name in manager.all_tags:
-        members = [each for each in manager._get_tasklist(name) if isinstance(each, str)]
+        members = manager._get_config(name).get("task") or manager._get_tasklist(name)
+        members = [each for each in members if isinstance(each, str)]
         named = ",".join(PREFIX + each for each in members)
         return f"{name} is several tasks of lmms-eval: name those that you want, {named or 'each'}."
     like = difflib.get_close_matches(name.lower(), known, 5)
