@@ -28,8 +28,8 @@ LAUNCHERS = (
         "--multi_gpu",
         "--num_processes",
         "2",
-        "--main_process_port",
-        "0",
+        "--num_machines",
+        "1",
     ),
 )
 
