@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3.11}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tokencover
-requirements=$(sed -n '/^dependencies = \[/,/^]/p; /^lmms = \[/,/^]/p' pyproject.toml)
+requirements=$(sed -n '/^dependencies = \[/,/^]/p; /^figures = \[/,/^]/p; /^lmms = \[/,/^]/p' pyproject.toml)
 key=$( (echo "$requirements"; "$python" -V; cat constraints.txt tests_lmms/run.sh) | sha256sum | cut -c1-12)
 environment=$cache/lmms-$key
 work=$(mktemp -d)
@@ -25,7 +25,7 @@ if [ ! -d "$environment" ]; then
     install() { "$environment.$$/bin/python" -m pip install --quiet --disable-pip-version-check "$@"; }
     install --constraint "$work/constraints.txt" torch
     torch=$("$environment.$$/bin/python" -m pip list --format=freeze | grep '^torch==')
-    install --constraint "$work/constraints.txt" "$wheel[lmms]"
+    install --constraint "$work/constraints.txt" "$wheel[lmms,figures]"
     install --no-deps lmms-eval==0.7.3
     installed=$("$environment.$$/bin/python" -m pip list --format=freeze)
     grep -qxF "$torch" <<<"$installed" || { echo "torch was replaced"; exit 1; }

@@ -8,14 +8,15 @@ from lmms_eval.api.model import lmms
 
 SCRIPT: Final[dict[str, list[str]]] = {
     # The first question is asked four times with its options turned: all four letters must be
-    # right. Options stand in the words "A" ... "D"; the right one moves by a place each time.
-    "mmbench_en_dev_static": ["A", "B. meadow", "The answer is C", "D", "A"],
+    # right. Options stand in the words "A" ... "D"; the right one moves by a place each time. An
+    # answer without a letter is wrong: no judge is asked what it means.
+    "mmbench_en_dev_static": ["A", "B. meadow", "The answer is C", "D", "It is unclear"],
     "tokencover_mmbench_cn_dev_static": ["A", "B", "C", "A", "A"],
     "scienceqa_img": ["B", "A.", "a", "A. it is", "I do not know"],
     "vizwiz_vqa_val": ["{0}", "Unanswerable", "{2}", "no idea", "{4}"],
     "gqa": ["{0}", "{1}.", "nothing", "{3}", "nothing"],
     "mme": ["Yes", "No.", "yes", "yes", "no", "no"],
-    "pope": ["Yes", "no", "perhaps", "yes", "no"],
+    "pope": ["Yes", "no", "perhaps", "yes", "yes"],
     "tokencover_textvqa_val_ocr": ["{0}", "x", "{2}", "{3}", "{4}"],
     "vqav2_val": ["{0}", "black", "{2}", "{3}", "none"],
     "ocrbench": ["it says {0}", "x", "{2}", "{3}", " {4} "],

@@ -17,6 +17,7 @@ from tokencover.methods import FarthestOnly
 from tokencover.runtime import prune
 
 LENGTH, KEPT = 2, 3
+MIXED_FAMILIES = ("qwen2_vl", "video_llava", "llava_onevision")
 DOCUMENT = {"question": "what is it ?", "picture": Image.new("RGB", (8, 8))}
 
 
@@ -73,3 +74,56 @@ def test_it_answers(name: str) -> None:
     assert ask(entry, model) == [" ".join(map(str, plain))] * 2
     found = ask(entry, model, method="farthest", budget=KEPT)
     assert found == [" ".join(map(str, pruned))] * 2
+
+
+class MixedProcessor(HandmadeProcessor):
+    """Gives a picture's inputs to the question "0", a clip's to the question "1"."""
+
+    def __init__(self, entry: ZooEntry) -> None:
+        super().__init__(entry)
+        self.samples = [entry.samples(kind)[0] for kind in ("single", "video")]
+        self.video_processor = object()
+        self.batches: list[list[str]] = []
+
+    def apply_chat_template(self, turns: Any, add_generation_prompt: bool) -> str:
+        ((media, words),) = [turn["content"] for turn in turns]
+        assert media["type"] == ("image", "video")[int(words["text"])]
+        return str(words["text"])
+
+    def __call__(self, text: list[str], images: Any, videos: Any, **settings: Any) -> BatchFeature:
+        assert [len(each) for each in images] == [int(each == "0") for each in text]
+        assert len(videos) == text.count("1")
+        self.batches.append(text)
+        return BatchFeature(self._entry.collate([self.samples[int(each)] for each in text]))
+
+
+@pytest.mark.parametrize("name", MIXED_FAMILIES)
+def test_pictures_and_videos_are_answered_in_one_batch(name: str) -> None:
+    entry = ZOO[name]
+    network: Any = entry.build(layers=2)
+    processor = MixedProcessor(entry)
+    chat = PrunedChatModel(
+        model=VisionLanguageModel(name, network, processor),
+        method="farthest", budget=KEPT, batch_size=4, prompt_words="turn",
+    )  # fmt: skip
+    chat.task_dict = {"t": {"test": ["0", "1", "1", "0", "1"]}}
+
+    def write_messages(question: str) -> list[dict[str, Any]]:
+        kind, shown = [("image", DOCUMENT["picture"]), ("video", [DOCUMENT["picture"]] * 2)][
+            int(question)
+        ]
+        content = [{"type": kind, "url": shown}, {"type": "text", "text": question}]
+        return [{"role": "user", "content": content}]
+
+    settings = {"max_new_tokens": LENGTH}
+    requests = [
+        SimpleNamespace(args=("", write_messages, settings, number, "t", "test"))
+        for number in range(4)
+    ]
+    found = chat.generate_until(requests)
+    assert processor.batches == [["0", "1", "1", "0"]]
+    inputs = entry.collate([processor.samples[place] for place in (0, 1, 1, 0)])
+    with torch.inference_mode(), prune(network, FarthestOnly(KEPT)):
+        tokens = network.generate(**inputs, max_new_tokens=LENGTH, do_sample=False)
+    new = tokens[:, inputs["input_ids"].shape[1] :].tolist()
+    assert found == [" ".join(map(str, row)) for row in new]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -56,6 +57,12 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
     return model.eval(), processor
 
 
+def load_processor(name: str) -> Any:
+    """Load a model's processor alone, which is small; see `load` for the name."""
+    _check_place(name)
+    return _load_parts(name, _find_source(name), lambda source, processor: processor)
+
+
 def _check_place(name: str) -> None:
     """Refuse a folder that is not there at once: the hub would be asked for it, again and again.
 
@@ -104,16 +111,30 @@ def _check_hub(name: str) -> None:
 def _load_pair(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     if name in BUNDLED and not options:
         return load_pebble() if name == "pebble" else load_pebble_clips()
-    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText
 
-    source = BUNDLED.get(name, name)
-    if Path(name).expanduser().is_dir():
-        source = Path(name).expanduser()
+    def load_both(source: str | Path, processor: Any) -> tuple[Any, Any]:
+        return AutoModelForImageTextToText.from_pretrained(source, **options), processor
+
+    found: tuple[Any, Any] = _load_parts(name, _find_source(name), load_both)
+    return found
+
+
+def _find_source(name: str) -> str | Path:
+    if name in BUNDLED:
+        return BUNDLED[name]
+    folder = Path(name).expanduser()
+    return folder if folder.is_dir() else name
+
+
+def _load_parts(name: str, source: str | Path, go_on: Callable[[str | Path, Any], Any]) -> Any:
+    """Load the processor, and what `go_on` loads then; says what is wrong with either."""
+    from transformers import AutoConfig
+
     try:
         kind = AutoConfig.from_pretrained(source).model_type
         # First, because it is small and more often lacks something than gigabytes of weights.
-        processor = _load_processor(source, kind)
-        return AutoModelForImageTextToText.from_pretrained(source, **options), processor
+        return go_on(source, _load_processor(source, kind))
     except ImportError as error:
         raise InputError(_explain_missing(name, str(error))) from error
     except (OSError, ValueError) as error:

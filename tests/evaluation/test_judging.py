@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ import pytest
 from tests.commands.calling import call
 from tokencover.cli import main
 from tokencover.errors import InputError
-from tokencover.evaluation import Example, Task, read_folder
+from tokencover.evaluation import Example, Task, judging, read_folder
 from tokencover.evaluation.judging import VERDICTS, judge_results, keep_questions
 from tokencover.evaluation.language_judge import Judge, JudgeError, read_verdict
 from tokencover.evaluation.plan import Combination, Scoring
@@ -35,6 +37,10 @@ class StubServer:
     codes: list[int] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    error: str = "no"
+    delay: float = 0.0
+    finish: str = "stop"
     url: str = ""
 
     @contextmanager
@@ -49,12 +55,18 @@ class StubServer:
                     server.asked.append(body)
                     server.keys.append(self.headers["Authorization"])
                 reply = server.say(body["messages"][1]["content"])
-                content = {"model": "stub-1", "choices": [{"message": {"content": reply}}]}
-                data = json.dumps(content if code == 200 else {"error": "no"}).encode()
+                choice: dict[str, Any] = {"message": {"content": reply}}
+                content = {"model": "stub-1", "choices": [choice]}
+                choice["finish_reason"] = server.finish
+                data = json.dumps(content if code == 200 else {"error": server.error}).encode()
+                time.sleep(server.delay)
                 self.send_response(code)
+                for name, value in server.headers.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(data)
+                with contextlib.suppress(OSError):  # of those who do not wait
+                    self.wfile.write(data)
 
             def log_message(self, *arguments: object) -> None:
                 pass
@@ -151,15 +163,83 @@ def test_a_busy_server_is_asked_again(answered: Path, tmp_path: Path) -> None:
         assert len(server.asked) == 6
 
 
+def test_a_server_that_is_busy_at_first_is_there(answered: Path, tmp_path: Path) -> None:
+    with StubServer(
+        judge_words, codes=[429, 500], headers={"Retry-After": "0.2"}
+    ).running() as server:
+        judge = Judge(server.url, "stub", pause=0.0)
+        begun = time.monotonic()
+        judge_results(answered, tmp_path / "out", judge, parallel=1)
+        assert time.monotonic() - begun >= 0.4  # as long as the server asked for, twice
+        assert len(server.asked) == 6
+
+
+def test_a_server_that_stays_busy_ends_it(answered: Path, tmp_path: Path) -> None:
+    with StubServer(judge_words, codes=[200] + [500] * 99).running() as server:
+        judge = Judge(server.url, "stub", pause=0.0)
+        with pytest.raises(JudgeError, match=r"500 .*in 5 attempts.*the same command goes on"):
+            judge_results(answered, tmp_path / "out", judge, parallel=1)
+        assert len(server.asked) == 6
+
+
+def test_a_server_that_hangs_is_left(answered: Path, tmp_path: Path) -> None:
+    with StubServer(judge_words, delay=0.5).running() as server:
+        judge = Judge(server.url, "stub", patience=0.1)
+        with pytest.raises(JudgeError, match=r"timed out.*in 1 attempts"):
+            judge_results(answered, tmp_path / "out", judge)
+
+
+def test_one_judge_at_a_time_writes_a_folder(answered: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with StubServer(judge_words).running() as server:
+        judge = Judge(server.url, "stub")
+        judged = judge_results(answered, out, judge)
+        with judged.claim(), pytest.raises(InputError, match="another process is writing"):
+            judge_results(answered, out, judge)
+
+
+def test_settings_that_a_server_refuses_are_left_out(answered: Path, tmp_path: Path) -> None:
+    said = "Unsupported parameter: 'max_tokens' is not supported with this model."
+    with StubServer(judge_words, codes=[400], error=said).running() as server:
+        judge = Judge(server.url, "stub", longest_reply=77)
+        judge_results(answered, tmp_path / "out", judge)
+        assert [each.get("max_tokens") for each in server.asked] == [77, None, None, None, None]
+        assert [each.get("max_completion_tokens") for each in server.asked] == [None, *[77] * 4]
+        server.error, server.codes = "'temperature' does not support 0", [400]
+        judge_results(answered, tmp_path / "again", judge)
+        assert [each.get("temperature") for each in server.asked[5:]] == [0, None, None, None, None]
+        server.error, server.codes = "'messages' must be shorter", [400]
+        with pytest.raises(JudgeError, match=r"400 .*shorter"):
+            judge_results(answered, tmp_path / "third", judge)
+
+
 def test_a_reply_that_cannot_be_read_is_a_failure_and_not_a_no(
     answered: Path, tmp_path: Path
 ) -> None:
     def say(words: str) -> str:
         return "I think so." if "Answer: cat" in words else judge_words(words)
 
-    with StubServer(say).running() as server:
-        judge_results(answered, tmp_path / "out", Judge(server.url, "stub"))
-    assert read_scores(tmp_path / "out")["unpruned"] == [None, 1.0, 0.0]
+    out = tmp_path / "out"
+    with StubServer(say, finish="length").running() as server:
+        judge_results(answered, out, Judge(server.url, "stub", longest_reply=9))
+        assert read_scores(out)["unpruned"] == [None, 1.0, 0.0]
+        failed = [row.records["MSVD"][0].failed for row in read_folder(out).rows]
+        said = "the judge's reply cannot be read: 'I think so. ... (cut off after 9 tokens)'"
+        assert failed == [said, said]
+        server.say = judge_words
+        judge_results(answered, out, Judge(server.url, "stub"))
+        assert len(server.asked) == 5  # only that one again
+    assert read_scores(out)["unpruned"] == [1.0, 1.0, 0.0]
+
+
+def test_a_judge_that_says_nothing_that_can_be_read_is_left(
+    answered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "HOPELESS", 3)
+    with StubServer(lambda words: "As a language model ...").running() as server:
+        with pytest.raises(JudgeError, match=r"3 replies .* none can, for example 'As a language"):
+            judge_results(answered, tmp_path / "out", Judge(server.url, "stub"), parallel=1)
+        assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -168,6 +248,9 @@ def test_a_reply_that_cannot_be_read_is_a_failure_and_not_a_no(
         ('{"pred": "yes", "score": 4}', True, 4.0),
         ("{'pred': 'No', 'score': 0}", False, 0.0),
         ('Here: ```{"pred": "yes", "score": "5"}```', True, 5.0),
+        ('<think>{"pred": "no", "score": 0}?</think>{"pred": "yes", "score": 4}', True, 4.0),
+        ('{"pred": "no", "score": 0}? No.</think> {"pred": "yes", "score": 4}', True, 4.0),
+        ('<think>Perhaps {"pred": "no", "score": 0}, but', None, None),
         ('{"pred": "yes", "score": 9}', None, None),
         ('{"pred": "maybe", "score": 3}', None, None),
         ("yes", None, None),
@@ -188,6 +271,18 @@ def test_the_command(answered: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert read_scores(answered.with_name("results-judged-by-org_stub"))
 
 
+def test_the_command_tells_how_many_replies_cannot_be_read(
+    answered: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def say(words: str) -> str:
+        return "no idea" if "Answer: cat" in words else judge_words(words)
+
+    with StubServer(say).running() as server:
+        call("judge", str(answered), "--url", server.url, "--model", "stub", "--reply-tokens", "9")
+        assert {each["max_tokens"] for each in server.asked} == {9}
+    assert "2 replies of the judge cannot be read" in capsys.readouterr().err
+
+
 def test_a_judge_that_is_not_there_is_told_at_once(
     answered: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +298,10 @@ def test_what_cannot_be_judged_is_told(answered: Path, tmp_path: Path) -> None:
     judge = Judge("http://localhost:1/v1", "stub")
     with pytest.raises(InputError, match="no answers for a judge among GQA"):
         judge_results(answered, tmp_path / "out", judge, tasks=["GQA"])
+    with pytest.raises(InputError, match="has no answers of MSVDD for a judge"):
+        judge_results(answered, tmp_path / "out", judge, tasks=["MSVD", "MSVDD"])
+    with pytest.raises(InputError, match="time and room"):
+        Judge("http://localhost:1/v1", "stub", patience=0)
     with pytest.raises(InputError, match="holds no results"):
         judge_results(tmp_path / "nothing", tmp_path / "out", judge)
     with pytest.raises(InputError, match="takes an address"):

@@ -11,6 +11,7 @@ from tokencover.commands.benchmark_options import (
     FrameCount,
     Pad,
     PromptWordsChoice,
+    SuiteName,
     choose_task_names,
 )
 from tokencover.commands.evaluate import Shard, read_shard, tell_part
@@ -87,6 +88,7 @@ def try_settings(
     values: ValuesText = None,
     prompt_share: PromptShare = 0.5,
     tasks: TaskNames = None,
+    suite: SuiteName = None,
     split: SplitName = "validation",
     limit: Limit = None,
     prompt_words: PromptWordsChoice = "question",
@@ -116,8 +118,8 @@ def try_settings(
     from tokencover.runtime import family_of
 
     check_page_parts()
-    names = choose_task_names(model, tasks, None)
     showing, part = ShowingSettings(prompt_words, pad, frames), read_shard(shard, os.environ)
+    names = choose_task_names(model, tasks, suite)
     found = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
     set_threads(threads)
     loaded = load_model(model, device=device, dtype=dtype)

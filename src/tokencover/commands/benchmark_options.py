@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Final, Literal
 
 from tokencover.commands.options import (
@@ -54,13 +55,35 @@ FrameCount = Annotated[
 
 
 def choose_task_names(model: str, tasks: str | None, suite: str | None) -> list[str]:
-    """The tasks of a suite and those that are named; the model's own by default."""
-    from tokencover.evaluation import choose_benchmark
-    from tokencover.evaluation.lmms import name_suite
+    """The tasks of a suite and those that are named; the model's own by default.
 
-    names = [] if suite is None else name_suite(suite)
+    A suite is asked as far as the model takes what it shows, and what is left out is told. All this
+    is before anything is downloaded but the model's processor.
+    """
+    from tokencover.evaluation import choose_benchmark
+
+    names = [] if suite is None else _name_suite(suite, model)
     if tasks is not None or suite is None:
         names += split_at_commas(choose_benchmark(model) if tasks is None else tasks)
     if not names:
         raise InputError("there is nothing to ask: give for example --tasks pebble.")
     return names
+
+
+def _name_suite(suite: str, model: str) -> list[str]:
+    """Those tasks of a suite that show what the model takes."""
+    from tokencover.evaluation.lmms import PAPER_BENCHMARKS, check_packages, name_suite
+    from tokencover.loading import load_processor
+    from tokencover.prompting import check_kinds, list_kinds
+
+    check_packages()
+    processor = load_processor(model)
+    names, taken = name_suite(suite), name_suite(suite, list_kinds(processor))
+    out = [each for each in PAPER_BENCHMARKS if each.full_name in set(names) - set(taken)]
+    if not taken:
+        shown = {each.shows for each in out}
+        check_kinds(processor, shown, f"--suite {suite} cannot be asked of {model!r}")
+    if out:
+        told = ", ".join(each.name for each in out)
+        print(f"left out, since {model} takes no {out[0].shows}s: {told}", file=sys.stderr)
+    return taken

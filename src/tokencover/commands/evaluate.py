@@ -123,12 +123,13 @@ def compare_methods(
     from tokencover.methods import parse_methods
 
     part = read_shard(shard, os.environ)
+    names = choose_task_names(model, tasks, suite)
     set_threads(threads)
     results = evaluate(
         partial(load_model, model, device=device, dtype=dtype),
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=read_budgets(budgets),
-        data=choose_task_names(model, tasks, suite),
+        data=names,
         split=split,
         limit=limit,
         budget_mode=budget_mode,
@@ -171,6 +172,8 @@ def _read_json(text: str) -> Spec:
 
 def read_shard(text: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
     """Which part of how many; torchrun and ``accelerate launch`` tell it by the environment."""
+    from tokencover.evaluation import check_part
+
     if text is None:
         return int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
     process, slash, processes = text.partition("/")
@@ -178,4 +181,6 @@ def read_shard(text: str | None, environment: Mapping[str, str]) -> tuple[int, i
         raise InputError(
             f"--shard takes a part and a number of parts, for example 0/2; got {text!r}."
         )
-    return int(process), int(processes)
+    part = int(process), int(processes)
+    check_part(*part)
+    return part

@@ -15,6 +15,7 @@ from tokencover.commands.options import (
     RUNNING,
     Reference,
     name_reference,
+    read_number,
     read_whole_number,
     split_at_commas,
     take,
@@ -41,6 +42,20 @@ Parallel = Annotated[
     int,
     take("--parallel", "N", "Answers judged at a time.", RUNNING, read=read_whole_number),
 ]
+ReplyTokens = Annotated[
+    int,
+    take(
+        "--reply-tokens",
+        "N",
+        "Length of a reply; a model that thinks first needs many.",
+        RUNNING,
+        read=read_whole_number,
+    ),
+]
+Timeout = Annotated[
+    float,
+    take("--timeout", "SECONDS", "How long to wait for a reply.", RUNNING, read=read_number),
+]
 JudgedFolder = Annotated[
     Path | None,
     take("--out", "FOLDER", "Judged results (default: RESULTS-judged-by-MODEL).", OUTPUT),
@@ -54,15 +69,30 @@ def judge_answers(
     tasks: JudgedTasks = "",
     key_variable: KeyVariable = "OPENAI_API_KEY",
     parallel: Parallel = 8,
+    reply_tokens: ReplyTokens = 1024,
+    timeout: Timeout = 120.0,
     reference: Reference = None,
     out: JudgedFolder = None,
 ) -> None:
     """Let a language model judge answers about videos."""
-    from tokencover.evaluation import Judge, check_reference, judge_results, read_folder, render
+    from tokencover.evaluation import (
+        Judge,
+        check_reference,
+        count_unreadable,
+        judge_results,
+        read_folder,
+        render,
+    )
 
     if parallel < 1:
         raise InputError(f"--parallel must be at least 1, got {parallel}.")
-    judge = Judge(url, model, os.environ.get(key_variable, ""))
+    judge = Judge(
+        url,
+        model,
+        os.environ.get(key_variable, ""),
+        patience=timeout,
+        longest_reply=reply_tokens,
+    )
     name = "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in model)
     folder = out or results.with_name(f"{results.name}-judged-by-{name}")
     named = None if reference is None else name_reference(reference)
@@ -81,6 +111,13 @@ def judge_answers(
     judged = read_folder(folder)
     compared = check_reference([row.combination for row in judged], named)
     print_markdown(render(judged.rows, compared))
+    unreadable = count_unreadable(judged)
+    if unreadable:
+        print(
+            f"{unreadable} replies of the judge cannot be read: these answers count as failed, and "
+            "the same command asks for them again (--reply-tokens if they are cut off)",
+            file=sys.stderr,
+        )
     print(f"judged by {model}: wrote {folder}, which `tokencover report` reads")
 
 

@@ -202,10 +202,13 @@ def _write_export(path: Path, stored: Results) -> None:
 
 def _find_sources(stored: Results) -> list[str]:
     """What finds the tasks again; results of earlier versions name pebble's only."""
+    from tokencover.evaluation.lmms import split_names
+
     found = {task: stored.sources.get(task, task) for task in stored.groups}
     for task, source in found.items():
-        is_bundled = source.partition("/")[0] in ("pebble", "pebble-clips")
-        if not is_bundled and not Path(source).exists():
+        is_named = source.partition("/")[0] in ("pebble", "pebble-clips")
+        is_named = is_named or bool(split_names([source])[1])
+        if not is_named and not Path(source).exists():
             raise InputError(
                 f"the questions of {task!r} are not at {source}: say with --tasks where they are."
             )
@@ -216,7 +219,8 @@ def _draw_kept(
     stored: Results, reference: str, names: Sequence[str], count: int, device: str | None
 ) -> list[KeptExample]:
     """Let the model look at examples again; it must be the one that was evaluated."""
-    from tokencover.evaluation import describe_run, find_tasks, load_model
+    from tokencover.evaluation import describe_run, load_model
+    from tokencover.evaluation.lmms import gather_tasks, read_settings
     from tokencover.evaluation.report import (
         choose_rows,
         draw_kept_pictures,
@@ -226,7 +230,12 @@ def _draw_kept(
     rows = choose_rows(stored, reference)
     telling = list_telling_examples(stored, rows[0])
     settings, measured = stored.run["settings"], stored.run["model"]
-    tasks = find_tasks(names, split=settings["split"], limit=settings["limit"])
+    tasks = gather_tasks(
+        names,
+        split=settings["split"],
+        limit=settings["limit"],
+        settings=read_settings(settings),
+    )
     model = load_model(stored.model, device=device, dtype=measured["dtype"])
     model.check(tasks)
     if describe_run(model)["model"]["weights"] != measured["weights"]:

@@ -14,7 +14,7 @@ from tokencover.evaluation.bundled_tasks import choose_benchmark
 from tokencover.evaluation.calibration import calibrate
 from tokencover.evaluation.comparison import check_reference, do_unfinished, evaluate
 from tokencover.evaluation.exported_results import EXPORT_KIND, export_results
-from tokencover.evaluation.judging import judge_results
+from tokencover.evaluation.judging import count_unreadable, judge_results
 from tokencover.evaluation.language_judge import Judge, JudgeError
 from tokencover.evaluation.own_data import make_task
 from tokencover.evaluation.plan import (
@@ -23,6 +23,7 @@ from tokencover.evaluation.plan import (
     Scoring,
     Timing,
     Work,
+    check_part,
     make_combinations,
 )
 from tokencover.evaluation.progress import Progress
@@ -83,10 +84,12 @@ __all__ = [
     "as_markdown",
     "calibrate",
     "check_files",
+    "check_part",
     "check_reference",
     "choose_benchmark",
     "choose_layers",
     "collect",
+    "count_unreadable",
     "describe_run",
     "do_unfinished",
     "do_work",

@@ -48,7 +48,9 @@ class VisionLanguageModel:
     def answer(self, inputs: Any, *, max_new_tokens: int = 16) -> list[str]:
         """Answer a batch greedily."""
         with torch.inference_mode():
-            tokens = self.model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
+            tokens = self.model.generate(
+                **inputs, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1
+            )
         new = tokens[:, inputs["input_ids"].shape[1] :]
         texts: list[str] = self.processor.batch_decode(new, skip_special_tokens=True)
         return [text.strip() for text in texts]

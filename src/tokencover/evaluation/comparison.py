@@ -88,8 +88,8 @@ def evaluate(
         lmms-eval (``data="lmms:gqa"``) are shown.
     """
     find = partial(gather_tasks, split=split, limit=limit, settings=showing)
-    plan = _make_plan(model, methods, budgets, budget_mode, data, find, limit, timing_batches)
     settings = AskingSettings(batch_size, max_new_tokens, keep_going)
+    plan = _make_plan(model, methods, budgets, budget_mode, data, find, limit, timing_batches)
     compared, share = check_reference(plan.combinations, reference), plan.share(*part)
     if not keep_going:
         _check_own_files(plan.tasks)
@@ -186,12 +186,13 @@ def _make_plan(
     if timing_batches < 0:
         raise InputError(f"timing_batches must be 0 or more, got {timing_batches}.")
     counts = [budgets] if isinstance(budgets, int | float) else list(budgets)
+    # Before the data, which may have to be downloaded.
+    combinations = make_combinations(_list_methods(methods), counts, budget_mode)
     if data is None:
         data = choose_benchmark(model if isinstance(model, str) else _name_model(model))
     tasks = tuple(_find_data(data, find, limit))
     if not tasks:
         raise InputError("there is nothing to ask: give for example data='pebble'.")
-    combinations = make_combinations(_list_methods(methods), counts, budget_mode)
     return EvaluationPlan(combinations, tasks, timed=timing_batches > 0)
 
 
@@ -272,7 +273,8 @@ def _prepare(asked: VisionLanguageModel) -> Iterator[None]:
 def _sum_up(plan: EvaluationPlan, store: ResultsStore, reference: str) -> Results:
     groups = {task.name: task.group for task in plan.tasks}
     sources = {task.name: task.source for task in plan.tasks if task.source}
-    return Results(store.run, groups, tuple(collect(plan, store)), reference, sources)
+    about = {task.name: task.version for task in plan.tasks}
+    return Results(store.run, groups, tuple(collect(plan, store)), reference, sources, about)
 
 
 def _stay_silent(units: int) -> Progress:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokencover.errors import InputError
-from tokencover.evaluation.language_judge import ATTEMPTS, Judge, Verdict
+from tokencover.evaluation.language_judge import ATTEMPTS, Judge, JudgeError, Verdict
 from tokencover.evaluation.plan import Combination, Scoring
+from tokencover.evaluation.result_rows import ResultRow
 from tokencover.evaluation.results_folder import (
     FORMAT,
     RUN,
@@ -30,6 +31,9 @@ QUESTIONS: Final = "questions"
 KIND: Final = "tokencover questions"
 VERSION: Final = 1
 VERDICTS: Final = "verdicts.jsonl"
+UNREADABLE: Final = "the judge's reply cannot be read"
+HOPELESS: Final = 10
+"""So many replies that cannot be read, and none that can, are no accident."""
 
 Asked = tuple[str, str, str]
 """A question, the right answer, and what was answered."""
@@ -74,8 +78,15 @@ class JudgedUnit:
                 continue
             verdict = verdicts[asked]
             if verdict.match is None or verdict.score is None:
-                failed = f"the judge's reply cannot be read: {verdict.reply!r}"
-                records.append(Record(record.id, record.cluster, failed=failed))
+                records.append(
+                    Record(
+                        record.id,
+                        record.cluster,
+                        failed=f"{UNREADABLE}: {verdict.reply!r}",
+                        question=record.question,
+                        answers=record.answers,
+                    )
+                )
                 continue
             points.append(verdict.score)
             changed = {**asdict(record), "score": float(verdict.match)}
@@ -91,7 +102,7 @@ def judge_results(
     *,
     tasks: Sequence[str] = (),
     parallel: int = 8,
-    advance: Callable[[int, int], None] = lambda done, all_of_them: None,
+    advance: Callable[[int, int], None] = lambda done, every: None,
 ) -> ResultsFolder:
     """Let a judge score what a folder of results holds.
 
@@ -118,24 +129,34 @@ def judge_results(
     wanted = dict.fromkeys(
         asked for unit in units for _, asked in unit.list_asked() if asked is not None
     )
-    verdicts = _read_verdicts(out / VERDICTS)
-    left = [asked for asked in wanted if asked not in verdicts]
-    done = len(wanted) - len(left)
-    advance(done, len(wanted))
-    with _Recorder(out / VERDICTS) as recorder:
+    with results.claim():
+        known = _read_verdicts(out / VERDICTS)
+        # What could not be read is asked for again: with more room, a reply may be whole.
+        verdicts = {
+            asked: known[asked]
+            for asked in wanted
+            if asked in known and known[asked].match is not None
+        }
+        left = [asked for asked in wanted if asked not in verdicts]
 
-        def ask(asked: Asked, attempts: int = ATTEMPTS) -> None:
-            verdict = judge.ask(*asked, attempts=attempts)
-            recorder.add(asked, verdict)
-            verdicts[asked] = verdict
-            advance(done + recorder.count, len(wanted))
+        def tell(done: int) -> None:
+            advance(done, len(wanted))
 
-        if left:
-            ask(left[0], 1)  # alone and once: a judge that is not there is told at once
-            _do_all(ask, left[1:], parallel)
-    for unit in units:
-        results.write(unit.work, unit.apply(verdicts))
+        with _Asking(judge, out / VERDICTS, verdicts, tell) as asking:
+            asking.ask_all(left, parallel)
+        for unit in units:
+            results.write(unit.work, unit.apply(verdicts))
     return results
+
+
+def count_unreadable(judged: Iterable[ResultRow]) -> int:
+    """How many answers failed because the judge's replies could not be read."""
+    return sum(
+        (each.failed or "").startswith(UNREADABLE)
+        for row in judged
+        for records in row.records.values()
+        for each in records
+    )
 
 
 def read_units(source: Path, tasks: Sequence[str]) -> tuple[dict[str, Any], list[JudgedUnit]]:
@@ -168,29 +189,39 @@ def read_units(source: Path, tasks: Sequence[str]) -> tuple[dict[str, Any], list
             f"{source} has no answers for a judge{' among ' + ', '.join(tasks) if tasks else ''}: "
             f"those about videos are, and {again}."
         )
+    missing = sorted(set(tasks) - {unit.work.task.name for unit in units})
+    if missing:
+        raise InputError(f"{source} has no answers of {', '.join(missing)} for a judge: {again}.")
     return run, units
 
 
-def _do_all(ask: Callable[[Asked], None], left: Sequence[Asked], parallel: int) -> None:
-    """Ask all, several at a time; the first error ends it."""
-    with ThreadPoolExecutor(max_workers=parallel) as pool:
-        futures = [pool.submit(ask, each) for each in left]
-        try:
-            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for each in finished:
-                each.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+class _Asking:
+    """Asks a judge, several times at once; each verdict is a line on disk as soon as it comes.
 
+    Parameters
+    ----------
+    judge : Judge
+        Whom to ask.
+    path : Path
+        Where the lines go.
+    verdicts : dict
+        What is known already; what comes is added.
+    advance : callable
+        Is told how many there are.
+    """
 
-class _Recorder:
-    """Writes a line for each verdict as it comes, from several threads."""
+    def __init__(
+        self,
+        judge: Judge,
+        path: Path,
+        verdicts: dict[Asked, Verdict],
+        advance: Callable[[int], None],
+    ) -> None:
+        self._judge, self._path, self._verdicts, self._advance = judge, path, verdicts, advance
+        self._lock, self._leaving = threading.Lock(), threading.Event()
+        self._unread = 0
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
-        self.count = 0
-
-    def __enter__(self) -> _Recorder:
+    def __enter__(self) -> _Asking:
         # A line that a killed process left unfinished ends here, so that the next one is whole.
         self._file = self._path.open("a", encoding="utf-8")
         if self._path.stat().st_size:
@@ -200,13 +231,47 @@ class _Recorder:
     def __exit__(self, *error: object) -> None:
         self._file.close()
 
-    def add(self, asked: Asked, verdict: Verdict) -> None:
-        """Write one."""
+    def ask_all(self, left: Sequence[Asked], parallel: int) -> None:
+        """Ask for these; the first error ends it, and that those who wait try again."""
+        self._advance(len(self._verdicts))
+        if not left:
+            return
+        self._ask(left[0], 1)  # alone and once: a judge that is not there is told at once
+        with ThreadPoolExecutor(max_workers=parallel) as pool:
+            futures = [pool.submit(self._ask, each, ATTEMPTS) for each in left[1:]]
+            try:
+                finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                for each in finished:
+                    each.result()
+            finally:
+                self._leaving.set()
+                pool.shutdown(cancel_futures=True)
+
+    def _ask(self, asked: Asked, attempts: int) -> None:
+        if self._leaving.is_set():
+            return
+        try:
+            self._ask_now(asked, attempts)
+        except BaseException:
+            self._leaving.set()  # here, since others begin before the main thread hears of it
+            raise
+
+    def _ask_now(self, asked: Asked, attempts: int) -> None:
+        verdict = self._judge.ask(*asked, attempts=attempts, leaving=self._leaving)
         line = json.dumps({"asked": asked, **asdict(verdict)}, ensure_ascii=False)
         with self._lock:
             self._file.write(line + "\n")
             self._file.flush()
-            self.count += 1
+            self._verdicts[asked] = verdict
+            self._advance(len(self._verdicts))
+            self._unread += verdict.match is None
+            is_hopeless = len(self._verdicts) == self._unread >= HOPELESS
+        if is_hopeless:
+            raise JudgeError(
+                f"{self._unread} replies of the judge {self._judge.model!r} cannot be read, and "
+                f"none can, for example {verdict.reply!r}: it must reply with the JSON object that "
+                "it is asked for. Give --reply-tokens if replies are cut off, or another --model."
+            )
 
 
 def _read_verdicts(path: Path) -> dict[Asked, Verdict]:

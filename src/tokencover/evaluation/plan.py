@@ -140,12 +140,17 @@ class EvaluationPlan:
 
     def share(self, process: int, processes: int) -> list[Work]:
         """What one of several processes does; together they do everything once."""
-        if not 0 <= process < processes:
-            raise InputError(
-                f"there is no process {process} of {processes}: they count from 0, for example "
-                "--shard 0/2 and --shard 1/2."
-            )
+        check_part(process, processes)
         return self.work[process::processes]
+
+
+def check_part(process: int, processes: int) -> None:
+    """Refuse a part of the work that there is not."""
+    if not 0 <= process < processes:
+        raise InputError(
+            f"there is no process {process} of {processes}: they count from 0, for example "
+            "--shard 0/2 and --shard 1/2."
+        )
 
 
 def make_combinations(

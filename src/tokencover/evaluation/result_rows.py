@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tokencover.evaluation.metrics import Summary, average_against, summarize
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
@@ -30,6 +30,8 @@ class ResultRow:
         Time to the first token, as a share of that without pruning.
     cannot : str, optional
         Why the method cannot run.
+    metrics : mapping
+        By task: everything that a benchmark counts, by its own names and on its own scales.
     """
 
     combination: Combination
@@ -37,6 +39,7 @@ class ResultRow:
     summary: Summary | None
     first_token: float | None
     cannot: str | None
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def method(self) -> str:
@@ -140,4 +143,5 @@ def _collect_row(
     timing = Timing(combination, plan.tasks[0])
     if plan.timed and combination.method is not None and results.is_finished(timing):
         timed = results.read_seconds(timing).ratio
-    return ResultRow(combination, records, summary, timed, None)
+    metrics = {name: each.metrics for name, each in found.items() if each.metrics}
+    return ResultRow(combination, records, summary, timed, None, metrics)

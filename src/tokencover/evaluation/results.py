@@ -49,6 +49,9 @@ class Results:
     sources : mapping
         What `tokencover.evaluation.find_tasks` finds a task by again, for those that have such a
         name.
+    about : mapping
+        What each task asked: its `Task.version`, which tells the data, how many questions and, for
+        those of lmms-eval, how answers were generated.
     """
 
     run: Mapping[str, Any]
@@ -56,6 +59,7 @@ class Results:
     rows: tuple[ResultRow, ...]
     reference: str = "mob"
     sources: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[ResultRow]:
         return iter(self.rows)

@@ -211,6 +211,12 @@ class ResultsFolder:
         content = {**work.identity, "run": self.run}
         if isinstance(work, Scoring) and work.task.source:
             content["source"] = work.task.source
+        if isinstance(work, Scoring) and work.task.max_new_tokens is not None:
+            content["generation"] = {
+                "do_sample": False,
+                "max_new_tokens": work.task.max_new_tokens,
+                "until": list(work.task.stops),
+            }
         if result.cannot is not None:
             content["cannot"] = result.cannot
         elif isinstance(result, Scores):

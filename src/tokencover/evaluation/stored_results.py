@@ -56,7 +56,9 @@ def read_folder(folder: Path) -> Results:
     names = sorted(tasks, key=lambda name: (tasks[name][0], name))
     groups = {name: tasks[name][0] for name in names}
     rows = [_make_row(combination, each, groups) for combination, each in found.items()]
-    return Results(run, groups, tuple(sorted(rows, key=_find_place)), sources=sources)
+    about = {name: tasks[name][1] for name in names}
+    ordered = tuple(sorted(rows, key=_find_place))
+    return Results(run, groups, ordered, sources=sources, about=about)
 
 
 def find_budget_place(budget: str) -> tuple[str, bool, float]:
@@ -143,7 +145,8 @@ def _make_row(combination: Combination, found: _Found, groups: Mapping[str, str]
     summary = summarize(records, groups, overall) if len(records) == len(groups) else None
     unpruned = 1.0 if combination.method is None else None
     timed = unpruned if found.seconds is None else found.seconds.ratio
-    return ResultRow(combination, records, summary, timed, None)
+    metrics = {task: each.metrics for task, each in found.scores.items() if each.metrics}
+    return ResultRow(combination, records, summary, timed, None, metrics)
 
 
 def _find_place(row: ResultRow) -> tuple[Any, ...]:

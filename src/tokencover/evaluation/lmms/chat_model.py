@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -78,8 +79,12 @@ class PrunedChatModel(lmms):  # type: ignore[misc]
                 "pretrained, method, budget, dtype, device, device_map, batch_size, prompt_words, "
                 "pad, frames, max_new_tokens."
             )
-        self._showing = ShowingSettings(prompt_words, bool(pad), int(frames))
-        self._asking = AskingSettings(int(batch_size), int(max_new_tokens))
+        if not isinstance(pad, bool):
+            raise InputError(f"pad is true or false, not {pad!r}.")
+        self._showing = ShowingSettings(prompt_words, pad, _read_count("frames", frames))
+        self._asking = AskingSettings(
+            _read_count("batch_size", batch_size), _read_count("max_new_tokens", max_new_tokens)
+        )
         self._combination = _make_combination(method, budget)
         place = device_map if device in (None, "cuda", "cpu") and device_map else device
         # lmms-eval's command says "cuda" where each process has a GPU of its own.
@@ -147,11 +152,24 @@ class PrunedChatModel(lmms):  # type: ignore[misc]
         return HarnessExample(f"{number}", (), text, (), f"{number}", (), words, number, show)
 
 
+def _read_count(name: str, value: Any) -> int:
+    """A whole number, which lmms-eval's command may bring as text."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not number.is_integer():
+        raise InputError(f"{name} is a whole number, not {value!r}.")
+    return int(number)
+
+
 def _make_combination(method: str, budget: float | None) -> Combination:
     if str(method).lower() in ("none", "unpruned"):
         if budget is not None:
             raise InputError(f"budget={budget} says nothing without a method: give method=mob.")
         return Combination(None)
+    if not isinstance(budget, int | float | None):
+        raise InputError(f"budget is a number of tokens or a share, not {budget!r}.")
     found = make_combinations(parse_methods(str(method)), [] if budget is None else [budget])
     if len(found) != 2:
         raise InputError(f"method takes one method, for example mob, got {method!r}.")

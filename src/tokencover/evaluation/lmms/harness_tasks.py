@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
 from tokencover.evaluation.lmms.harness_scores import HarnessScores
 from tokencover.evaluation.lmms.paper_benchmarks import (
+    PAPER_BENCHMARKS,
     PREFIX,
     PaperBenchmark,
     find_benchmark,
@@ -98,12 +99,27 @@ def describe_settings(
 ) -> dict[str, Any]:
     """What answers to tasks of lmms-eval depend on; nothing if there are none among `tasks`.
 
-    The image processor is named: it takes another way of resizing if torchvision is there.
+    The image processor is named: it takes another way of resizing if torchvision is there. Some
+    models come with a penalty for words that were said before, which greedy answers feel too.
     """
     if not any(each.source.startswith(PREFIX) for each in tasks):
         return {}
     processor = getattr(model.processor, "image_processor", model.processor)
-    return {"lmms": {**asdict(settings), "image_processor": type(processor).__name__}}
+    generation = getattr(model.model, "generation_config", None)
+    return {
+        "lmms": {
+            **asdict(settings),
+            "image_processor": type(processor).__name__,
+            "repetition_penalty": getattr(generation, "repetition_penalty", None) or 1.0,
+        }
+    }
+
+
+def read_settings(described: Mapping[str, Any]) -> ShowingSettings:
+    """How documents were shown, from the settings of a run; see `describe_settings`."""
+    kept = described.get("lmms", {})
+    names = [each.name for each in fields(ShowingSettings) if each.name in kept]
+    return ShowingSettings(**{name: kept[name] for name in names})
 
 
 def _load_tasks(names: Sequence[str], limit: int | None, settings: ShowingSettings) -> list[Task]:
@@ -116,8 +132,13 @@ def _load_tasks(names: Sequence[str], limit: int | None, settings: ShowingSettin
     check_login(configs.values())
     for config in configs.values():
         check_judge(config)
-    found = [_HarnessTask(manager, name, version, limit, settings) for name in names]
-    return [each.task for each in found]
+    # What lies here comes first: a video that is missing is told before others are downloaded.
+    local = [name for name in names if "class" in configs[name]]
+    found = {
+        name: _HarnessTask(manager, name, version, limit, settings).task
+        for name in dict.fromkeys([*local, *names])
+    }
+    return [found[name] for name in names]
 
 
 def _be_quiet() -> None:
@@ -145,10 +166,23 @@ def _make_manager(names: Sequence[str]) -> Any:
     )
     for name in names:
         if name not in manager.all_subtasks and not manager._name_is_python_task(name):
-            like = difflib.get_close_matches(name, manager.all_subtasks, 5)
-            hint = f"; it has {', '.join(like)}" if like else ""
-            raise InputError(f"lmms-eval has no task {name!r}{hint}.")
+            raise InputError(_explain_unknown(manager, name))
     return manager
+
+
+def _explain_unknown(manager: Any, name: str) -> str:
+    """Why a task cannot be asked by this name, and which name is meant."""
+    known = {each.name.lower(): each.task for each in PAPER_BENCHMARKS}
+    known |= {each.lower(): each for each in manager.all_subtasks}
+    if name in manager.all_groups or name in manager.all_tags:
+        members = manager._get_config(name).get("task") or manager._get_tasklist(name)
+        members = [each for each in members if isinstance(each, str)]
+        named = ",".join(PREFIX + each for each in members)
+        return f"{name} is several tasks of lmms-eval: name those that you want, {named or 'each'}."
+    like = difflib.get_close_matches(name.lower(), known, 5)
+    meant = ", ".join(dict.fromkeys(known[each] for each in like))
+    hint = f"; it has {meant}" if meant else ", and none with a name like it"
+    return f"lmms-eval has no task {name!r}{hint}."
 
 
 def _find_config(manager: Any, name: str) -> Mapping[str, Any]:
@@ -205,7 +239,8 @@ class _HarnessTask:
             lambda: iter(examples),
             self._scores.score,
             f"lmms-eval {self._version}, {self._name}: {self._count} of {len(self._bare)} "
-            f"questions, up to {length} new tokens, {_take_digest(examples)}",
+            f"questions, greedy, up to {length} new tokens, {_tell_stops(stops)}"
+            f"{_take_digest(examples)}",
             self._shows,
             length,
             stops,
@@ -320,6 +355,10 @@ def _find_cluster(document: Mapping[str, Any], benchmark: PaperBenchmark | None)
     if benchmark is not None and benchmark.cluster == "index" and value is not None:
         return str(int(value) % 1_000_000)
     return None if value is None else str(value)
+
+
+def _tell_stops(stops: Sequence[str]) -> str:
+    return f"until {' or '.join(map(repr, stops))}, " if stops else ""
 
 
 def _take_digest(examples: Sequence[Example]) -> str:

@@ -5,7 +5,7 @@ Nothing here imports lmms-eval or torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -62,6 +62,11 @@ class PaperBenchmark:
     cluster: str = ""
     max_new_tokens: int | None = None
     together: int = 1
+
+    @property
+    def full_name(self) -> str:
+        """As ``--tasks`` names it."""
+        return PREFIX + self.task
 
     @property
     def shows(self) -> Kind:
@@ -163,11 +168,15 @@ PREFIX: Final = "lmms:"
 """How the name of a task of lmms-eval begins among tasks of ours."""
 
 
-def name_suite(suite: str) -> list[str]:
-    """Name a suite's tasks as ``--tasks`` does."""
+def name_suite(suite: str, kinds: Collection[Kind] = ("image", "video")) -> list[str]:
+    """Name a suite's tasks as ``--tasks`` does: those that show one of some kinds."""
     if suite not in SUITES:
         raise InputError(f"no suite is called {suite!r}; there are {', '.join(SUITES)}.")
-    return [PREFIX + task for task in SUITES[suite]]
+    return [
+        each.full_name
+        for each in PAPER_BENCHMARKS
+        if each.task in SUITES[suite] and each.shows in kinds
+    ]
 
 
 def find_benchmark(task: str) -> PaperBenchmark | None:

@@ -63,7 +63,7 @@ def check_login(configs: Iterable[Mapping[str, Any]]) -> None:
 def check_judge(config: Mapping[str, Any]) -> None:
     """Refuse a task of lmms-eval that asks GPT while it scores, if there is no key for it."""
     metrics = [str(each.get("metric")) for each in config.get("metric_list") or []]
-    judged = any(name.startswith(("gpt_eval", "llm_judge", "llm_as_judge")) for name in metrics)
+    judged = any(name.startswith(("gpt_", "llm_", "llmms_")) for name in metrics)
     name = str(config.get("task"))
     keys = ("OPENAI_API_KEY", "AZURE_API_KEY")
     if judged and not name.endswith("_static") and not any(os.environ.get(key) for key in keys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from PIL import Image
 
@@ -63,6 +64,10 @@ class KeptSide:
     budget: str
     answer: str
     figure: str
+
+
+DEFAULT_LENGTH: Final = 16
+"""New tokens of an answer, where the task does not fix it."""
 
 
 def choose_rows(stored: Results, reference: str) -> list[ResultRow]:
@@ -160,15 +165,18 @@ def _draw(
     example: Example,
     change: str,
 ) -> KeptExample:
-    sides = [_draw_whole(model, example), *(_draw_side(model, each, example) for each in methods)]
+    sides = [
+        _draw_whole(model, task, example),
+        *(_draw_side(model, each, task, example) for each in methods),
+    ]
     return KeptExample(
         task.name, example.id, example.question, ", ".join(example.answers), change, tuple(sides)
     )
 
 
-def _draw_whole(model: VisionLanguageModel, example: Example) -> KeptSide:
+def _draw_whole(model: VisionLanguageModel, task: Task, example: Example) -> KeptSide:
     """The picture as the model sees it without pruning."""
-    answer = model.answer(model.make_inputs([example]))[0]
+    answer = _answer(model, task, model.make_inputs([example]))
     figures = []
     for medium in example.media:
         seen = medium_as_seen(medium, model.processor)
@@ -177,10 +185,19 @@ def _draw_whole(model: VisionLanguageModel, example: Example) -> KeptSide:
     return KeptSide(UNPRUNED, "", answer, "".join(figures))
 
 
-def _draw_side(model: VisionLanguageModel, method: Method, example: Example) -> KeptSide:
+def _answer(model: VisionLanguageModel, task: Task, inputs: Any) -> str:
+    """What the model says, as long and cut as it was when it was evaluated."""
+    said = model.answer(inputs, max_new_tokens=task.max_new_tokens or DEFAULT_LENGTH)
+    return task.cut(said[0])
+
+
+def _draw_side(
+    model: VisionLanguageModel, method: Method, task: Task, example: Example
+) -> KeptSide:
     inputs = model.make_inputs([example])
-    with prune(model.model, method, processor=model.processor) as run:
-        answer = model.answer(inputs)[0]
+    words_read = example.prompt_words  # those that the method read when it was evaluated
+    with prune(model.model, method, prompt=words_read, processor=model.processor) as run:
+        answer = _answer(model, task, inputs)
     combination = Combination(method)
     name = combination.label, combination.budget
     if not run.trace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tokencover.evaluation.lmms import PAPER_BENCHMARKS
 from tokencover.evaluation.report.paper_comparison import find_shared_benchmarks
 from tokencover.evaluation.result_rows import ResultRow, find_average
 from tokencover.evaluation.results import Results
@@ -108,6 +109,7 @@ def explain_paper(stored: Results) -> list[str]:
         notes.append(
             f"{' and '.join(sums)}: the paper prints sums of points, here they are percent."
         )
+    notes += _tell_differences(stored)
     others = [task for task in stored.groups if task not in shared.values()]
     if others:
         notes.append(
@@ -116,6 +118,16 @@ def explain_paper(stored: Results) -> list[str]:
             "of the paper: compare trends, not digits."
         )
     return notes
+
+
+def _tell_differences(stored: Results) -> list[str]:
+    """Why numbers of the paper's benchmarks may be others here, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for benchmark in PAPER_BENCHMARKS:
+        if benchmark.full_name in stored.sources.values():
+            for reason in benchmark.differs.split("; "):
+                reasons.setdefault(reason, []).append(benchmark.name)
+    return [f"{', '.join(names)}: {reason}." for reason, names in reasons.items()]
 
 
 def _write_pairs(found: Mapping[str, object], without: tuple[str, ...]) -> str:
