@@ -213,7 +213,7 @@ class Session:
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        current = None if is_aside() else self._find_pass_of(kwargs)
+        current = None if is_aside() else self._find_pass_of(number, args[0], kwargs)
         if current is None:
             return None
         current.block, current.cache = number, kwargs.get("past_key_values")
@@ -237,20 +237,22 @@ class Session:
         others = self._inputs.shorten_others(args[1:], current.find_left(number))
         return (states, *others), kwargs if changed is None else changed
 
-    def _find_pass_of(self, kwargs: dict[str, Any]) -> ForwardPass | None:
+    def _find_pass_of(self, number: int, states: Tensor, kwargs: Any) -> ForwardPass | None:
         """The pass a block call belongs to.
 
         With gradient checkpointing a block runs again during backward, when another pass may be
-        under way; the rotation table it is handed is still the one of its own pass.
+        under way; the rotation table it is handed is still the one of its own pass. A block without
+        one is handed the same states again.
         """
-        rotation = kwargs["position_embeddings"]
-        rotation = rotation if isinstance(rotation, Tensor) else rotation[0]
-        if rotation not in self._passes:
-            current = self._get_pass()
-            if current is None:
-                return None
-            self._passes[rotation] = current
-        found: ForwardPass = self._passes[rotation]
+        current, rotation = self._get_pass(), kwargs["position_embeddings"]
+        if rotation is None:
+            mark, begins = states, current is not None and current.block == number - 1
+        else:
+            mark = rotation if isinstance(rotation, Tensor) else rotation[0]
+            begins = current is not None and mark not in self._passes
+        if begins:
+            self._passes[mark] = current
+        found: ForwardPass | None = self._passes.get(mark)
         return found
 
     def _find_past_columns(self, number: int, cache: Any) -> Tensor | None:
