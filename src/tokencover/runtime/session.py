@@ -96,9 +96,9 @@ class Session:
         self._inputs = BlockInputs(self._decoder, pruning, renumbering)
         self._scales = QueryScales(self._blocks) if family.scales_by_place else None
         self._calls = EncoderCalls(model, family, self._in_tower)
-        self._model_calls = ModelCalls(model)
+        self.calls_of_model = ModelCalls(model)
         self._pass_reader = PassReader(
-            model, family, method, words, visual, self._calls, self._model_calls
+            model, family, method, words, visual, self._calls, self.calls_of_model
         )
         self._local = threading.local()
         self._recorders: dict[int, Recorder] = {}
@@ -123,7 +123,7 @@ class Session:
     def install(self) -> None:
         """Put the hooks on the model; all of them, or none if one fails."""
         try:
-            self._model_calls.watch(self._hooks)
+            self.calls_of_model.watch(self._hooks)
             self._hooks.before(self._base, self._begin)
             self._hooks.after(self._base, self._end, always_call=True)
             for number, block in enumerate(self._blocks):
@@ -329,7 +329,7 @@ class Session:
     def _find_generation(self, kwargs: dict[str, Any]) -> Generation | None:
         """The generation that the pass belongs to, if there is no cache."""
         cache = kwargs.get("past_key_values")
-        return self._model_calls.generation if cache is None else None
+        return self.calls_of_model.generation if cache is None else None
 
     def _keep_where(self, keep: Tensor, current: VisualPass, earlier: Kept | None) -> Kept | None:
         """The positions that stay; None if nothing was dropped, now or earlier."""
