@@ -35,7 +35,12 @@ def decoder_config(layers: int, **extra: Any) -> dict[str, Any]:
     kinds = choose_kinds(layers)
     rotations = [0 if kind == FULL else 10000.0 for kind in kinds]
     return text_config(
-        layers, sliding_window=WINDOW, layer_types=kinds, layer_rope_theta=rotations, **extra
+        layers,
+        sliding_window=WINDOW,
+        layer_types=kinds,
+        layer_rope_theta=rotations,
+        qk_scale_factor=1.5,  # larger ones make much of how sums are rounded
+        **extra,
     )
 
 

@@ -49,11 +49,22 @@ class Generation:
         Whether it is a loop of the caller's, who may mistake one prompt for another.
     prompt : Mapping or None
         Token ids and pixels of its first pass.
+    used : Tensor or None
+        ``(b, s)`` bool, the visual tokens of the first pass whose logits were used. Words follow
+        them later, but in a cache they would still be there.
     """
 
     choices: dict[int, Choice] = field(default_factory=dict)
     held: bool = False
     prompt: Mapping[str, Any] | None = None
+    used: Tensor | None = None
+
+    def recall_used(self, used: Tensor) -> Tensor:
+        """The visual tokens ``(b, s)`` whose logits are used, now or in the first pass."""
+        if self.used is None:
+            self.used = used
+        more = used.shape[1] - self.used.shape[1]
+        return used | torch.nn.functional.pad(self.used, (0, more))
 
     def check_prompt(self, arguments: Mapping[str, Any]) -> None:
         """Refuse a pass that is about another prompt than the first.
@@ -190,8 +201,10 @@ class PassReader:
         real, past = find_real_tokens(mask, shape, tokens.device, cached)
         found = self._find_visual(arguments, real, past, cached)
         generation = self._model_calls.generation
-        if found is not None and cache is None and generation is not None and generation.held:
-            generation.check_prompt(arguments)
+        if found is not None and cache is None and generation is not None:
+            if generation.held:
+                generation.check_prompt(arguments)
+            found.used = generation.recall_used(found.used)
         if found is not None or isinstance(cache, PrunedCache):
             check_structure(arguments, real, cached)
         return found or ForwardPass(real, past, cached)
@@ -231,9 +244,14 @@ class PassReader:
             before=cached,
             visual=visual,
             prompt=words & real & ~visual,
-            used=mark_used(visual, real, **self._model_calls.labels),
+            used=mark_used(visual, real, **self._find_labels(arguments)),
             find_places=find_places,
         )
+
+    def _find_labels(self, arguments: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """The labels of the call; the multimodal model may be the whole model (Llama 4)."""
+        own = {name: arguments[name] for name in LABELS if arguments.get(name) is not None}
+        return own or self._model_calls.labels
 
     def _mark(self, input_ids: Tensor, kinds: Collection[str]) -> Tensor:
         """The tokens that stand for pieces of such pictures, ``(b, s)`` bool."""

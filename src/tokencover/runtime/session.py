@@ -118,14 +118,15 @@ class Session:
         self._passes: Any = WeakIdKeyDictionary()
         self._hooks = Hooks()
 
-    # ---- coming and going -------------------------------------------------------------------
-
     def install(self) -> None:
         """Put the hooks on the model; all of them, or none if one fails."""
         try:
             self.calls_of_model.watch(self._hooks)
-            self._hooks.before(self._base, self._begin)
-            self._hooks.after(self._base, self._end, always_call=True)
+            if self._base is self.model:
+                self._hooks.enclose(self._base, self._begin, self._end)
+            else:
+                self._hooks.before(self._base, self._begin)
+                self._hooks.after(self._base, self._end, always_call=True)
             for number, block in enumerate(self._blocks):
                 self._hooks.before(block, functools.partial(self._before_block, number))
             for number, recorder in self._recorders.items():
@@ -167,8 +168,6 @@ class Session:
         if self._merger is not None or (reader is not None and not reader.is_recalled):
             return memory.set_aside()
         return memory.serve(reader)
-
-    # ---- the multimodal model ---------------------------------------------------------------
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = {**dict(zip(("input_ids",), args, strict=False)), **kwargs}
