@@ -71,7 +71,7 @@ class MergeNothing(MergePairs):
 
 
 def slow_tower(tower: Any, method: MergePairs) -> Callable[..., BaseModelOutputWithPooling]:
-    """Give a forward that runs a CLIP or SigLIP tower crop by crop and block by block."""
+    """Give a forward that runs a CLIP, SigLIP or DINOv2 tower crop by crop and block by block."""
 
     def forward(pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
         first = tower.embeddings(pixel_values)
@@ -79,7 +79,7 @@ def slow_tower(tower: Any, method: MergePairs) -> Callable[..., BaseModelOutputW
             first = tower.pre_layrnorm(first)
         crops = [_slow_crop(tower, method, crop) for crop in first]
         hidden: Any = tuple(torch.stack(each) for each in zip(*crops, strict=True))
-        last = hidden[-1] if _is_clip(tower) else tower.post_layernorm(hidden[-1])
+        last = hidden[-1] if _is_clip(tower) else _last_norm(tower)(hidden[-1])
         return BaseModelOutputWithPooling(last_hidden_state=last, hidden_states=hidden)
 
     return forward
@@ -89,26 +89,63 @@ def _is_clip(tower: Any) -> bool:
     return hasattr(tower, "pre_layrnorm")
 
 
+def _is_dinov2(tower: Any) -> bool:
+    return hasattr(tower.encoder, "layer")
+
+
+def _last_norm(tower: Any) -> Any:
+    return tower.layernorm if _is_dinov2(tower) else tower.post_layernorm
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A block's parts: its norms, its attention, and its halves written out."""
+
+    block: Any
+    dinov2: bool
+
+    @property
+    def attention(self) -> Any:
+        return self.block.attention if self.dinov2 else self.block.self_attn
+
+    def norm(self, states: Tensor) -> Tensor:
+        found: Tensor = (self.block.norm1 if self.dinov2 else self.block.layer_norm1)(states)
+        return found
+
+    def attend(self, states: Tensor) -> Tensor:
+        attended: Tensor = self.attention(self.norm(states[None]))[0][0]
+        return states + (self.block.layer_scale1.lambda1 * attended if self.dinov2 else attended)
+
+    def feed(self, states: Tensor) -> Tensor:
+        if not self.dinov2:
+            fed: Tensor = self.block.mlp(self.block.layer_norm2(states))
+            return states + fed
+        scaled: Tensor = self.block.layer_scale2.lambda1 * self.block.mlp(self.block.norm2(states))
+        return states + scaled
+
+
 def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
     """All hidden states of one crop, each at full length."""
     members: list[Group] = [[token] for token in range(len(states))]
     keys: Tensor | None = None
-    hidden, classes = [], int(_is_clip(tower))
-    for number, block in enumerate(tower.encoder.layers):
+    dinov2 = _is_dinov2(tower)
+    hidden, classes = [], int(_is_clip(tower) or dinov2)
+    for number, block in enumerate(tower.encoder.layer if dinov2 else tower.encoder.layers):
+        parts = _Parts(block, dinov2)
         merges = number in method.tower_stages
         if merges and not method.inside_tower_blocks:
             states, members = _merged(method, states, members, keys, classes)
         if number == 0:
             hidden.append(_spread(states, members))
-        normed = block.layer_norm1(states[None])[0]
-        keys = block.self_attn.k_proj(normed).unflatten(-1, (block.self_attn.num_heads, -1))
+        normed = parts.norm(states[None])[0]
+        keys = parts.attention.k_proj(normed).unflatten(-1, (-1, parts.attention.head_dim))
         # Attending to every copy is the same as attending to sizes.
         whole = _spread(states, members) if method.proportional_attention else states
         if merges and method.inside_tower_blocks:
-            whole = whole + block.self_attn(block.layer_norm1(whole[None]))[0][0]
+            whole = parts.attend(whole)
             states = _of_groups(whole, members) if method.proportional_attention else whole
             states, members = _merged(method, states, members, keys, classes)
-            states = states + block.mlp(block.layer_norm2(states))
+            states = parts.feed(states)
         else:
             whole = block(whole[None], None)[0]
             states = _of_groups(whole, members) if method.proportional_attention else whole

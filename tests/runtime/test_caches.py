@@ -19,6 +19,7 @@ from tests.runtime.test_matrix import BUDGET, built
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import decoder_blocks, recompute_decode
+from tokencover.errors import InputError
 
 FEW = [pytest.param(ZOO[name], id=name) for name in ("llava", "qwen2_vl", "qwen3_vl")]
 STAGES = [(0,), (1,), (3,)]
@@ -263,3 +264,30 @@ def test_a_picture_that_fails_on_its_way_does_not_change_the_length_of_the_text(
         with pytest.raises(RuntimeError, match="on purpose"), failing(block, RuntimeError):
             case.model(**again, past_key_values=cache)
         assert cache.get_seq_length() == length
+
+
+@pytest.mark.parametrize("stages", [(1,), (0, 2)])
+def test_keys_and_values_put_into_another_cache_by_hand_are_refused(
+    stages: tuple[int, ...],
+) -> None:
+    case = Case(ZOO["llava"], stages)
+    with torch.no_grad(), case.prune():
+        bare = DynamicCache()
+        for number, layer in enumerate(prefill(case.model, case.inputs).layers):
+            bare.update(layer.keys, layer.values, number)
+        with pytest.raises(InputError, match="differ in length"):
+            go_on(case.model, bare, case.mask, case.first)
+
+
+def test_windows_that_are_full_are_not_cropped_by_halves() -> None:
+    entry = ZOO["gemma3"]
+    model, inputs = built(entry.name), entry.inputs("single")
+    with torch.no_grad(), tc.prune(model, KeepRandom(BUDGET), prompt=entry.user_words(inputs)):
+        cache = model(**inputs, use_cache=True).past_key_values
+        model(input_ids=FIRST[:1], past_key_values=cache, use_cache=True)
+        before = [layer.keys.shape for layer in cache.layers]
+        with pytest.raises(InputError, match="cannot forget its newest tokens"):
+            cache.crop(-1)
+        assert [layer.keys.shape for layer in cache.layers] == before
+        again = model(input_ids=FIRST[:1], past_key_values=cache, use_cache=True)
+    assert again.past_key_values.get_seq_length() == inputs["input_ids"].shape[1] + 4

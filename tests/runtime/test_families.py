@@ -22,7 +22,7 @@ from transformers import (
 from transformers.image_processing_utils import select_best_resolution
 
 from tests.runtime.kin import sizes
-from tests.zoo import ZOO, Grid, Inputs, Tiled, WithClass
+from tests.zoo import ZOO, Enclosed, Grid, Inputs, Tiled, WithClass
 from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
 from tests.zoo.entry import noise
@@ -51,7 +51,7 @@ MIXING = (
 )  # fmt: skip
 """The last step of self-attention in the towers: without it a patch never hears of another."""
 
-WITHOUT_PLACES = ("aria", "idefics2")
+WITHOUT_PLACES = ("aria", "idefics2", "deepseek_ocr2")
 """Families whose tokens are read from the whole picture, so that none of them lies anywhere."""
 
 every_name = pytest.mark.parametrize("name", NAMES)
@@ -164,6 +164,12 @@ def true_places(truth: Truth) -> list[Place]:
         for frame in reversed(range(truth.base.frames)):
             found.insert(frame * of_frame, (CLASS, frame, -1, -1))
         return found
+    if isinstance(truth, Enclosed):
+        found = [(NEWLINE, -1, -1, -1)]
+        for row in range(truth.base.rows):
+            found += [(PATCH, 0, row, column) for column in range(truth.base.columns)]
+            found.append((NEWLINE, 0, -1, -1))
+        return [*found, (NEWLINE, -1, -1, -1)]
     if truth.tiles is None:
         return [*raster(truth.base), (NEWLINE, -1, -1, -1)]
     found = raster(truth.base)
@@ -274,7 +280,7 @@ def test_a_token_is_where_its_pixels_are(name: str, kind: str) -> None:
     """In a tower without attention, other pixels in one place change the token of that place."""
     entry, model = ZOO[name], local_model_of(name)
     if kind not in entry.kinds or name == "llava_onevision":  # its frames blend into each other
-        kind = "ragged"
+        kind = "ragged" if "ragged" in entry.kinds else "single"
     sample = entry.samples(kind)[0]
     before = media_of(model, entry.collate([sample]))
     images, videos = layouts_of(model, before)

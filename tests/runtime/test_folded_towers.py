@@ -42,7 +42,8 @@ FOLDING = {
 def choose_kinds(entry: ZooEntry) -> list[str]:
     """Pictures of several sizes, several in a prompt, and videos."""
     videos = "image_and_video" if "image_and_video" in entry.kinds else "video"
-    return [kind for kind in ("ragged", "two_images", videos) if kind in entry.telling_kinds]
+    found = [kind for kind in ("ragged", "two_images", videos) if kind in entry.telling_kinds]
+    return found or ["mixed"]
 
 
 CASES = [

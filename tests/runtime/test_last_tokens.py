@@ -14,6 +14,7 @@ from tests.runtime.prompts_ending_in_pictures import (
     inputs_ending_in_pictures,
     last_real,
 )
+from tests.runtime.random_method import KeepRandom
 from tests.runtime.test_matrix import DISTINCT, NEVER, built, generate
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Side, ZooEntry
@@ -54,8 +55,33 @@ def test_generation_goes_on_from_a_picture(entry: ZooEntry, stage: int) -> None:
     assert torch.equal(words, recompute_greedy(model, inputs, 5, gone, stage))
 
 
+@pytest.mark.parametrize("stages", [(1,), (0, 2)])
+@pytest.mark.parametrize("entry", [ZOO["llava"], ZOO["gemma3"]], ids=lambda entry: entry.name)
+def test_what_stayed_of_a_prompt_stays_without_a_cache(
+    entry: ZooEntry, stages: tuple[int, ...]
+) -> None:
+    """Words follow the last token of the picture; a cache would still have it."""
+    model, method = built(entry.name), KeepRandom(3, stages)
+    inputs = inputs_ending_in_pictures(entry, "ragged")
+    options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": NEVER}
+    with tc.prune(model, method, prompt=~entry.visual(inputs)):
+        cached = generate(model, inputs, **options)
+        assert torch.equal(generate(model, inputs, **options, use_cache=False), cached)
+
+
+def test_a_model_that_is_its_own_base_is_pruned_by_forward_too() -> None:
+    """Llama 4's forward does what another module does elsewhere, and may be called directly."""
+    entry, model = ZOO["llama4"], built("llama4")
+    inputs = entry.inputs("ragged")
+    with torch.no_grad(), tc.prune(model, KeepFirst(3), prompt=entry.user_words(inputs)) as run:
+        expected = model(**inputs).logits
+        run._session.trace.clear()
+        assert torch.equal(model.forward(**inputs).logits, expected)
+        assert len(run.trace) == len(inputs["input_ids"])
+
+
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("entry", FEW)
+@pytest.mark.parametrize("entry", [*FEW, pytest.param(ZOO["llama4"], id="llama4")])
 def test_the_word_after_a_picture_is_scored_from_the_picture(entry: ZooEntry, side: Side) -> None:
     model = built(entry.name)
     inputs = entry.inputs("ragged", side)

@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 import torch
 
+import tokencover as tc
 from tests.runtime.kin import KIN
 from tests.runtime.merging_method import MergeNothing, MergePairs, slow_tower
 from tests.runtime.test_matrix import built
 from tests.runtime.test_tower import merged_logits
 from tests.zoo import ZOO
+from tokencover.methods import Method
 from tokencover.runtime.prune import prune
 
 
+@pytest.mark.parametrize("tower", ["siglip", "dinov2"])
 @pytest.mark.parametrize("inside", [False, True])
-def test_merging_nothing_in_siglip_changes_no_bit(inside: bool) -> None:
-    kin, method = KIN["llava, siglip"], MergeNothing(inside_tower_blocks=inside)
+def test_merging_nothing_changes_no_bit(tower: str, inside: bool) -> None:
+    kin, method = KIN[f"llava, {tower}"], MergeNothing(inside_tower_blocks=inside)
     model = kin.build()
     with torch.no_grad():
         plain = model(**kin.inputs, use_cache=False).logits
@@ -39,6 +42,34 @@ def test_merging_inside_blocks_that_accelerate_moves() -> None:
     hooks.add_hook_to_module(block, Count())
     assert torch.equal(merged_logits(model, inputs, method), expected)
     assert calls == [block]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("proportional", [False, True])
+def test_merging_in_dinov2_equals_the_slow_tower(inside: bool, proportional: bool) -> None:
+    """Its blocks scale what they add, and have attention of their own make."""
+    kin = KIN["llava, dinov2"]
+    model: Any = kin.build()
+    tower, pixels = model.model.vision_tower, kin.inputs["pixel_values"]
+    method = MergePairs(2, (0, 2), (), proportional, inside)
+    with torch.no_grad():
+        expected = slow_tower(tower, method)(pixels)
+        with prune(model, method, prompt=torch.zeros(1, 1)):
+            found = tower(pixels, output_hidden_states=True)
+    assert expected.hidden_states is not None
+    for state, by_hand in zip(found.hidden_states, expected.hidden_states, strict=True):
+        torch.testing.assert_close(state, by_hand, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        found.last_hidden_state, expected.last_hidden_state, atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("method", [tc.ToMe(10), tc.FiCoCoV(10), tc.MustDrop(10)])
+def test_published_methods_merge_in_dinov2(method: Method) -> None:
+    kin = KIN["llava, dinov2"]
+    model: Any = kin.build()
+    with torch.no_grad(), tc.prune(model, method, prompt=torch.ones_like(kin.inputs["input_ids"])):
+        assert model(**kin.inputs).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("inside", [False, True])

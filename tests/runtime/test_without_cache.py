@@ -10,6 +10,8 @@ import torch
 import tokencover as tc
 from tests.runtime.test_matrix import NEVER, built, generate
 from tests.zoo import ZOO
+from tests.zoo.vocabulary import FIRST_WORD
+from tokencover.errors import InputError
 from tokencover.methods import Method
 
 ENTRY = ZOO["llava"]
@@ -51,3 +53,58 @@ def test_the_next_prompt_is_chosen_for_anew(method: Method) -> None:
         assert torch.equal(found, expected)
         assert torch.equal(generate(model, second, **OPTIONS), expected)
     assert first["input_ids"].shape != second["input_ids"].shape
+
+
+def loop(model: Any, inputs: Any, steps: int, cached: bool) -> torch.Tensor:
+    """Words of a loop of one's own, with a cache or all of the text again and again."""
+    inputs, cache, found = dict(inputs), None, []
+    for _ in range(steps):
+        if cache is None:
+            out = model(**inputs, use_cache=cached)
+        else:
+            given = {"input_ids": found[-1], "attention_mask": inputs["attention_mask"]}
+            out = model(**given, past_key_values=cache)
+        cache = out.past_key_values if cached else None
+        word = out.logits[:, -1:, FIRST_WORD:].argmax(-1) + FIRST_WORD  # no image token
+        found.append(word)
+        inputs["input_ids"] = torch.cat([inputs["input_ids"], word], 1)
+        mask = inputs["attention_mask"]
+        inputs["attention_mask"] = torch.cat([mask, torch.ones_like(word)], 1)
+    return torch.cat(found, 1)
+
+
+@pytest.mark.parametrize(
+    "method", [*READERS[:3], TOWER[0], tc.ToMe(9)], ids=lambda method: method.name
+)
+def test_a_loop_that_is_held_chooses_once(method: Method) -> None:
+    model, inputs = built("llava"), ENTRY.inputs("ragged")
+    with torch.no_grad(), tc.prune(model, method, prompt=ENTRY.user_words(inputs)) as run:
+        expected = loop(model, inputs, 5, cached=True)
+        with run.hold():
+            assert torch.equal(loop(model, inputs, 5, cached=False), expected)
+
+
+def test_without_hold_each_text_is_a_prompt_of_its_own() -> None:
+    model, inputs, method = built("llava"), ENTRY.inputs("ragged"), tc.FastV(7, after=1)
+    with torch.no_grad(), tc.prune(model, method, prompt=ENTRY.user_words(inputs)):
+        anew = loop(model, inputs, 5, cached=False)
+        assert not torch.equal(anew, loop(model, inputs, 5, cached=True))
+
+
+@pytest.mark.parametrize("change", ["words", "picture"])
+def test_another_prompt_is_not_mistaken_for_the_one_that_is_held(change: str) -> None:
+    model, inputs = built("llava"), ENTRY.inputs("ragged")
+    other = dict(inputs)
+    if change == "words":
+        other["input_ids"] = inputs["input_ids"].clone()
+        other["input_ids"][:, -2] += 1
+    else:
+        other["pixel_values"] = inputs["pixel_values"] + 0.1
+    with torch.no_grad(), tc.prune(model, tc.MoB(7), prompt=ENTRY.user_words(inputs)) as run:
+        with run.hold():
+            model(**inputs, use_cache=False)
+            model(**{name: each.clone() for name, each in inputs.items()}, use_cache=False)
+            with pytest.raises(InputError, match="chosen for another prompt"):
+                model(**other, use_cache=False)
+            generate(model, other, **OPTIONS)  # chooses for itself
+        model(**other, use_cache=False)

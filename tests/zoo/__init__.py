@@ -8,7 +8,7 @@ from importlib import import_module
 from tokencover.runtime import FAMILIES
 
 from .entry import SIDES, Inputs, Medium, Sample, Side, Span, ZooEntry
-from .layout import Grid, Layout, Tiled, WithClass
+from .layout import Enclosed, Grid, Layout, Tiled, WithClass
 
 NAMES = (
     "llava",
@@ -68,6 +68,12 @@ NAMES = (
     "exaone4_5",
     "molmo2",
     "step3p7",
+    "hunyuan_vl",
+    "deepseek_ocr2",
+    "muse_glimmer",
+    "muse_spark",
+    "cohere_compass",
+    "gemma4_unified",
 )
 """One file each, by the model type it is of."""
 _MISSING = {
@@ -84,6 +90,7 @@ ZOO: dict[str, ZooEntry] = {
 __all__ = [
     "SIDES",
     "ZOO",
+    "Enclosed",
     "Grid",
     "Inputs",
     "Layout",

@@ -69,7 +69,7 @@ class Medium:
         else:
             top, left = (self.token_side * part for part in divmod(token, self.columns))
             rows, columns = slice(top, top + self.token_side), slice(left, left + self.token_side)
-            pixels[0, :, rows, columns] += 1.0
+            pixels[0, :, rows, columns] = 1.0 - pixels[0, :, rows, columns]  # no norm undoes it
         return replace(self, pixels=pixels)
 
 

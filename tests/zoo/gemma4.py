@@ -56,11 +56,16 @@ def build(
         tie_word_embeddings=False,
     )
     model = seeded(Gemma4ForConditionalGeneration, config, attn_implementation, dtype)
-    with torch.no_grad():  # it does not scale products, so queries must be small
-        for name, parameter in model.named_parameters():
-            if "language_model" in name and "q_norm" in name:
-                parameter.mul_(0.3)
+    shrink_queries(model)
     return model
+
+
+@torch.no_grad()
+def shrink_queries(model: PreTrainedModel) -> None:
+    """Make queries small: products are not scaled."""
+    for name, parameter in model.named_parameters():
+        if "language_model" in name and "q_norm" in name:
+            parameter.mul_(0.3)
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:

@@ -67,4 +67,22 @@ class WithClass:
         ]
 
 
-Layout = Grid | Tiled | WithClass
+@dataclass(frozen=True)
+class Enclosed:
+    """One view whose rows each end with a newline token, between two tokens more (HunYuan VL)."""
+
+    base: Grid
+
+    @property
+    def tokens(self) -> int:
+        return self.base.rows * (self.base.columns + 1) + 2
+
+    def newline_offsets(self) -> list[int]:
+        width = self.base.columns + 1
+        return [0, *((row + 1) * width for row in range(self.base.rows)), self.tokens - 1]
+
+    def class_offsets(self) -> list[int]:
+        return []
+
+
+Layout = Grid | Tiled | WithClass | Enclosed

@@ -69,6 +69,21 @@ class Hooks:
         vars(owner)[name] = torch.compiler.disable(call, recursive=not compiled)
         self._undo.append(lambda: (vars(owner).pop(name), vars(owner).update(own)))
 
+    def enclose(self, module: nn.Module, before: Any, after: Any) -> None:
+        """Call hooks before and after a module's forward, which adapters call directly."""
+        before, after = torch.compiler.disable(before), torch.compiler.disable(after)
+
+        def run(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            before(module, args, kwargs)
+            output = None
+            try:
+                output = original(*args, **kwargs)
+                return output
+            finally:
+                after(module, args, kwargs, output)
+
+        self.around(module, "forward", run, compiled=True)
+
     def keep_uncompiled(self, module: nn.Module) -> None:
         """Run a module as it is: code compiled for another one may skip this one's inner hooks."""
         self.around(module, "forward", _call_plainly)

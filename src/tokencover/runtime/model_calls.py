@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Method
-from tokencover.runtime.decoder import PrunedCache
+from tokencover.runtime.call_structure import check_structure, find_real_tokens
+from tokencover.runtime.decoder import PrunedCache, check_lengths
 from tokencover.runtime.families import Family, lay_in_lines
 from tokencover.runtime.forward_pass import ForwardPass, VisualPass
 from tokencover.runtime.hooks import Hooks
@@ -30,13 +32,11 @@ _CONTINUOUS = (
     "keeps keys and values where pruning cannot shorten them: use generate, or leave the `with` of "
     "tc.prune first."
 )
-_HIDDEN = -1e4
-"""What is added to the logits of attention for a token that must not be seen, at the most."""
 
 
 @dataclass(slots=True)
 class Generation:
-    """What was chosen for the prompt that `generate` goes on from.
+    """What was chosen for the prompt that `generate`, or a loop of the caller's, goes on from.
 
     Without a cache the prompt comes again with every new word. What is kept of it stays the same,
     as it does with a cache.
@@ -45,9 +45,51 @@ class Generation:
     ----------
     choices : dict
         For each decoder block before which the method acted.
+    held : bool
+        Whether it is a loop of the caller's, who may mistake one prompt for another.
+    prompt : Mapping or None
+        Token ids and pixels of its first pass.
+    used : Tensor or None
+        ``(b, s)`` bool, the visual tokens of the first pass whose logits were used. Words follow
+        them later, but in a cache they would still be there.
     """
 
     choices: dict[int, Choice] = field(default_factory=dict)
+    held: bool = False
+    prompt: Mapping[str, Any] | None = None
+    used: Tensor | None = None
+
+    def recall_used(self, used: Tensor) -> Tensor:
+        """The visual tokens ``(b, s)`` whose logits are used, now or in the first pass."""
+        if self.used is None:
+            self.used = used
+        more = used.shape[1] - self.used.shape[1]
+        return used | torch.nn.functional.pad(self.used, (0, more))
+
+    def check_prompt(self, arguments: Mapping[str, Any]) -> None:
+        """Refuse a pass that is about another prompt than the first.
+
+        Parameters
+        ----------
+        arguments : Mapping
+            Of the multimodal model's forward.
+        """
+        given = {name: arguments.get(name) for name in ("input_ids", *PIXELS)}
+        if self.prompt is None:
+            self.prompt = given
+        elif not all(_begins_with(each, self.prompt[name]) for name, each in given.items()):
+            raise InputError(
+                "what to keep was chosen for another prompt: inside the `with` of hold() every "
+                "text must begin with the first one, and have its pictures. Leave it, and enter "
+                "another one for the next prompt."
+            )
+
+
+def _begins_with(values: Any, first: Any) -> bool:
+    """Whether token ids or pixels are those of the prompt, maybe with more ids after them."""
+    if values is first or not isinstance(values, Tensor) or not isinstance(first, Tensor):
+        return values is first
+    return torch.equal(values[:, : first.shape[1]], first)
 
 
 class ModelCalls:
@@ -89,11 +131,22 @@ class ModelCalls:
         finally:
             self._local.labels = {}
 
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Choose once for all calls of this thread meanwhile that have no cache."""
+        with self._go_on(Generation(held=True)):
+            yield
+
     def _generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        outer = self.generation
-        self._local.generation = Generation()
-        try:
+        with self._go_on(Generation()):
             return original(*args, **kwargs)
+
+    @contextmanager
+    def _go_on(self, generation: Generation) -> Iterator[None]:
+        outer = self.generation
+        self._local.generation = generation
+        try:
+            yield
         finally:
             self._local.generation = outer
 
@@ -141,11 +194,17 @@ class PassReader:
         if tokens is None:
             tokens = self._require_embeddings(arguments)[..., 0]
         cache = arguments.get("past_key_values")
+        check_lengths(cache)
         cached = 0 if cache is None else int(cache.get_seq_length())
         shape = (tokens.shape[0], tokens.shape[1])
         mask = arguments.get("attention_mask")
         real, past = find_real_tokens(mask, shape, tokens.device, cached)
         found = self._find_visual(arguments, real, past, cached)
+        generation = self._model_calls.generation
+        if found is not None and cache is None and generation is not None:
+            if generation.held:
+                generation.check_prompt(arguments)
+            found.used = generation.recall_used(found.used)
         if found is not None or isinstance(cache, PrunedCache):
             check_structure(arguments, real, cached)
         return found or ForwardPass(real, past, cached)
@@ -185,9 +244,14 @@ class PassReader:
             before=cached,
             visual=visual,
             prompt=words & real & ~visual,
-            used=mark_used(visual, real, **self._model_calls.labels),
+            used=mark_used(visual, real, **self._find_labels(arguments)),
             find_places=find_places,
         )
+
+    def _find_labels(self, arguments: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """The labels of the call; the multimodal model may be the whole model (Llama 4)."""
+        own = {name: arguments[name] for name in LABELS if arguments.get(name) is not None}
+        return own or self._model_calls.labels
 
     def _mark(self, input_ids: Tensor, kinds: Collection[str]) -> Tensor:
         """The tokens that stand for pieces of such pictures, ``(b, s)`` bool."""
@@ -211,38 +275,6 @@ class PassReader:
         return self._visual(real.long(), real)
 
 
-def find_real_tokens(
-    mask: Any, shape: tuple[int, int], device: torch.device, cached: int
-) -> tuple[Tensor, Tensor | None]:
-    """Which new tokens are real, and which earlier ones, from whatever mask the model was given.
-
-    Parameters
-    ----------
-    mask : Any
-        The ``attention_mask`` of the call.
-    shape : tuple of int
-        Rows and new tokens in each.
-    device : torch.device
-        Where the tokens are.
-    cached : int
-        Tokens in the cache before this pass.
-    """
-    batch, length = shape
-    mask = _find_full_mask(mask)
-    if mask is None:
-        return torch.ones(batch, length, dtype=torch.bool, device=device), None
-    if mask.dim() == 4:
-        real, past = _read_table(_cut_table(mask, length, cached))
-        return real.expand(batch, -1), past.expand(batch, -1)
-    mask = mask.bool()
-    if mask.shape[1] < length:
-        raise InputError(
-            f"attention_mask has {mask.shape[1]} columns for {length} tokens: give every token one."
-        )
-    split = mask.shape[1] - length
-    return mask[:, split:], mask[:, :split]
-
-
 def find_media_kinds(arguments: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Whether the call brings images, videos or both, and which of them are encoded already."""
     encoded = arguments.get("mm_encoder_outputs") or {}
@@ -252,27 +284,6 @@ def find_media_kinds(arguments: Mapping[str, Any]) -> tuple[list[str], list[str]
     # its images are not.
     kinds = ["video" if name.endswith("videos") else "image" for name in raw]
     return [*known, *(kind for kind in kinds if kind not in known)], known
-
-
-def check_structure(arguments: Mapping[str, Any], real: Tensor, cached: int) -> None:
-    """Refuse masks and positions that hold more than causality and padding.
-
-    Parameters
-    ----------
-    arguments : Mapping
-        Of the multimodal model's forward.
-    real : Tensor
-        ``(b, s)`` bool, the new tokens that are not padding.
-    cached : int
-        Tokens in the cache before this pass.
-    """
-    mask = _find_full_mask(arguments.get("attention_mask"))
-    if isinstance(mask, Tensor) and mask.dim() == 4:
-        _check_table(mask, real, cached)
-    if mask is None and cached == 0:
-        _check_positions(arguments.get("position_ids"))
-    if arguments.get("cu_seq_lens_q") is not None:
-        raise InputError(f"cu_seq_lens_q packs several documents into one row: {_UNPACK}")
 
 
 def mark_used(
@@ -299,75 +310,3 @@ def mark_used(
     if shift_labels is not None and shift_labels.shape == used.shape:
         used = used | (shift_labels.to(used.device) != IGNORED)
     return used & visual
-
-
-_UNPACK = "while pruning, give each document a row of its own, padded to the longest."
-
-
-def _find_full_mask(mask: Any) -> Tensor | None:
-    found: Tensor | None = mask["full_attention"] if isinstance(mask, Mapping) else mask
-    return found
-
-
-def _see(table: Tensor) -> Tensor:
-    """Which tokens may be seen, from a table of booleans or of what is added to logits."""
-    return table if table.dtype == torch.bool else table >= 0
-
-
-def _cut_table(mask: Tensor, length: int, cached: int) -> Tensor:
-    """Which tokens each new token sees, ``(b or 1, length, cached + length)`` bool."""
-    return _see(mask[:, 0, -length:, : cached + length])
-
-
-def _read_table(table: Tensor) -> tuple[Tensor, Tensor]:
-    """Which new tokens are real, and which earlier ones, from what each new token sees.
-
-    A real token is seen by the last one, or by another that comes later. The rows of padding mean
-    nothing: they may be empty, or hold the token itself, or everything, later tokens too. Where the
-    last row is empty, padding sees nothing, and a real token is one that sees itself.
-    """
-    length = table.shape[1]
-    cached = table.shape[2] - length
-    new = table[..., cached:]
-    sees_later_tokens = new.triu(1).any(-1, keepdim=True)
-    seen_later = (new & ~sees_later_tokens).tril(-1).any(-2)
-    sees_itself = new.diagonal(dim1=-2, dim2=-1)
-    ends_empty = ~table[:, -1:].any(-1)
-    real = torch.where(ends_empty, sees_itself, new[:, -1] | seen_later)
-    past = table[..., :cached].any(-2)
-    return real, past
-
-
-def _check_table(mask: Tensor, real: Tensor, cached: int) -> None:
-    """Every real token must see all real tokens before it, and no others."""
-    length = real.shape[1]
-    seen = _cut_table(mask, length, cached)
-    new, past = _read_table(seen)
-    places = torch.arange(cached + length, device=mask.device)
-    causal = places <= places[cached:].unsqueeze(-1)
-    expected = causal & torch.cat([past, new], -1).unsqueeze(-2)
-    plain = mask.dtype == torch.bool or bool(((mask == 0) | (mask < _HIDDEN)).all())
-    alike = bool((mask == mask[:, :1]).all())
-    if not plain or not alike or bool(((seen != expected) & new.unsqueeze(-1)).any()):
-        raise InputError(
-            f"attention_mask of shape {tuple(mask.shape)} holds more than causality and padding "
-            "(several documents, a prefix or weights): that structure would be lost when tokens "
-            f"are dropped; {_UNPACK}"
-        )
-
-
-def _check_positions(position_ids: Any) -> None:
-    """Without a mask, transformers reads positions that do not go on by one as documents."""
-    if not isinstance(position_ids, Tensor):
-        return
-    if position_ids.dim() == 3:
-        if len(position_ids) != 4:  # rows, columns and times only: those of text go first
-            return
-        position_ids = position_ids[0]
-    restarts = (position_ids.diff(dim=-1) != 1).nonzero()
-    if len(restarts):
-        row, column = restarts[0].tolist()
-        raise InputError(
-            f"position_ids do not go on by one after token {column} of row {row}: several "
-            f"documents in one row would be read as one when tokens are dropped; {_UNPACK}"
-        )

@@ -40,6 +40,21 @@ class Run:
         """Let a memory that is put on the model answer for its vision tower meanwhile."""
         return self._session.recall_with(memory)
 
+    def hold(self) -> AbstractContextManager[None]:
+        """Choose once for one prompt, in a loop of one's own that has no cache.
+
+        Such a loop computes the whole text anew for every word, and methods that look at the last
+        token would choose anew each time. In the `with` block of this all calls without a cache
+        keep what was chosen for the first, as `generate` does by itself.
+
+        Examples
+        --------
+        >>> with tc.prune(model, tc.FastV(64)) as run, run.hold():          # doctest: +SKIP
+        ...     for _ in range(32):
+        ...         logits = model(**inputs, use_cache=False).logits
+        """
+        return self._session.calls_of_model.hold()
+
     def remove(self) -> None:
         """Give the model back as it was. Calling it again does nothing."""
         self._session.remove()

@@ -96,9 +96,9 @@ class Session:
         self._inputs = BlockInputs(self._decoder, pruning, renumbering)
         self._scales = QueryScales(self._blocks) if family.scales_by_place else None
         self._calls = EncoderCalls(model, family, self._in_tower)
-        self._model_calls = ModelCalls(model)
+        self.calls_of_model = ModelCalls(model)
         self._pass_reader = PassReader(
-            model, family, method, words, visual, self._calls, self._model_calls
+            model, family, method, words, visual, self._calls, self.calls_of_model
         )
         self._local = threading.local()
         self._recorders: dict[int, Recorder] = {}
@@ -118,14 +118,15 @@ class Session:
         self._passes: Any = WeakIdKeyDictionary()
         self._hooks = Hooks()
 
-    # ---- coming and going -------------------------------------------------------------------
-
     def install(self) -> None:
         """Put the hooks on the model; all of them, or none if one fails."""
         try:
-            self._model_calls.watch(self._hooks)
-            self._hooks.before(self._base, self._begin)
-            self._hooks.after(self._base, self._end, always_call=True)
+            self.calls_of_model.watch(self._hooks)
+            if self._base is self.model:
+                self._hooks.enclose(self._base, self._begin, self._end)
+            else:
+                self._hooks.before(self._base, self._begin)
+                self._hooks.after(self._base, self._end, always_call=True)
             for number, block in enumerate(self._blocks):
                 self._hooks.before(block, functools.partial(self._before_block, number))
             for number, recorder in self._recorders.items():
@@ -167,8 +168,6 @@ class Session:
         if self._merger is not None or (reader is not None and not reader.is_recalled):
             return memory.set_aside()
         return memory.serve(reader)
-
-    # ---- the multimodal model ---------------------------------------------------------------
 
     def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = {**dict(zip(("input_ids",), args, strict=False)), **kwargs}
@@ -213,7 +212,7 @@ class Session:
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        current = None if is_aside() else self._find_pass_of(kwargs)
+        current = None if is_aside() else self._find_pass_of(number, args[0], kwargs)
         if current is None:
             return None
         current.block, current.cache = number, kwargs.get("past_key_values")
@@ -237,20 +236,22 @@ class Session:
         others = self._inputs.shorten_others(args[1:], current.find_left(number))
         return (states, *others), kwargs if changed is None else changed
 
-    def _find_pass_of(self, kwargs: dict[str, Any]) -> ForwardPass | None:
+    def _find_pass_of(self, number: int, states: Tensor, kwargs: Any) -> ForwardPass | None:
         """The pass a block call belongs to.
 
         With gradient checkpointing a block runs again during backward, when another pass may be
-        under way; the rotation table it is handed is still the one of its own pass.
+        under way; the rotation table it is handed is still the one of its own pass. A block without
+        one is handed the same states again.
         """
-        rotation = kwargs["position_embeddings"]
-        rotation = rotation if isinstance(rotation, Tensor) else rotation[0]
-        if rotation not in self._passes:
-            current = self._get_pass()
-            if current is None:
-                return None
-            self._passes[rotation] = current
-        found: ForwardPass = self._passes[rotation]
+        current, rotation = self._get_pass(), kwargs["position_embeddings"]
+        if rotation is None:
+            mark, begins = states, current is not None and current.block == number - 1
+        else:
+            mark = rotation if isinstance(rotation, Tensor) else rotation[0]
+            begins = current is not None and mark not in self._passes
+        if begins:
+            self._passes[mark] = current
+        found: ForwardPass | None = self._passes.get(mark)
         return found
 
     def _find_past_columns(self, number: int, cache: Any) -> Tensor | None:
@@ -327,7 +328,7 @@ class Session:
     def _find_generation(self, kwargs: dict[str, Any]) -> Generation | None:
         """The generation that the pass belongs to, if there is no cache."""
         cache = kwargs.get("past_key_values")
-        return self._model_calls.generation if cache is None else None
+        return self.calls_of_model.generation if cache is None else None
 
     def _keep_where(self, keep: Tensor, current: VisualPass, earlier: Kept | None) -> Kept | None:
         """The positions that stay; None if nothing was dropped, now or earlier."""

@@ -1,7 +1,7 @@
 """The decoder: what its blocks get when sequences were shortened."""
 
 from tokencover.runtime.decoder.block_inputs import BlockInputs
-from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning
+from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning, check_lengths
 from tokencover.runtime.decoder.query_scales import QueryScales
 from tokencover.runtime.decoder.renumbering import Renumbering
 from tokencover.runtime.decoder.stage_checks import check_shared_keys, find_stages
@@ -12,6 +12,7 @@ __all__ = [
     "Pruning",
     "QueryScales",
     "Renumbering",
+    "check_lengths",
     "check_shared_keys",
     "find_stages",
 ]

@@ -272,7 +272,9 @@ class BlockInputs:
 
 
 def _cut_rotation(rotation: Any, kept: Kept) -> Any:
-    """The rotations of the tokens that are left: cosines and sines, or one complex table."""
+    """The rotations of the tokens that are left: cosines and sines, one complex table, or none."""
+    if rotation is None:
+        return None
     return kept.take(rotation) if isinstance(rotation, Tensor) else tuple(map(kept.take, rotation))
 
 

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 
+PLAIN_LAYER = "DynamicLayer"
+"""The layers whose length is that of their keys."""
 _DERIVED: dict[type, type] = {}
 """For each class of caches, the one that a pruned cache has."""
 
@@ -217,7 +219,7 @@ class PrunedCache:
                 raise InputError(
                     f"{name} does not reach what a {kind} has quantised: use a DynamicCache."
                 )
-            if name == "crop" and not (hasattr(layer, "crop") and layer.is_croppable):
+            if name == "crop" and not _can_crop(layer):
                 raise InputError(
                     f"a {kind} cannot forget its newest tokens: copy the cache (copy.deepcopy) "
                     "before they are added, and go on from the copy."
@@ -298,6 +300,34 @@ def find_first_measured(cache: Any, begin: int = 0, end: int | None = None) -> i
     return next(
         (n for n in places if n >= len(layers) or hasattr(layers[n], "get_seq_length")), None
     )
+
+
+def _can_crop(layer: Any) -> bool:
+    """Whether a layer can forget its newest tokens; a full window has lost those before it."""
+    if not (hasattr(layer, "crop") and layer.is_croppable):
+        return False
+    window = getattr(layer, "sliding_window", None)
+    if window is None or getattr(layer, "record_past", False):
+        return True
+    return int(layer.get_seq_length()) < window
+
+
+def check_lengths(cache: Any) -> None:
+    """Refuse a cache whose layers differ in length without its saying why.
+
+    Keys and values of a pruned cache that were put into another one by hand are such, and so is
+    what an error has left.
+    """
+    if cache is None or isinstance(cache, PrunedCache):
+        return
+    layers = [each for each in getattr(cache, "layers", ()) if type(each).__name__ == PLAIN_LAYER]
+    lengths = {each.keys.shape[-2] for each in layers if each.is_initialized}
+    if len(lengths) > 1:
+        raise InputError(
+            f"the layers of this cache differ in length ({sorted(lengths)}), and nothing is known "
+            "of why: keys and values of a pruned prompt do not say what was dropped. Copy its "
+            "cache with copy.deepcopy, or begin with a new one."
+        )
 
 
 def mark_pruned(cache: Any, pruning: Pruning) -> PrunedCache:

@@ -13,10 +13,15 @@ from tokencover.runtime.families.layout import Layout, Media, grid, require
 
 def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     """One grid for each image, and one with a frame for each of a video's."""
-    images = [] if media.images is None else _lay_out(media, media.images, "image_position_ids")
+    return find_pooled_layouts(media, media.config.vision_config.pooling_kernel_size)
+
+
+def find_pooled_layouts(media: Media, pool: int) -> tuple[list[Layout], list[Layout]]:
+    """The same, where squares of ``pool`` by ``pool`` patches make a token each."""
+    images = [] if media.images is None else _lay_out(media.images, "image_position_ids", pool)
     if media.videos is None:
         return images, []
-    frames = _lay_out(media, media.videos, "video_position_ids")
+    frames = _lay_out(media.videos, "video_position_ids", pool)
     videos, start = [], 0
     for count in require(media.videos, "num_frames_per_video").tolist():
         videos.append(_join_frames(frames[start : start + count]))
@@ -24,10 +29,9 @@ def find_layouts(media: Media) -> tuple[list[Layout], list[Layout]]:
     return images, videos
 
 
-def _lay_out(media: Media, arguments: Any, name: str) -> list[Layout]:
+def _lay_out(arguments: Any, name: str, pool: int) -> list[Layout]:
     """Grids from the places (x, y) of patches ``(pictures, patches, 2)``; -1 is padding."""
     positions: Tensor = require(arguments, name)
-    pool: int = media.config.vision_config.pooling_kernel_size
     sizes = positions.amax(1).add(1).div(pool, rounding_mode="floor").tolist()
     return [grid(1, rows, columns) for columns, rows in sizes]
 

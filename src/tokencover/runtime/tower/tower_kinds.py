@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """The two halves of a tower block, between which tokens can be merged.
+
+    Attributes
+    ----------
+    attend : callable
+        ``attend(block, states, attention_mask, kwargs)`` gives states after attention.
+    feed : callable
+        ``feed(block, states)`` gives states after the feed-forward network.
+    """
+
+    attend: Callable[[Any, Tensor, Tensor | None, dict[str, Any]], Tensor]
+    feed: Callable[[Any, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +38,8 @@ class TowerKind:
         Where its blocks are, and in each of them its attention.
     classes : int
         How many class tokens come first.
-    halves : bool
-        Whether its blocks are those of CLIP, so that tokens can be merged between their halves.
+    halves : Halves or None
+        How to run its blocks by halves; None if tokens cannot be merged in them.
     packed : bool
         Whether it has pictures of all sizes one after the other in one row, instead of a row each.
     """
@@ -31,17 +47,46 @@ class TowerKind:
     blocks: str = "encoder.layers"
     attention: str = "self_attn"
     classes: int = 0
-    halves: bool = False
+    halves: Halves | None = None
     packed: bool = False
 
 
+def _attend_as_clip(
+    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+) -> Tensor:
+    normed = block.layer_norm1(states)
+    attended: Tensor = block.self_attn(hidden_states=normed, attention_mask=mask, **kwargs)[0]
+    return states + attended
+
+
+def _feed_as_clip(block: Any, states: Tensor) -> Tensor:
+    fed: Tensor = block.mlp(block.layer_norm2(states))
+    return states + fed
+
+
+def _attend_as_dinov2(
+    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+) -> Tensor:
+    attended, _ = block.attention(block.norm1(states), attention_mask=mask, **kwargs)
+    scaled: Tensor = block.drop_path(block.layer_scale1(attended))
+    return scaled + states
+
+
+def _feed_as_dinov2(block: Any, states: Tensor) -> Tensor:
+    fed = block.layer_scale2(block.mlp(block.norm2(states)))
+    scaled: Tensor = block.drop_path(fed)
+    return scaled + states
+
+
+_CLIP = Halves(_attend_as_clip, _feed_as_clip)
+_DINOV2 = Halves(_attend_as_dinov2, _feed_as_dinov2)
 _PACKED = TowerKind("blocks", "attn", packed=True)
 
 TOWER_KINDS: dict[str, TowerKind] = {
-    "clip_vision_model": TowerKind(classes=1, halves=True),
-    "siglip_vision_model": TowerKind(halves=True),
-    "janus_vision_model": TowerKind(halves=True),
-    "dinov2": TowerKind("encoder.layer", "attention", classes=1),
+    "clip_vision_model": TowerKind(classes=1, halves=_CLIP),
+    "siglip_vision_model": TowerKind(halves=_CLIP),
+    "janus_vision_model": TowerKind(halves=_CLIP),
+    "dinov2": TowerKind("encoder.layer", "attention", classes=1, halves=_DINOV2),
     "internvl_vision": TowerKind("encoder.layer", "attention", classes=1),
     "qianfan_ocr_vision": TowerKind("layers", "attention", classes=1),
     "idefics3_vision": TowerKind(),
@@ -64,6 +109,7 @@ TOWER_KINDS: dict[str, TowerKind] = {
     "paddleocr_vl_vision": TowerKind("vision_model.encoder.layers", packed=True),
     "cosmos3_edge_vision": TowerKind(packed=True),
     "kimi_k25_vision": TowerKind("layers", "attn", packed=True),
+    "hunyuan_vl_vision": TowerKind("layers", packed=True),
 }
 """By the ``model_type`` of the tower's configuration."""
 

@@ -5,9 +5,9 @@ follows runs on fewer tokens. After the tower every state is copied to all the t
 for: projector, packing of tiles and all else of the model work unchanged. Before decoder block 0
 the runtime then keeps one visual token for each group, the first in the order of the sequence.
 
-This needs crops of one length that go through plain blocks (those of CLIP and SigLIP) and become
-visual tokens one to one, as in the LLaVAs. Families that pack pictures of any size into one row
-(the Qwens) or fold several patches into one token are refused.
+This needs crops of one length that go through plain blocks (those of CLIP, SigLIP and DINOv2) and
+become visual tokens one to one, as in the LLaVAs. Families that pack pictures of any size into one
+row (the Qwens) or fold several patches into one token are refused.
 """
 
 from __future__ import annotations
@@ -208,16 +208,13 @@ class TowerMerger:
         attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The forward of a CLIP or SigLIP block, with merging between its two halves."""
-        run = self._get_run()
-        if run is None:
+        """The forward of a block, with merging between its two halves."""
+        run, halves = self._get_run(), tower.kind.halves
+        if run is None or halves is None:
             return original(hidden_states, attention_mask, **kwargs)
         block: Any = tower.blocks[number]
-        attended, _ = block.self_attn(
-            hidden_states=block.layer_norm1(hidden_states), attention_mask=attention_mask, **kwargs
-        )
-        states = self._merge(tower, number, hidden_states + attended, run)
-        return states + block.mlp(block.layer_norm2(states))
+        attended = halves.attend(block, hidden_states, attention_mask, kwargs)
+        return halves.feed(block, self._merge(tower, number, attended, run))
 
     def _merge(self, tower: VisionTower, number: int, states: Tensor, run: TowerRun) -> Tensor:
         """Ask the method what to merge; give the merged states."""
@@ -300,8 +297,8 @@ def _find_blocks(method: Method, tower: VisionTower) -> tuple[int, ...]:
 
 def _check_blocks(tower: VisionTower, method: Method) -> None:
     config: Any = tower.module.config
-    if not tower.kind.halves:
-        able = [name for name, kind in TOWER_KINDS.items() if kind.halves]
+    if tower.kind.halves is None:
+        able = [name for name, kind in TOWER_KINDS.items() if kind.halves is not None]
         raise InputError(
             f"{type(method).__name__} {MERGING}, but the blocks of towers of type "
             f"{config.model_type!r} are not known well enough; known are {', '.join(able)}."

@@ -101,7 +101,7 @@ class VisionTower:
 
     def by_head(self, number: int, projected: Tensor) -> Tensor:
         """``(c, t, heads * head_dim)`` as ``(c, heads, t, head_dim)``."""
-        heads: int = self.attention(number).num_heads
+        heads = self.find_attention(number).heads
         split: Tensor = projected.unflatten(-1, (heads, -1))
         return split.transpose(1, 2)
 
