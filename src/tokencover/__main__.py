@@ -1,8 +1,17 @@
-"""``python -m tokencover`` is the command line."""
+"""The program: ``python -m tokencover``, and ``tokencover``."""
 
-import sys
+from tokencover.commands.stopping import INTERRUPTED, leave, tell_stopped
 
-from tokencover.cli import main
+
+def start() -> None:
+    """Run the command line, and end with its exit code."""
+    try:
+        from tokencover.cli import main  # takes long enough to press Ctrl-C
+    except KeyboardInterrupt:
+        tell_stopped()
+        leave(INTERRUPTED)
+    leave(main())
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    start()

@@ -24,7 +24,7 @@ from tokencover.commands import (
     serve,
     studio,
 )
-from tokencover.commands.options import INTERRUPTED
+from tokencover.commands.stopping import INTERRUPTED, StopKey, tell_stopped
 from tokencover.errors import TokenCoverError, UserNote
 
 LOOK: Final = "Look"
@@ -38,21 +38,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns the exit code: 2 if it was called wrongly, 1 if it failed, 130 if it was stopped.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_note
-            warnings.simplefilter("always", UserNote)
-            # Pillow warns where we refuse.
-            warnings.filterwarnings("ignore", "Image size .* exceeds limit")
-            code = run(arguments)
-    except (TokenCoverError, OSError) as error:
-        print(f"tokencover: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+    with StopKey() as key:
+        try:
+            code = _run_telling_notes(arguments)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except Exception as error:
+            if not key.pressed:
+                if not isinstance(error, TokenCoverError | OSError):
+                    raise
+                print(f"tokencover: {error}", file=sys.stderr)
+            code = 1
+        if code and key.pressed:
+            code = INTERRUPTED
     if code == INTERRUPTED:
-        print("tokencover: stopped", file=sys.stderr)
+        tell_stopped()
     return code
+
+
+def _run_telling_notes(arguments: Sequence[str] | None) -> int:
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_note
+        warnings.simplefilter("always", UserNote)
+        # Pillow warns where we refuse.
+        warnings.filterwarnings("ignore", "Image size .* exceeds limit")
+        return run(arguments)
 
 
 def _show_note(
@@ -136,7 +146,3 @@ def describe_program(
     ] = False,
 ) -> None:
     """Make vision-language models faster: keep only the visual tokens that matter."""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from tokencover.cli import main
 from tokencover.commands import threads
 from tokencover.pebble import load_pebble
 
-ROOT = Path(__file__).parents[2]
 CORES = os.cpu_count() or 1
 
 
@@ -198,46 +196,6 @@ def test_pictures_of_ones_own_data_are_found_again(
     assert "say with --tasks where they are" in capsys.readouterr().err
     assert main(["report", results, "--reference", "dart", "--out", str(page)]) == 1
     assert "nothing can be compared with 'dart'" in capsys.readouterr().err
-
-
-WAIT = """
-import importlib, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-place = importlib.import_module("tokencover.{module}")
-def wait(*args, **kwargs):
-    print("at work", flush=True)
-    time.sleep(60)
-place.{name} = wait
-from tokencover.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "arguments"),
-    [
-        ("loading", "load", ["ask"]),
-        ("evaluation.comparison", "do_work", ["evaluate", *COLOR]),
-        ("evaluation.calibration", "_measure_coupling", ["calibrate", "--limit", "1"]),
-        ("catalog", "read_methods", ["methods"]),
-    ],
-)
-def test_stopping_says_so(module: str, name: str, arguments: list[str], tmp_path: Path) -> None:
-    out = [] if arguments == ["methods"] else ["--out", str(tmp_path / "out")]
-    run = subprocess.Popen(
-        [sys.executable, "-c", WAIT.format(module=module, name=name), *arguments, *out],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    assert run.stdout is not None
-    assert run.stdout.readline() == "at work\n"
-    run.send_signal(signal.SIGINT)
-    _, told = run.communicate(timeout=60)
-    assert run.returncode == 130
-    assert told.endswith("tokencover: stopped\n")
-    assert "Traceback" not in told
 
 
 HOLD = """

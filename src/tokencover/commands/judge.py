@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from tokencover.commands.options import (
-    INTERRUPTED,
     OUTPUT,
     RUNNING,
     Reference,
@@ -20,6 +19,7 @@ from tokencover.commands.options import (
     split_at_commas,
     take,
 )
+from tokencover.commands.stopping import INTERRUPTED
 from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 

@@ -15,9 +15,6 @@ from tokencover.errors import InputError
 if TYPE_CHECKING:
     from tokencover.methods import Method
 
-INTERRUPTED: Final = 130
-"""Exit code of a command that was stopped by Ctrl-C, as shells have it."""
-
 MODEL: Final = "Model"
 QUESTIONS: Final = "Questions"
 METHODS: Final = "Methods"
