@@ -215,6 +215,20 @@ def test_a_prompt_that_ends_beyond_all_positions_is_refused(engine: Any, prompts
     assert found.tokens
 
 
+@pytest.mark.parametrize("odd", [-1, 10**9, 2**40, 2**70])
+def test_ids_that_no_token_has(engine: Any, pair: Any, prompts: Any, odd: int) -> None:
+    from vllm import SamplingParams
+
+    ids = pair[1].tokenizer(prompts[0].text)["input_ids"]
+    request = {
+        "prompt_token_ids": [*ids, odd],
+        "multi_modal_data": {"image": list(prompts[0].pictures)},
+    }
+    with pytest.raises(VLLMValidationError, match="out of vocabulary"):
+        engine.generate([request], SamplingParams(max_tokens=2), use_tqdm=False)
+    assert answer_in_vllm(engine, prompts[:1])
+
+
 def test_answers_may_go_beyond_them(engine: Any, prompts: Any) -> None:
     """The longest answer that the engine allows ends at position 1500."""
     from vllm import SamplingParams

@@ -124,12 +124,21 @@ class PrunedProcessor:
 
     def find_words(self, prompt: Sequence[int]) -> list[int]:
         """Token ids of the user's own words, in order."""
+        odd = [each for each in prompt if not 0 <= each < self._known_ids]
+        if odd:
+            raise InputError(f"token id {odd[0]} is out of vocabulary.")
         ids = torch.tensor([prompt], dtype=torch.int64)
         visual = torch.isin(ids, torch.tensor(self._visual_ids))
         with _READING:
             mask = self._words.mask(ids, visual)
         found: list[int] = ids[mask].tolist()
         return found
+
+    @cached_property
+    def _known_ids(self) -> int:
+        """Ids lie below; a tokenizer may know more of them than a model, or less."""
+        vocabulary: int = self.info.ctx.model_config.get_vocab_size()
+        return max(vocabulary, len(self.info.get_tokenizer()))
 
     @cached_property
     def _visual_ids(self) -> list[int]:
