@@ -92,6 +92,14 @@
     });
   }
 
+  // The pictures of an example stand in the page once.
+  for (const article of find(document, "article.kept")) {
+    const whole = find(article, "img");
+    for (const image of find(article, "image[data-same]"))
+      image.setAttribute("href", whole[image.dataset.same].src);
+  }
+  if (window.innerWidth < 640) for (const each of find(document, ".about, .picker")) each.open = false;
+
   // What a token is, without a pointer: tap it, or move to it with the keyboard.
   const prepare = (place) => {
     for (const figure of find(place, "figure")) {
