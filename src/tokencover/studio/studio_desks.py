@@ -172,7 +172,8 @@ class Desks:
         if setup.medium == "picture" and request.picture:
             return self._open_upload(request.picture), ""
         if setup.medium == "clip" and request.clip:
-            return list(open_clip(request.clip)), ""
+            clip = open_clip(request.clip, name="your clip", most_pixels=self.most_pixels)
+            return list(clip), ""
         medium, answers = _read_scene(setup.medium, setup.scene)
         return medium, answers.get(setup.question, "")
 
