@@ -101,7 +101,7 @@ def test_the_papers_figures_are_made(ablated: Path) -> None:
     wanted = {"fig1b", "fig1c-64", "fig3-flops", "fig3-tasks-flops", "fig4-GQA", "fig4-coupling"}
     assert wanted | {"fig5-GQA", "fig6-GQA", "fig6-cost", "fig9-GQA"} <= set(charts)
     curves, boxes = charts["fig4-GQA"]["hconcat"]
-    named = charts["fig4-GQA"]["datasets"] if "datasets" in charts["fig4-GQA"] else {}
+    named = charts["fig4-GQA"].get("datasets", {})
     drawn = list_records({**boxes, "datasets": named})
     assert drawn == [
         {"task": "GQA", "least": 1.0, "quarter": 1.1, "median": 1.2, "three_quarters": 1.3,
