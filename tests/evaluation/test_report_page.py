@@ -129,7 +129,7 @@ def test_references_may_be_written_as_before(tmp_path: Path) -> None:
         html = make_page(stored, reference=reference)
         assert 'class="reference"><th scope="row">fastv:after=3</th>' in html
         assert html.count('class="reference"') == 2  # here, and in the table of tasks
-        mine, rival = choose_rows(stored, reference)
+        mine, rival, *_ = choose_rows(stored, reference)
         assert mine.combination.method == FastV(64, after=3)
         assert rival.combination.method == MoB(64)  # the best other at that budget
         chart = read_charts(html)["fig3-flops"]
