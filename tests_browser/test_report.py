@@ -100,6 +100,8 @@ def test_dark_is_dark(browser: Browser, report: str) -> None:
     open_report(page, report)
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(13, 17, 23)"
+    name = page.locator('[data-chart="fig1c-64"] svg.marks text', has_text="GQA").first
+    assert name.get_attribute("fill") == "#e6edf3"
     page.close()
 
 
