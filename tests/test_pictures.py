@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tokencover.errors import InputError, UserNote
-from tokencover.pictures import check_picture, open_clip, open_picture
+from tokencover.pictures import _check_length, check_picture, open_clip, open_picture
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -150,3 +150,18 @@ def test_an_open_file_has_a_name_for_errors() -> None:
     two_colors().save(data, "PNG")
     data.seek(0)
     assert open_picture(data).size == (8, 4)
+
+
+def test_clips_have_bounds_and_a_name_too(tmp_path: Path) -> None:
+    path = tmp_path / "secret.gif"
+    frames = [Image.new("L", (40, 30), shade) for shade in range(0, 240, 2)]
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    assert len(open_clip(path, most_pixels=1200)) == 8
+    with pytest.raises(InputError, match="your clip is too large: it has 40 x 30 pixels"):
+        open_clip(path, name="your clip", most_pixels=1199)
+    with pytest.raises(InputError, match="at most 100000 are read"):
+        _check_length(120 * 1200, "your clip", 1000)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=r"^your clip is empty") as told:
+        open_clip(path, name="your clip")
+    assert "secret" not in str(told.value)

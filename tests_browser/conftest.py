@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tokencover.studio import StudioSettings, open_studio
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 375, "height": 800}
 LIMIT = 120_000
 """Milliseconds to wait for anything; machines are slow at times."""
+expect.set_options(timeout=LIMIT)
 
 
 @pytest.fixture(scope="session")

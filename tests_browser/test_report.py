@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.evaluation.made_results import open_folder, write
 from tests_browser.conftest import LIMIT, PHONE
 from tokencover.evaluation import read_folder
-from tokencover.evaluation.report import make_page
+from tokencover.evaluation.report import KeptExample, KeptSide, make_page
 from tokencover.methods import DART, FastV, MoB, Random
 
 TASKS = ("GQA", "POPE", "VizWiz")
@@ -102,35 +100,93 @@ def test_dark_is_dark(browser: Browser, report: str) -> None:
     open_report(page, report)
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == "rgb(13, 17, 23)"
+    name = page.locator('[data-chart="fig1c-64"] svg.marks text', has_text="GQA").first
+    assert name.get_attribute("fill") == "#e6edf3"
     page.close()
 
 
 def test_a_phone_needs_no_sideways_scrolling(page: Page, report: str) -> None:
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     open_report(page, report)
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    boxes = page.locator(".wide")
+    for box in boxes.all():  # nor within a table
+        assert box.evaluate("(each) => each.scrollWidth <= each.clientWidth")
     chart = page.locator('[data-chart="fig3-flops"] svg.marks').bounding_box()
     assert chart is not None
     assert 250 < chart["width"] <= PHONE["width"]
 
 
-def test_a_token_tells_what_it_is_without_a_pointer(
-    page: Page, tmp_path: Path, browser: Browser
-) -> None:
-    results = open_folder(tmp_path / "results")
+BAD = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
+
+
+def draw_side(method: str, budget: str) -> KeptSide:
+    tokens = "".join(
+        f'<rect x="{5 * place}" width="4" height="4" pointer-events="all">'
+        f"<title>{method}: row 1, column {place + 1}</title></rect>"
+        for place in range(2)
+    )
+    figure = f'<figure><svg viewBox="0 0 10 10" width="100">{tokens}</svg></figure>'
+    return KeptSide(method, budget, BAD, figure)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A report with the pictures of the one question that MoB loses."""
+    folder = tmp_path_factory.mktemp("pictures")
+    results = open_folder(folder / "results", model=BAD)
     write(results, None, make_scores(8, 8, 7))
     write(results, MoB(64), make_scores(7, 8, 7), tokens=64, flops=0.2)
-    drawn = (
-        '<figure><svg viewBox="0 0 10 10" width="100">'
-        '<rect width="4" height="4" pointer-events="all"><title>row 1, column 1</title></rect>'
-        '<rect x="5" width="4" height="4" pointer-events="all">'
-        "<title>row 1, column 2</title></rect>"
-        "</svg></figure>"
-    )
-    path = tmp_path / "report.html"
-    path.write_text(make_page(read_folder(results.folder), pictures=[drawn]), encoding="utf-8")
-    open_report(page, path.as_uri())
-    page.locator("figure rect").first.click()
-    expect(page.locator("figure .told")).to_have_text("row 1, column 1")
+    write(results, FastV(64), make_scores(6, 8, 7), tokens=64, flops=0.3)
+    sides = (draw_side("unpruned", ""), draw_side("mob", "64"), draw_side("fastv", "64"))
+    example = KeptExample("GQA", "7", BAD, BAD, "lost", sides)
+    path = folder / "report.html"
+    page = make_page(read_folder(results.folder), pictures=[example], command=BAD)
+    path.write_text(page, encoding="utf-8")
+    return path.as_uri()
+
+
+def test_a_token_tells_what_it_is_without_a_pointer(page: Page, pictures: str) -> None:
+    open_report(page, pictures)
+    told = page.locator("article.kept .told:visible").first
+    page.locator("article.kept rect:visible").first.click()
+    expect(told).to_have_text("mob: row 1, column 1")
     page.keyboard.press("ArrowRight")
-    expect(page.locator("figure .told")).to_have_text("row 1, column 2")
+    expect(told).to_have_text("mob: row 1, column 2")
+
+
+def test_lost_questions_show_both_pictures(page: Page, pictures: str) -> None:
+    open_report(page, pictures)
+    panel = page.locator("#changes")
+    expect(panel.locator("[data-count]")).to_have_text("1 lost, 0 won")
+    panel.get_by_role("button").click()
+    shown = panel.locator("tr.pictures [data-method]")
+    assert [each.get_attribute("data-method") for each in shown.all()] == ["mob", "unpruned"]
+    panel.locator("[data-choice=other]").select_option(label="fastv, budget 64")
+    expect(panel.locator("[data-count]")).to_have_text("0 lost, 1 won")
+    panel.locator("[data-choice=drawn]").check()
+    expect(panel.locator("tbody tr")).to_have_count(0)  # another question: it was not drawn
+
+
+def test_words_of_others_do_no_harm(page: Page, pictures: str) -> None:
+    alerts: list[str] = []
+    page.on("dialog", lambda dialog: (alerts.append(dialog.message), dialog.dismiss()))
+    open_report(page, pictures)
+    page.locator("#changes").get_by_role("button").click()
+    assert alerts == []
+    assert page.locator("img[src=x]").count() == 0
+    assert BAD in page.locator("article.kept h3").inner_text()
+
+
+def test_screen_readers_are_told_what_things_are(page: Page, report: str) -> None:
+    open_report(page, report)
+    tables = page.locator("table")
+    assert page.locator("table > caption").count() == tables.count()
+    assert all(text.strip() for text in page.locator("thead th").all_text_contents())
+    names = page.evaluate(
+        "[...document.querySelectorAll('input, select')].map((each) => each.labels.length)"
+    )
+    assert min(names) == 1
+    charts = page.locator("[data-chart]")
+    assert all("Accuracy" in str(each.get_attribute("aria-label")) for each in charts.all()[:2])

@@ -23,6 +23,8 @@ FRAMES: Final = 8
 """Of a clip, if nothing is said: as many as `pebble-clips` is shown."""
 ANIMATIONS: Final = (".gif", ".webp", ".png", ".apng")
 """Files of clips that Pillow reads by itself."""
+MOST_LARGE_FRAMES: Final = 100
+"""Frames of a clip at most, if they are as large as a bound on pixels allows."""
 VIDEOS: Final = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 
 
@@ -53,7 +55,7 @@ def open_picture(
         return _make_rgb(source, name or "the picture")
     name = name or str(source)
     if isinstance(source, str | os.PathLike):
-        _check_file(Path(source), "picture")
+        _check_file(Path(source), "picture", name)
     with _tell_trouble(name), Image.open(source) as opened:
         _check_size(opened, name, most_pixels)
         frames = getattr(opened, "n_frames", 1)
@@ -83,7 +85,9 @@ def check_picture(path: Place) -> None:
         _check_size(opened, str(source))
 
 
-def open_clip(path: Place, frames: int = FRAMES) -> tuple[Image.Image, ...]:
+def open_clip(
+    path: Place, frames: int = FRAMES, name: str = "", most_pixels: int | None = None
+) -> tuple[Image.Image, ...]:
     """Open a clip, and take frames evenly spaced over it.
 
     Animated GIF, PNG and WebP files need nothing else; all others are read by PyAV, which the extra
@@ -95,19 +99,25 @@ def open_clip(path: Place, frames: int = FRAMES) -> tuple[Image.Image, ...]:
         The file.
     frames : int
         How many to take.
+    name : str
+        What the errors call it; by default its path.
+    most_pixels : int, optional
+        Clips with larger frames are refused, and those with so many that all of them would be
+        `MOST_LARGE_FRAMES` such large ones; by default Pillow's own limit for each frame.
 
     Raises
     ------
     InputError
-        If the file cannot be read, has fewer frames, or PyAV is not installed.
+        If the file cannot be read, has fewer frames, is too large, or PyAV is not installed.
     """
     source = Path(path)
-    _check_file(source, "clip")
+    name = name or str(source)
+    _check_file(source, "clip", name)
     if frames < 1:
         raise InputError(f"a clip needs at least one frame, got {frames}.")
     animated = source.suffix.lower() in ANIMATIONS
-    taken = _take_animation(source, frames) if animated else _take_video(source, frames)
-    return tuple(taken)
+    take = _take_animation if animated else _take_video
+    return tuple(take(source, frames, name, most_pixels))
 
 
 @contextmanager
@@ -128,23 +138,25 @@ def _tell_trouble(name: str) -> Iterator[None]:
         raise InputError(f"{name} cannot be read, it is cut off or damaged: {error}.") from error
 
 
-def _check_file(path: Path, what: str) -> None:
+def _check_file(path: Path, what: str, name: str = "") -> None:
+    name = name or str(path)
     if path.is_dir():
-        raise InputError(f"{path} is a folder: give the {what} itself.")
+        raise InputError(f"{name} is a folder: give the {what} itself.")
     if not path.exists():
-        raise InputError(f"there is no {what} {path}.")
+        raise InputError(f"there is no {what} {name}.")
     if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty (0 bytes): it is no {what}.")
+        raise InputError(f"{name} is empty (0 bytes): it is no {what}.")
 
 
-def _check_size(picture: Image.Image, name: str, most: int | None = None) -> None:
+def _check_size(picture: Image.Image, name: str, given: int | None = None) -> None:
     """Refuse what would fill the memory, before it is unpacked."""
     width, height = picture.size
-    most = most or Image.MAX_IMAGE_PIXELS
+    most = given or Image.MAX_IMAGE_PIXELS
     if most is not None and width * height > most:
+        way_out = "" if given else ", or raise PIL.Image.MAX_IMAGE_PIXELS"
         raise InputError(
             f"{name} is too large: it has {width} x {height} pixels, at most {most} are read. Make "
-            "it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS."
+            f"it smaller{way_out}."
         )
 
 
@@ -179,10 +191,23 @@ def _choose_frames(total: int, wanted: int, name: str) -> list[int]:
     return [(2 * number + 1) * total // (2 * wanted) for number in range(wanted)]
 
 
-def _take_animation(path: Path, wanted: int) -> list[Image.Image]:
-    with _tell_trouble(str(path)), Image.open(path) as opened:
-        _check_size(opened, str(path))
-        places = _choose_frames(getattr(opened, "n_frames", 1), wanted, str(path))
+def _check_length(pixels: int, name: str, most: int | None) -> None:
+    """Refuse a clip that would take too long to unpack."""
+    if most is not None and pixels > MOST_LARGE_FRAMES * most:
+        raise InputError(
+            f"{name} is too long: all frames have {pixels} pixels together, at most "
+            f"{MOST_LARGE_FRAMES * most} are read. Make it shorter or smaller."
+        )
+
+
+def _take_animation(
+    path: Path, wanted: int, name: str, most_pixels: int | None
+) -> list[Image.Image]:
+    with _tell_trouble(name), Image.open(path) as opened:
+        _check_size(opened, name, most_pixels)
+        total = getattr(opened, "n_frames", 1)
+        _check_length(opened.width * opened.height * total, name, most_pixels)
+        places = _choose_frames(total, wanted, name)
         frames: Iterator[Image.Image] = ImageSequence.Iterator(opened)
         chosen = {
             place: frame.convert("RGB") for place, frame in enumerate(frames) if place in places
@@ -190,17 +215,28 @@ def _take_animation(path: Path, wanted: int) -> list[Image.Image]:
     return [chosen[place] for place in places]
 
 
-def _take_video(path: Path, wanted: int) -> Sequence[Image.Image]:
+def _take_video(
+    path: Path, wanted: int, name: str, most_pixels: int | None
+) -> Sequence[Image.Image]:
     library = _import_reader(path)
     try:
+        total = pixels = 0
         with library.open(str(path)) as film:
-            total = sum(1 for _ in film.decode(video=0))
-        places = _choose_frames(total, wanted, str(path))
+            for frame in film.decode(video=0):
+                total += 1
+                pixels += frame.width * frame.height
+                if most_pixels is not None and frame.width * frame.height > most_pixels:
+                    raise InputError(
+                        f"{name} is too large: it has {frame.width} x {frame.height} pixels, at "
+                        f"most {most_pixels} are read. Make it smaller."
+                    )
+                _check_length(pixels, name, most_pixels)
+        places = _choose_frames(total, wanted, name)
         with library.open(str(path)) as film:
             decoded = enumerate(film.decode(video=0))
             chosen = {place: frame.to_image() for place, frame in decoded if place in places}
     except (library.FFmpegError, IndexError) as error:
-        raise InputError(f"{path} cannot be read as a video: {error}.") from error
+        raise InputError(f"{name} cannot be read as a video: {error}.") from error
     return [chosen[place] for place in places]
 
 

@@ -11,7 +11,7 @@ from tests.runtime.test_matrix import built
 from tests.viewing.traces import make_trace
 from tests.zoo import ZOO
 from tokencover.runtime import Trace
-from tokencover.viewing import describe, overlay, panels
+from tokencover.viewing import describe, list_legend, overlay, panels, tint_tokens
 from tokencover.viewing.colors import PROMPT_COLOR, VISUAL_COLOR
 
 
@@ -92,3 +92,15 @@ def test_all_pictures_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> Non
 def test_a_frame_that_is_not_there_is_refused() -> None:
     with pytest.raises(tc.InputError, match="no frame 7 of picture 0"):
         overlay(Image.new("RGB", (64, 64)), run_traced("llava", "single"), frame=7)
+
+
+def test_tiny_tokens_are_tinted_by_what_they_were_chosen_for() -> None:
+    trace = make_trace({(0, 0): (2, 3)}, prompt=[(0, 0, 0, 1)], visual=[(0, 0, 1, 2)])
+    tiny = tint_tokens(Image.new("RGB", (30, 20), (0, 0, 0)), trace)
+    assert tiny.size == (6, 4)
+    orange, blue, dropped = (tiny.getpixel(place) for place in ((2, 0), (5, 3), (0, 0)))
+    assert orange == tuple(int(0.65 * part) for part in PROMPT_COLOR)
+    assert blue == tuple(int(0.65 * part) for part in VISUAL_COLOR)
+    assert dropped == (191, 191, 191)
+    texts = [text for _, text in list_legend(trace)]
+    assert texts == ["chosen for the question", "chosen to cover the rest"]

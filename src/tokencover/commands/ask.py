@@ -172,7 +172,7 @@ class Compared:
     picture : Path, optional
         Where that is drawn; None if the model was shown crops.
     drawing : Image, optional
-        The same without words and legend.
+        The same for a terminal, without words and legend.
     """
 
     query: Query
@@ -199,7 +199,7 @@ class Compared:
         kept = f"{len(self.trace.kept)} of {self.trace.visual_tokens}"
         flops = f"{self.trace.flops / self.trace.flops_unpruned:.0%}"
         took = f"{self.pruned.seconds / self.whole.seconds:.0%}"
-        right = self.query.answer or ""
+        right = self.query.answer or "-"
         return "\n".join(lines), right, self.whole.text, self.pruned.text, kept, flops, took
 
     def export(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _compare(model: Any, processor: Any, query: Query, method: Method, picture: 
     """Answer twice, and draw what was kept."""
     from PIL import Image
 
-    from tokencover.viewing import medium_as_seen, overlay, panels
+    from tokencover.viewing import medium_as_seen, panels, tint_tokens
 
     whole = _answer(model, processor, query, None)
     pruned = _answer(model, processor, query, method)
@@ -246,7 +246,7 @@ def _compare(model: Any, processor: Any, query: Query, method: Method, picture: 
     seen = medium_as_seen(query.picture, processor)
     sheet = panels([seen], trace, pruned.words, title=query.question)
     sheet.save(picture)
-    drawing = overlay(seen, trace) if isinstance(seen, Image.Image) else sheet
+    drawing = tint_tokens(seen, trace) if isinstance(seen, Image.Image) else sheet
     return Compared(query, whole, pruned, trace, picture, drawing)
 
 
@@ -268,9 +268,11 @@ def _save_picture(medium: Medium, out: Path) -> Path:
 
 def _print_answers(found: Sequence[Compared], shown: Path) -> None:
     from tokencover.commands.terminal_picture import print_picture
+    from tokencover.viewing import list_legend
 
-    if found[0].drawing is not None:
-        print_picture(found[0].drawing)
+    first = found[0]
+    if first.drawing is not None:
+        print_picture(first.drawing, first.query.question, list_legend(first.trace))
     print_table(TextTable(HEADER, [each.make_row() for each in found], words=len(HEADER)))
     drawn = [str(each.picture) for each in found if each.picture is not None]
     names = [str(shown), *drawn[:1], *(["..."] if len(drawn) > 1 else [])]

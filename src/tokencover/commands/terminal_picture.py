@@ -5,6 +5,7 @@ Not a command itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from PIL import Image
@@ -12,16 +13,36 @@ from rich.console import Console
 from rich.text import Text
 
 HALF: Final = "▀"
+SQUARE: Final = "■"
 WIDEST: Final = 64
 """Letters of a picture at most."""
 COLORFUL: Final = ("256", "truecolor")
 
 
-def print_picture(picture: Image.Image) -> None:
-    """Print a picture if standard output is a terminal with enough colours; else do nothing."""
+def print_picture(
+    picture: Image.Image, title: str = "", legend: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Print a picture if standard output is a terminal with enough colours; else do nothing.
+
+    Parameters
+    ----------
+    picture : Image
+        No wider than it is, and than the terminal.
+    title : str
+        Above it.
+    legend : sequence of tuple of str
+        Below it: colours, and what they mean.
+    """
     console = Console(highlight=False)
-    if console.is_terminal and console.color_system in COLORFUL:
-        console.print(draw_blocks(picture, min(WIDEST, console.width)))
+    if not console.is_terminal or console.color_system not in COLORFUL:
+        return
+    if title:
+        console.print(Text(title))
+    console.print(draw_blocks(picture, min(WIDEST, console.width, picture.width)), end="")
+    keys = [Text.assemble((SQUARE, color), f" {text}") for color, text in legend]
+    if keys:
+        console.print(Text("  ").join([*keys, Text("faded: dropped")]))
+    console.print()
 
 
 def draw_blocks(picture: Image.Image, width: int) -> Text:

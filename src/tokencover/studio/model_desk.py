@@ -6,24 +6,18 @@ of several visitors apart, so that no answer is ever given with the pruning of a
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
-from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.methods import Method
 from tokencover.prompting import Kind, Medium, list_kinds, make_inputs
 from tokencover.runtime import Trace, family_of, prune
 from tokencover.viewing import words_of_centers
-
-REMEMBERED: Final = 64
-"""Answers with all tokens that are not asked again while a visitor tries methods."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class ModelDesk:
         self.family = family_of(model).name
         self._model = model
         self._one_at_a_time = threading.Lock()
-        self._plain: OrderedDict[str, StudioAnswer] = OrderedDict()
+        self._is_warm = False
 
     @property
     def kinds(self) -> frozenset[Kind]:
@@ -91,15 +85,10 @@ class ModelDesk:
         if not question.strip():
             raise InputError("the question is empty: ask something, for example 'what is this ?'.")
         with self._one_at_a_time, torch.no_grad():
-            if method is not None:
-                return self._answer(medium, question, method)
-            key = _make_key(medium, question)
-            if key not in self._plain:
-                self._plain[key] = self._answer(medium, question, None)
-                if len(self._plain) > REMEMBERED:
-                    self._plain.popitem(last=False)
-            self._plain.move_to_end(key)
-            return self._plain[key]
+            if not self._is_warm:  # what happens once is not timed
+                self._answer(medium, question, None)
+                self._is_warm = True
+            return self._answer(medium, question, method)
 
     def _answer(self, medium: Medium, question: str, method: Method | None) -> StudioAnswer:
         inputs = make_inputs(self.processor, [([medium], question)]).to(self._model.device)
@@ -121,13 +110,3 @@ class ModelDesk:
         )
         text = self.processor.decode(tokens[0, length:], skip_special_tokens=True).strip()
         return StudioAnswer(text, seconds, trace, words)
-
-
-def _make_key(medium: Medium, question: str) -> str:
-    """A short name for what is shown and asked."""
-    pictures = [medium] if isinstance(medium, Image.Image) else list(medium)
-    digest = hashlib.sha256(question.encode())
-    for picture in pictures:
-        digest.update(str((picture.mode, picture.size)).encode())
-        digest.update(picture.tobytes())
-    return digest.hexdigest()

@@ -19,7 +19,7 @@ from tokencover.prompting import Medium
 from tokencover.studio.model_desk import ModelDesk, StudioAnswer
 from tokencover.studio.setup_link import OWN, Setup
 from tokencover.studio.studio_facts import export_answer, render_answer, render_kept
-from tokencover.viewing import animate_choice, medium_as_seen, panels
+from tokencover.viewing import GAP, animate_choice, flow, medium_as_seen, panels
 
 MEDIA: Final = {"picture": "image", "clip": "video"}
 NEEDS_TRAINING: Final = ("twigvlm",)
@@ -127,16 +127,20 @@ class Desks:
         answers = [desk.ask(medium, setup.question, method) for method in methods]
         seen = medium_as_seen(medium, desk.processor)
         sides = [
-            (render_kept(seen, answer), render_answer(name, answer, plain, right))
+            (render_kept(name, seen, answer), render_answer(name, answer, plain, right))
             for name, answer in zip(names, answers, strict=True)
         ]
         facts = [
             export_answer(setup.question, name, answer, plain)
             for name, answer in zip(names, answers, strict=True)
         ]
+        sheets = [
+            _draw_sheet(seen, f"{name}: {setup.question} {answer.text}", answer)
+            for name, answer in zip(names, answers, strict=True)
+        ]
         return StudioPage(
             sides=[*sides, ("", "")][:2],
-            sheet=_draw_sheet(seen, setup.question, answers[0]),
+            sheet=flow(sheets, sum(sheet.width + GAP for sheet in sheets), GAP),
             facts={"model": desk.name, "answers": facts},
             visual_tokens=_count_tokens(answers[0]),
         )
@@ -168,7 +172,8 @@ class Desks:
         if setup.medium == "picture" and request.picture:
             return self._open_upload(request.picture), ""
         if setup.medium == "clip" and request.clip:
-            return list(open_clip(request.clip)), ""
+            clip = open_clip(request.clip, name="your clip", most_pixels=self.most_pixels)
+            return list(clip), ""
         medium, answers = _read_scene(setup.medium, setup.scene)
         return medium, answers.get(setup.question, "")
 
@@ -205,11 +210,11 @@ def _read_scene(medium: str, number: int) -> tuple[Medium, dict[str, str]]:
     return shown, {each.text: each.answer for each in asked}
 
 
-def _draw_sheet(medium: Medium, question: str, answer: StudioAnswer) -> Image.Image:
+def _draw_sheet(medium: Medium, title: str, answer: StudioAnswer) -> Image.Image:
     trace = answer.trace
     if trace is None or len({index for index, _ in trace.grids}) > 1:
         return medium if isinstance(medium, Image.Image) else medium[0]
-    return panels([medium], trace, answer.words, title=question)
+    return panels([medium], trace, answer.words, title=title)
 
 
 def _count_tokens(answer: StudioAnswer) -> int:

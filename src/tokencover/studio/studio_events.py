@@ -61,12 +61,18 @@ class PageEvents:
         asked = controls["asked"]
         chosen = asked.input(lambda text: text, asked, controls["question"], api_name=False)
         self._answer_after(chosen.then)
-        controls["fresh"].click(self._desks.draw_number, None, controls["scene"], api_name=False)
-        about = [controls["medium"], controls["scene"]]
-        for each in about:
-            each.change(self._list_questions, about, asked, api_name=False)
         drops = [controls["picture"], controls["clip"]]
         controls["medium"].change(_show_drop, controls["medium"], drops, api_name=False)
+        # A scene comes with its questions, and the first is asked; what was dropped before goes.
+        about = [controls["medium"], controls["scene"]]
+        told = [asked, controls["question"], *drops]
+        drawn = controls["fresh"].click(
+            self._desks.draw_number, None, controls["scene"], api_name=False
+        )
+        for event in (drawn.then, controls["scene"].submit, controls["medium"].input):
+            self._answer_after(event(self._show_scene, about, told, api_name=False).then)
+        for drop in drops:
+            self._answer_after(drop.upload)
         self._shown["play"].click(self._play, self._inputs, self._shown["film"], api_name=False)
         opened = page.load(self._open_link, None, [*self._parts, asked], api_name=False)
         self._answer_after(opened.then)
@@ -94,10 +100,11 @@ class PageEvents:
         with _tell_visitor():
             return self._desks.play(_make_request(values))
 
-    def _list_questions(self, medium: str, scene: Any) -> Any:
+    def _show_scene(self, medium: str, scene: Any) -> list[Any]:
         with _tell_visitor():
             questions = self._desks.list_questions(medium, int(scene or 0))
-        return gr.update(choices=questions, value=None)
+        first = questions[0] if questions else ""
+        return [gr.update(choices=questions, value=None), first, None, None]
 
     def _open_link(self, request: gr.Request) -> list[Any]:
         setup, faults = read_query(dict(request.query_params))

@@ -11,6 +11,8 @@ from tokencover.studio.model_desk import StudioAnswer
 from tokencover.viewing import count_words, hover_html
 
 WORDS_SHOWN = 12
+MOST_NUMBERED = 12
+"""Blocks whose bars have room for numbers."""
 
 
 def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: str) -> str:
@@ -31,13 +33,15 @@ def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: 
     )
 
 
-def render_kept(medium: Medium, answer: StudioAnswer) -> str:
+def render_kept(title: str, medium: Medium, answer: StudioAnswer) -> str:
     """The picture with the kept tokens, each telling what it is."""
     if answer.trace is None:
         return ""
+    told = f'<p class="tc-title"><b>{escape(title)}</b>: {escape(answer.text)}</p>'
     if len({index for index, _ in answer.trace.grids}) > 1:
-        return "<p>The model was shown several crops, and does not say which: nothing is drawn.</p>"
-    return hover_html(medium, answer.trace, answer.words)
+        crops = "The model was shown several crops, and does not say which: nothing is drawn."
+        return f"{told}<p>{crops}</p>"
+    return told + hover_html(medium, answer.trace, answer.words)
 
 
 def export_answer(
@@ -64,7 +68,7 @@ def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list
         ("tokens kept", f"{len(trace.kept)} of {trace.visual_tokens}"),
         ("mean per block", f"{trace.mean_tokens:.1f}"),
         ("prefill FLOPs", f"{100 * trace.flops / trace.flops_unpruned:.1f} % of unpruned"),
-        ("time to answer", f"{100 * answer.seconds / plain.seconds:.0f} % of unpruned"),
+        ("time to answer", _compare_times(answer, plain)),
     ]
     if trace.coupling is not None:
         group = trace.details.get("group")
@@ -72,6 +76,11 @@ def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list
     if trace.split is not None:
         rows += [("split", _describe_split(split)) for split in trace.split]
     return rows
+
+
+def _compare_times(answer: StudioAnswer, plain: StudioAnswer) -> str:
+    share = 100 * answer.seconds / plain.seconds
+    return f"{share:.0f} % of unpruned ({answer.seconds:.2f} s of {plain.seconds:.2f} s)"
 
 
 def _describe_split(split: Any) -> str:
@@ -95,10 +104,14 @@ def _render_layers(trace: Trace | None) -> str:
     if trace is None:
         return ""
     most = max(1, trace.visual_tokens)
+    few = len(trace.tokens_per_layer) <= MOST_NUMBERED
     bars = "".join(
-        f'<i style="height:{max(1, 48 * count // most)}px" title="block {block}: {count} tokens">'
-        "</i>"
+        f'<span title="block {block + 1}: {count} tokens"><i style="height:'
+        f'{max(1, 48 * count // most)}px"></i>{count if few else ""}</span>'
         for block, count in enumerate(trace.tokens_per_layer)
     )
     told = ", ".join(map(str, trace.tokens_per_layer))
-    return f'<div class="tc-layers" role="img" aria-label="tokens per block: {told}">{bars}</div>'
+    return (
+        '<p class="tc-caption">tokens per block, first to last</p>'
+        f'<div class="tc-layers" role="img" aria-label="tokens per block: {told}">{bars}</div>'
+    )

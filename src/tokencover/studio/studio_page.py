@@ -24,14 +24,21 @@ STYLE: Final = """
 .tc-answer[data-verdict="same"] tr:first-child td { color: #15803d; font-weight: 600; }
 .tc-words span { display: inline-block; margin: 0 6px 4px 0; padding: 0 6px;
   border: 1px solid #ff8c00; border-radius: 9px; }
-.tc-layers { display: flex; align-items: flex-end; gap: 2px; height: 50px; }
-.tc-layers i { flex: 1; max-width: 18px; background: #0078ff; display: block; }
-.tc-key b { display: inline-block; width: 12px; height: 12px; margin: 0 4px 0 12px; }
+.dark .tc-answer[data-verdict="other"] tr:first-child td { color: #fb923c; }
+.dark .tc-answer[data-verdict="same"] tr:first-child td { color: #4ade80; }
+.tc-title { font-size: 1.05em; margin: 0 0 4px; overflow-wrap: anywhere; }
+.tc-caption { margin: 8px 0 2px; opacity: .7; }
+.tc-layers { display: flex; align-items: flex-end; gap: 2px; }
+.tc-layers span { flex: 1; max-width: 38px; font-size: 11px; text-align: center; }
+.tc-layers i { background: #0078ff; display: block; }
+.tc-key { line-height: 1.8; } .tc-key span { white-space: nowrap; margin-right: 14px; }
+.tc-key b { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 0; }
 """
 KEY: Final = (
-    '<p class="tc-key"><b style="background:#ff8c00"></b>chosen for the question'
-    '<b style="background:#0078ff"></b>chosen to cover the rest'
-    '<b style="background:#d6008c"></b>kept (the method does not say what for)</p>'
+    '<p class="tc-key"><span><b style="background:#ff8c00"></b>chosen for the question</span>'
+    '<span><b style="background:#0078ff"></b>chosen to cover the rest</span>'
+    '<span><b style="background:#d6008c"></b>kept (the method does not say what for)</span>'
+    "<span>faded: dropped</span></p>"
 )
 
 

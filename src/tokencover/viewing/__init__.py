@@ -5,7 +5,15 @@ from tokencover.viewing.kept_tokens import describe
 from tokencover.viewing.order_of_choice import animate_choice
 from tokencover.viewing.sheet_layout import flow
 from tokencover.viewing.shown_pictures import as_seen, medium_as_seen
-from tokencover.viewing.still_pictures import GAP, MARGIN, WIDEST, overlay, panels
+from tokencover.viewing.still_pictures import (
+    GAP,
+    MARGIN,
+    WIDEST,
+    list_legend,
+    overlay,
+    panels,
+    tint_tokens,
+)
 from tokencover.viewing.web_figure import hover_html, plain_html
 
 __all__ = [
@@ -18,9 +26,11 @@ __all__ = [
     "describe",
     "flow",
     "hover_html",
+    "list_legend",
     "medium_as_seen",
     "overlay",
     "panels",
     "plain_html",
+    "tint_tokens",
     "words_of_centers",
 ]

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from tokencover.prompting import Medium
 from tokencover.runtime import Trace
 from tokencover.viewing.center_words import count_words, number_words
-from tokencover.viewing.colors import DROPPED_COLOR, FADING, ROLE_COLORS
+from tokencover.viewing.colors import DROPPED_COLOR, FADING, ROLE_COLORS, to_css
 from tokencover.viewing.kept_tokens import (
     ROLE_TEXTS,
     KeptToken,
@@ -39,6 +39,8 @@ _ROOM = ((1, 768), (2, 512), (4, 384))
 """Up to so many panels have so many pixels along their longer side."""
 LEAST_FOR_TAGS = 16
 """Pixels that a token needs along its shorter side for a number to be read in it."""
+TINT = 0.65
+"""How much of a tiny token is the colour of its role."""
 _SMALLEST = 768
 """Pixels along the longer side of a view that is drawn by itself, at least."""
 PixelBox = tuple[int, int, int, int]
@@ -77,6 +79,38 @@ def overlay(
     )
     kept = find_kept_tokens(trace, words)
     return draw_view(large, grid, kept.of_view(medium, frame), number_words(words))
+
+
+def tint_tokens(picture: Image.Image, trace: Trace, *, side: int = 2) -> Image.Image:
+    """A tiny picture for coarse screens: kept tokens are tinted, because no frame would be seen.
+
+    Parameters
+    ----------
+    picture : Image
+        What the model was shown.
+    trace : Trace
+        What happened to the sample.
+    side : int
+        Pixels of a token.
+    """
+    rows, columns = find_grid(trace, 0, 0)
+    size = columns * side, rows * side
+    crisp = picture.convert("RGB").resize(size, Image.Resampling.BOX)
+    tiny = Image.blend(crisp, Image.new("RGB", size, "white"), FADING)
+    for token in find_kept_tokens(trace).of_view(0, 0):
+        box = _locate_pixels(token, (rows, columns), size)
+        part = crisp.crop(box)
+        tint = Image.new("RGB", part.size, ROLE_COLORS[token.role])
+        tiny.paste(Image.blend(part, tint, TINT), box[:2])
+    return tiny
+
+
+def list_legend(trace: Trace) -> list[tuple[str, str]]:
+    """The colours that a picture of this has, each with what it means."""
+    kept = find_kept_tokens(trace)
+    return [
+        (to_css(ROLE_COLORS[role]), text) for role, text in ROLE_TEXTS.items() if kept.count(role)
+    ]
 
 
 def panels(

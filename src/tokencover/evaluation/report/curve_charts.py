@@ -28,7 +28,7 @@ def make_histogram(
         alt.Chart(alt.Data(values=bars))
         .mark_bar(color=BLUE)
         .encode(
-            x=alt.X("from:Q", title="coupling η", scale=alt.Scale(zero=False)),
+            x=alt.X("from:Q", bin="binned", title="coupling η", scale=alt.Scale(zero=False)),
             x2="to:Q",
             y=alt.Y("samples:Q", title="samples"),
             tooltip=[

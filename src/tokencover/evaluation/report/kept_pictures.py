@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from PIL import Image
@@ -20,6 +21,9 @@ from tokencover.evaluation.tasks import Example, Task
 from tokencover.methods import Method
 from tokencover.runtime import prune
 from tokencover.viewing import hover_html, medium_as_seen, plain_html, words_of_centers
+
+PICTURE_PLACE: Final = re.compile(r'(href|src)="(data:image/[^"]+)"')
+"""Where a picture stands in a piece of a web page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +169,20 @@ def _draw(
     example: Example,
     change: str,
 ) -> KeptExample:
-    sides = [
-        _draw_whole(model, task, example),
-        *(_draw_side(model, each, task, example) for each in methods),
-    ]
-    return KeptExample(
-        task.name, example.id, example.question, ", ".join(example.answers), change, tuple(sides)
-    )
+    whole = _draw_whole(model, task, example)
+    sides = [_share_pictures(_draw_side(model, each, task, example), whole) for each in methods]
+    right = ", ".join(example.answers)
+    return KeptExample(task.name, example.id, example.question, right, change, (whole, *sides))
+
+
+def _share_pictures(side: KeptSide, whole: KeptSide) -> KeptSide:
+    """The side without its pictures, which the page takes from the whole one: it stays small."""
+    shared = [found[2] for found in PICTURE_PLACE.finditer(whole.figure)]
+
+    def refer(found: re.Match[str]) -> str:
+        return f'data-same="{shared.index(found[2])}"' if found[2] in shared else found[0]
+
+    return replace(side, figure=PICTURE_PLACE.sub(refer, side.figure))
 
 
 def _draw_whole(model: VisionLanguageModel, task: Task, example: Example) -> KeptSide:

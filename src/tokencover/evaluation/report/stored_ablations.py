@@ -69,7 +69,7 @@ def find_ablations(stored: Results) -> StoredAblations:
         layers=_collect(
             "layer",
             vary_layers(
-                list(dict.fromkeys(each.budget for each in methods)),
+                sorted({each.budget for each in methods}),
                 sorted({each.after for each in methods}),
             ),
             stored,

@@ -66,7 +66,12 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
         .transform_filter("indexof(shown, datum.method) >= 0")
         .transform_filter("indexof(budgets, datum.budget) >= 0")
     )
-    x = alt.X(f"{cost}:Q", title=title, scale=alt.Scale(zero=False, nice=True))
+    x = alt.X(
+        f"{cost}:Q",
+        title=title,
+        scale=alt.Scale(zero=False, nice=True),
+        axis=alt.Axis(tickCount=alt.ExprRef("ceil(width / 80)")),
+    )
     y = alt.Y("lost:Q", title="accuracy minus unpruned, points", scale=alt.Scale(zero=True))
     color, dash = encode_methods(rows.labels, looks)
     tips = [

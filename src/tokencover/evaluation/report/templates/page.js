@@ -18,19 +18,24 @@
     }
     view.runAsync();
   };
+  // Colours that would not be seen on a dark ground.
+  const lighterColors = { "#111111": "#e6edf3", "#393b79": "#8587d8", "#525252": "#a8a8a8", "#636363": "#b8b8b8" };
   const draw = async () => {
     for (const place of find(document, "[data-chart]")) {
       const specification = structuredClone(charts[place.dataset.chart]);
       delete specification.title;  // stands above the chart
       if (specification.facet) specification.columns = Math.max(1, Math.floor(place.clientWidth / 260));
       if (dark.matches) {
-        const text = JSON.stringify(specification).replaceAll("#111111", "#e6edf3");
+        let text = JSON.stringify(specification);
+        for (const [color, lighter] of Object.entries(lighterColors)) text = text.replaceAll(color, lighter);
         Object.assign(specification, JSON.parse(text));
       }
       const result = await vegaEmbed(place, specification, {
         actions: { export: true, source: false, compiled: false, editor: false },
         theme: dark.matches ? "dark" : undefined, renderer: "svg",
-        config: { background: "transparent" },
+        config: { background: "transparent", ...(dark.matches && {
+          text: { color: "#e6edf3" }, axis: { gridColor: "#30363d", domainColor: "#8b949e", tickColor: "#8b949e" },
+        }) },
       });
       views.set(place, result.view);
       tell(result.view);
@@ -91,6 +96,14 @@
       });
     });
   }
+
+  // The pictures of an example stand in the page once.
+  for (const article of find(document, "article.kept")) {
+    const whole = find(article, "img");
+    for (const image of find(article, "image[data-same]"))
+      image.setAttribute("href", whole[image.dataset.same].src);
+  }
+  if (window.innerWidth < 640) for (const each of find(document, ".about, .picker")) each.open = false;
 
   // What a token is, without a pointer: tap it, or move to it with the keyboard.
   const prepare = (place) => {
