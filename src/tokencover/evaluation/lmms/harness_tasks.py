@@ -187,7 +187,14 @@ def _explain_unknown(manager: Any, name: str) -> str:
 
 def _find_config(manager: Any, name: str) -> Mapping[str, Any]:
     """What a task's file says; refuses what we cannot ask."""
-    config: Mapping[str, Any] = manager._get_config(name)
+    try:
+        config: Mapping[str, Any] = manager._get_config(name)
+    except ImportError as error:  # of the functions that its file names
+        package = error.name or str(error)
+        raise InputError(
+            f"{name} of lmms-eval needs the package {package}, which this environment does not "
+            f"have: pip install {package.partition('.')[0]}"
+        ) from error
     kind = config.get("output_type", "generate_until")
     if kind != "generate_until":
         raise InputError(f"{name} wants {kind}, and only tasks that want an answer can be asked.")
