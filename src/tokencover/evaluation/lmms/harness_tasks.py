@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
-from tokencover.evaluation.lmms.harness_scores import HarnessScores
+from tokencover.evaluation.lmms.harness_scores import SUBMISSION, HarnessScores
 from tokencover.evaluation.lmms.paper_benchmarks import (
     PAPER_BENCHMARKS,
     PREFIX,
@@ -198,6 +198,12 @@ def _find_config(manager: Any, name: str) -> Mapping[str, Any]:
     kind = config.get("output_type", "generate_until")
     if kind != "generate_until":
         raise InputError(f"{name} wants {kind}, and only tasks that want an answer can be asked.")
+    metrics = {each.get("metric") for each in config.get("metric_list") or []}
+    if metrics == {SUBMISSION}:
+        raise InputError(
+            f"{name} has answers that only a server scores: lmms-eval's own command with `--model "
+            "tokencover` writes the file to submit, see docs/reproducing.md."
+        )
     settings = config.get("generation_kwargs") or {}
     if settings.get("do_sample") or int(settings.get("num_beams") or 1) > 1:
         raise InputError(f"{name} wants beams or sampling, and answers here are greedy.")
