@@ -204,10 +204,14 @@ def _find_config(manager: Any, name: str) -> Mapping[str, Any]:
             f"{name} has answers that only a server scores: lmms-eval's own command with `--model "
             "tokencover` writes the file to submit, see docs/reproducing.md."
         )
-    settings = config.get("generation_kwargs") or {}
+    check_greedy(name, config.get("generation_kwargs") or {})
+    return config
+
+
+def check_greedy(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a task that wants its answers generated in another way than we do."""
     if settings.get("do_sample") or int(settings.get("num_beams") or 1) > 1:
         raise InputError(f"{name} wants beams or sampling, and answers here are greedy.")
-    return config
 
 
 class _HarnessTask:
