@@ -90,9 +90,9 @@ class MixedProcessor(HandmadeProcessor):
         assert media["type"] == ("image", "video")[int(words["text"])]
         return str(words["text"])
 
-    def __call__(self, text: list[str], images: Any, videos: Any, **settings: Any) -> BatchFeature:
+    def __call__(self, text: list[str], images: Any, **settings: Any) -> BatchFeature:
         assert [len(each) for each in images] == [int(each == "0") for each in text]
-        assert len(videos) == text.count("1")
+        assert len(settings["videos"]) == text.count("1")
         self.batches.append(text)
         return BatchFeature(self._entry.collate([self.samples[int(each)] for each in text]))
 

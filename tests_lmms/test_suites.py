@@ -135,6 +135,8 @@ def test_all_videos_of_the_paper_are_kept_for_a_judge(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["--tasks", "lmms:gqaa"], "lmms-eval has no task 'gqaa'; it has gqa"),
+        (["--tasks", "lmms:coco2017_cap_val"], "coco2017_cap_val of lmms-eval needs the package"),
+        (["--tasks", "lmms:vizwiz_vqa_test"], "answers that only a server scores"),
         (["--tasks", "lmms:POPE"], "lmms-eval has no task 'POPE'; it has pope"),
         (["--tasks", "lmms:vqav2"], "name those that you want, lmms:vqav2_val,lmms:vqav2_test"),
         (["--tasks", "lmms:activitynetqa"], "activitynetqa lets a judge score its answers"),

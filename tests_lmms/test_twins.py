@@ -113,6 +113,18 @@ def test_unknown_arguments_are_refused() -> None:
         PrunedChatModel(budget=64)
     with pytest.raises(InputError, match="has no budget"):
         PrunedChatModel(method="mob")
+    with pytest.raises(InputError, match="batch_size is a whole number, not 'auto'"):
+        PrunedChatModel(batch_size="auto")
+    with pytest.raises(InputError, match="pad is true or false, not 'no'"):
+        PrunedChatModel.create_from_arg_string("pad=no", {"batch_size": "1"})
+    with pytest.raises(InputError, match="budget is a number of tokens or a share, not 'few'"):
+        PrunedChatModel.create_from_arg_string("method=mob,budget=few", {"batch_size": "1"})
+
+
+def test_sampling_is_refused(models: dict[str, VisionLanguageModel]) -> None:
+    arguments = ("", None, {"do_sample": True, "temperature": 0.7}, 0, "captions", "test")
+    with pytest.raises(InputError, match="captions wants beams or sampling"):
+        PrunedChatModel(model=models["pebble"]).generate_until([Namespace(args=arguments)])
 
 
 def test_all_devices_give_the_same_answers(

@@ -12,7 +12,7 @@ from lmms_eval.api.model import lmms
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, load_model
-from tokencover.evaluation.lmms.harness_tasks import HarnessExample
+from tokencover.evaluation.lmms.harness_tasks import HarnessExample, check_greedy
 from tokencover.evaluation.lmms.shown_media import (
     PromptWords,
     ShowingSettings,
@@ -104,6 +104,7 @@ class PrunedChatModel(lmms):  # type: ignore[misc]
         alike: defaultdict[tuple[str, int, tuple[str, ...]], list[int]] = defaultdict(list)
         for place, request in enumerate(requests):
             _, _, generation, _, task, _ = request.args
+            check_greedy(task, generation)
             length = int(generation.get("max_new_tokens") or self._asking.max_new_tokens)
             until = generation.get("until") or ()
             stops = (until,) if isinstance(until, str) else tuple(until)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel
-from tokencover.evaluation.lmms.harness_scores import HarnessScores
+from tokencover.evaluation.lmms.harness_scores import SUBMISSION, HarnessScores
 from tokencover.evaluation.lmms.paper_benchmarks import (
     PAPER_BENCHMARKS,
     PREFIX,
@@ -187,14 +187,31 @@ def _explain_unknown(manager: Any, name: str) -> str:
 
 def _find_config(manager: Any, name: str) -> Mapping[str, Any]:
     """What a task's file says; refuses what we cannot ask."""
-    config: Mapping[str, Any] = manager._get_config(name)
+    try:
+        config: Mapping[str, Any] = manager._get_config(name)
+    except ImportError as error:  # of the functions that its file names
+        package = error.name or str(error)
+        raise InputError(
+            f"{name} of lmms-eval needs the package {package}, which this environment does not "
+            f"have: pip install {package.partition('.')[0]}"
+        ) from error
     kind = config.get("output_type", "generate_until")
     if kind != "generate_until":
         raise InputError(f"{name} wants {kind}, and only tasks that want an answer can be asked.")
-    settings = config.get("generation_kwargs") or {}
+    metrics = {each.get("metric") for each in config.get("metric_list") or []}
+    if metrics == {SUBMISSION}:
+        raise InputError(
+            f"{name} has answers that only a server scores: lmms-eval's own command with `--model "
+            "tokencover` writes the file to submit, see docs/reproducing.md."
+        )
+    check_greedy(name, config.get("generation_kwargs") or {})
+    return config
+
+
+def check_greedy(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a task that wants its answers generated in another way than we do."""
     if settings.get("do_sample") or int(settings.get("num_beams") or 1) > 1:
         raise InputError(f"{name} wants beams or sampling, and answers here are greedy.")
-    return config
 
 
 class _HarnessTask:
