@@ -102,7 +102,8 @@ def captured(model: PreTrainedModel) -> Iterator[dict[str, Mapping[str, Any]]]:
             if inside:
                 return original(*args, **kwargs)
             bound = signature(original).bind(*args, **kwargs).arguments
-            calls[name] = {**bound, **bound.pop("kwargs", {})}
+            others = bound.pop("kwargs", {})
+            calls[name] = {**bound, **others}
             inside = True
             try:
                 return original(*args, **kwargs)
