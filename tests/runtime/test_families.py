@@ -102,7 +102,8 @@ def captured(model: PreTrainedModel) -> Iterator[dict[str, Mapping[str, Any]]]:
             if inside:
                 return original(*args, **kwargs)
             bound = signature(original).bind(*args, **kwargs).arguments
-            calls[name] = {**bound, **bound.pop("kwargs", {})}
+            others = bound.pop("kwargs", {})
+            calls[name] = {**bound, **others}
             inside = True
             try:
                 return original(*args, **kwargs)
@@ -280,7 +281,7 @@ def test_a_token_is_where_its_pixels_are(name: str, kind: str) -> None:
     """In a tower without attention, other pixels in one place change the token of that place."""
     entry, model = ZOO[name], local_model_of(name)
     if kind not in entry.kinds or name == "llava_onevision":  # its frames blend into each other
-        kind = "ragged" if "ragged" in entry.kinds else "single"
+        kind = "ragged"
     sample = entry.samples(kind)[0]
     before = media_of(model, entry.collate([sample]))
     images, videos = layouts_of(model, before)

@@ -42,8 +42,7 @@ FOLDING = {
 def choose_kinds(entry: ZooEntry) -> list[str]:
     """Pictures of several sizes, several in a prompt, and videos."""
     videos = "image_and_video" if "image_and_video" in entry.kinds else "video"
-    found = [kind for kind in ("ragged", "two_images", videos) if kind in entry.telling_kinds]
-    return found or ["mixed"]
+    return [kind for kind in ("ragged", "two_images", videos) if kind in entry.telling_kinds]
 
 
 CASES = [

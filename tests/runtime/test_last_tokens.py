@@ -56,11 +56,14 @@ def test_generation_goes_on_from_a_picture(entry: ZooEntry, stage: int) -> None:
 
 
 @pytest.mark.parametrize("stages", [(1,), (0, 2)])
-@pytest.mark.parametrize("entry", [ZOO["llava"], ZOO["gemma3"]], ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", [ZOO["llava"], ZOO["internvl"]], ids=lambda entry: entry.name)
 def test_what_stayed_of_a_prompt_stays_without_a_cache(
     entry: ZooEntry, stages: tuple[int, ...]
 ) -> None:
-    """Words follow the last token of the picture; a cache would still have it."""
+    """Words follow the last token of the picture; a cache would still have it.
+
+    (Gemma 3 differs here without pruning, too: it takes such words for pieces of the picture.)
+    """
     model, method = built(entry.name), KeepRandom(3, stages)
     inputs = inputs_ending_in_pictures(entry, "ragged")
     options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False, "eos_token_id": NEVER}

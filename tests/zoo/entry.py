@@ -131,6 +131,9 @@ class ZooEntry:
     own_masks
         Whether blocks do not see all tokens before them, and those alone: windows, or tokens of a
         picture that see each other.
+    counts_pictures
+        Whether positions count the pictures of the whole batch, so that only the first row with
+        pictures can be what it is alone.
     alike
         Another entry whose blocks are called in the same way, if there is one: every method runs
         on that one, so that it need not run on this one too.
@@ -152,6 +155,7 @@ class ZooEntry:
     recurrent: bool = False
     flash: bool = True
     own_masks: bool = False
+    counts_pictures: bool = False
     alike: str | None = None
 
     @property
@@ -159,6 +163,11 @@ class ZooEntry:
         """Those kinds that tell something new: fewer for an entry built like another."""
         few = ("ragged", "mixed", "video")
         return self.kinds if self.alike is None else tuple(k for k in self.kinds if k in few)
+
+    def equals_single_runs(self, kind: str) -> bool:
+        """Whether the rows of a batch of this kind are what they are alone, unpruned too."""
+        with_pictures = [recipe for recipe in RECIPES[kind] if recipe.images or recipe.videos]
+        return len(with_pictures) <= 1 or not self.counts_pictures
 
     def samples(self, kind: str) -> list[Sample]:
         """Give the rows of a batch of this kind, not padded."""

@@ -68,12 +68,12 @@ def shrink_queries(model: PreTrainedModel) -> None:
             parameter.mul_(0.3)
 
 
-def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
+def pack(samples: Sequence[Sample], text: Inputs, side: int = PATCH) -> Inputs:
     packed = {"mm_token_type_ids": (text["input_ids"] == IMAGE).int()}
     pictures = [medium for sample in samples for medium in sample.media]
     if not pictures:
         return packed
-    patches = [cut(picture.pixels).flatten(1) for picture in pictures]
+    patches = [cut(picture.pixels, side).flatten(1) for picture in pictures]
     longest = max(map(len, patches))
     filled = [pad(each, (0, 0, 0, longest - len(each))) for each in patches]
     packed["pixel_values"] = torch.stack(filled)

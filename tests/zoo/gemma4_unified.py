@@ -1,6 +1,7 @@
 """Gemma 4 without a vision tower: each patch is a visual token."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from transformers import Gemma4UnifiedConfig, Gemma4UnifiedForConditionalGeneration, PreTrainedModel
@@ -8,11 +9,14 @@ from transformers import Gemma4UnifiedConfig, Gemma4UnifiedForConditionalGenerat
 from . import gemma4
 from .entry import Inputs, Medium, Recipe
 from .layout import Grid, Layout
+from .qwen_media import MERGE, merged
 from .raster_patches import media
 from .towers import PATCH
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START
 from .weights import seeded, text_config
 from .windows import WINDOW, choose_kinds
+
+SIDE = MERGE * PATCH
 
 
 def build(
@@ -26,8 +30,8 @@ def build(
         use_bidirectional_attention="vision",
     )
     vision = {
-        "patch_size": PATCH // 2,
-        "pooling_kernel_size": 2,  # the processor pools, so that a patch has PATCH pixels a side
+        "patch_size": PATCH,
+        "pooling_kernel_size": MERGE,  # by the processor: the model gets patches of SIDE pixels
         "mm_embed_dim": 24,
         "mm_posemb_size": 16,
         "output_proj_dims": 24,
@@ -46,12 +50,8 @@ def build(
     return model
 
 
-def _unpooled(picture: Medium) -> Medium:
-    return replace(picture, layout=Grid(*picture.size), token_side=PATCH)
-
-
 def make_media(recipe: Recipe) -> tuple[Medium, ...]:
-    return tuple(map(_unpooled, media(recipe)))
+    return tuple(replace(each, size=merged(each.size)) for each in media(recipe))
 
 
 def layouts(inputs: Inputs) -> tuple[list[Layout], list[Layout]]:
@@ -65,5 +65,6 @@ ENTRY = replace(
     name="gemma4_unified",
     build=build,
     media=make_media,
+    pack=partial(gemma4.pack, side=SIDE),
     layouts=layouts,
 )

@@ -78,6 +78,7 @@ ENTRY = ZooEntry(
     media=media,
     pack=pack,
     layouts=layouts,
-    kinds=("text_only", "single", "mixed"),
+    kinds=("single", "ragged", "two_images", "text_only", "mixed"),
+    counts_pictures=True,
     alike="qwen2_vl",
 )

@@ -25,12 +25,12 @@ def _picture(seed: int, frames: int, rows: int, columns: int) -> Medium:
     return Medium(pixels, merged(size), size=size, token_side=MERGE * PATCH)
 
 
-def cut(pixels: Tensor) -> Tensor:
+def cut(pixels: Tensor, side: int = PATCH) -> Tensor:
     """Give the patches ``(patches, 3, side, side)`` of pictures ``(frames, 3, height, width)``."""
     frames, channels, height, width = pixels.shape
-    rows, columns = height // PATCH, width // PATCH
-    patches = pixels.reshape(frames, channels, rows, PATCH, columns, PATCH)
-    return patches.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels, PATCH, PATCH)
+    rows, columns = height // side, width // side
+    patches = pixels.reshape(frames, channels, rows, side, columns, side)
+    return patches.permute(0, 2, 4, 1, 3, 5).reshape(-1, channels, side, side)
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:

@@ -309,7 +309,7 @@ def _can_crop(layer: Any) -> bool:
     window = getattr(layer, "sliding_window", None)
     if window is None or getattr(layer, "record_past", False):
         return True
-    return int(layer.get_seq_length()) < window
+    return bool(int(layer.get_seq_length()) < window)
 
 
 def check_lengths(cache: Any) -> None:
