@@ -188,6 +188,13 @@ def test_the_command(answered: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert read_scores(answered.with_name("results-judged-by-org_stub"))
 
 
+def test_the_command_for_programs(answered: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with StubServer(judge_words).running() as server:
+        call("judge", str(answered), "--url", server.url, "--model", "stub", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["method"] == "unpruned"
+
+
 def test_a_judge_that_is_not_there_is_told_at_once(
     answered: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
