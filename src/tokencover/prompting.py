@@ -103,8 +103,21 @@ def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> Any:
         if hasattr(processor, "video_processor"):
             # Some would leave frames out; those that are given were chosen already.
             shown["do_sample_frames"] = False
+    for _, question in prompts:
+        _check_question(processor, question)
     texts = [_write_chat(processor, *prompt) for prompt in prompts]
     return processor(text=texts, padding=True, return_tensors="pt", **shown)
+
+
+def _check_question(processor: Any, question: str) -> None:
+    """Refuse the word that stands for a picture or clip: a processor would look for one more."""
+    for kind, (media, _) in WORDS.items():
+        mark = getattr(processor, f"{kind}_token", None)
+        if isinstance(mark, str) and mark and mark in question:
+            raise InputError(
+                f"the question {question!r} has {mark!r} in it, which stands for {media} in this "
+                "model's prompts: leave it out, it is put where it belongs."
+            )
 
 
 def _write_chat(processor: Any, media: Sequence[Medium], question: str) -> Any:

@@ -92,7 +92,9 @@ def test_mistakes_are_told_before_a_model_is_loaded(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["ask", "evaluate", "calibrate", "bench", "report x", "ablate"])
+@pytest.mark.parametrize(
+    "command", ["ask", "evaluate", "calibrate", "bench", "report x", "ablate", "studio"]
+)
 @pytest.mark.parametrize("number", ["0", "-1", str(CORES + 1), "many"])
 def test_threads_are_checked_everywhere(
     command: str, number: str, capsys: pytest.CaptureFixture[str]
@@ -231,6 +233,36 @@ def test_two_processes_do_not_write_to_one_folder(
     while main(options) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert main(options) == 0
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize("command", ["ask", "evaluate"])
+def test_a_file_in_the_place_of_a_folder_is_told_first(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_good(tmp_path / "x.png")
+    assert main([command, "--out", str(tmp_path / "x.png")]) == 1
+    assert "x.png is a file: give a folder" in capsys.readouterr().err
+
+
+def test_the_word_for_a_picture_is_no_word_of_a_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Chats for training have it in them; a processor would look for a second picture."""
+    asked = ["ask", "--question", "<image> which place is this ?", "--out", str(tmp_path)]
+    assert main(asked) == 1
+    assert "has '<image>' in it, which stands for pictures" in capsys.readouterr().err
+
+
+def test_a_scene_that_is_not_there_is_told_without_torch() -> None:
+    code = (
+        "import sys; from tokencover.cli import main; code = main(sys.argv[1:]); "
+        "sys.exit(99 if 'torch' in sys.modules else code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "ask", "--scene", "99999"], check=False, capture_output=True
+    )
+    assert done.returncode == 1
 
 
 def test_one_scene_is_made_and_not_all_before_it(

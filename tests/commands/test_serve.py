@@ -84,6 +84,8 @@ def test_a_model_that_cannot_be_served(tmp_path: Path) -> None:
         call("serve", tmp_path, "--print")
     with pytest.raises(InputError, match="cannot be read"):
         call("serve", tmp_path / "nothing", "--print")
+    with pytest.raises(InputError, match="say the model before options of vLLM's, got '--max-"):
+        call("serve", "--max-model-len", "8")
 
 
 def test_without_vllm_the_way_out_is_told() -> None:

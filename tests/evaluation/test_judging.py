@@ -283,6 +283,13 @@ def test_the_command_tells_how_many_replies_cannot_be_read(
     assert "2 replies of the judge cannot be read" in capsys.readouterr().err
 
 
+def test_the_command_for_programs(answered: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with StubServer(judge_words).running() as server:
+        call("judge", str(answered), "--url", server.url, "--model", "stub", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["method"] == "unpruned"
+
+
 def test_a_judge_that_is_not_there_is_told_at_once(
     answered: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

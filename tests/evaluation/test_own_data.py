@@ -52,6 +52,9 @@ def describe(name: Path | str) -> list[tuple[str, tuple[str, ...], int]]:
         ("table.tsv", CSV.replace("image,question,answers", "image\tquestion\tanswers")
             .replace('a.png,"what, if anything ?",', "a.png\twhat, if anything ?\t")
             .replace("]\",same ?,no", ']"\tsame ?\tno')),
+        ("semicolons.csv", CSV.replace(",question,", ";question;").replace("a.png,", "a.png;", 1)
+            .replace('?",', '?";').replace(']",same ?,', ']";same ?;')),
+        ("headings.csv", CSV.replace("image,question,answers", " Image, Question,ANSWERS ")),
     ],
 )  # fmt: skip
 def test_every_form_says_the_same(folder: Path, name: str, text: str) -> None:
@@ -80,6 +83,16 @@ def test_one_answer_or_several(folder: Path, key: str, value: Any) -> None:
         ("mine.csv", "image,question,answer\na.png,what, now ?,cat\n", "line 2 has more cells"),
         ("mine.csv", 'image,question,answer\na.png,"what ?,cat\n', "is no CSV"),
         ("mine.csv", "image,question,answer\na.png,  ,cat\n", "line 2 has an empty question"),
+        ("mine.csv", "picture,question,answer\na.png,what ?,cat\n",
+         "neither image nor video.*it has picture, question, answer"),
+        ("mine.csv", "image,question,answer\n", "names the columns"),
+        ("mine.json", '{\n"data": [1]\n}', "row 1 lacks answers, question; it has data"),
+        ("mine.jsonl", '{"image": "a.png", "question": null, "answer": "x"}', "an empty question"),
+        ("mine.jsonl", '{"image": "a.png", "question": ["?"], "answer": "x"}', "question is text"),
+        ("mine.jsonl", '{"image": "a.png", "question": "?", "answer": null}', "has no answer"),
+        ("mine.jsonl", '{"image": "a.png", "question": "?", "answers": [""]}', "an empty one"),
+        ("mine.jsonl", '{"image": "https://x.org/a.png", "question": "?", "answer": "x"}',
+         "https://x.org/a.png is an address, and nothing is fetched"),
         ("mine.jsonl", '{"video": "x.mp4", "question": "?", "answer": "x", "frames": 0}',
          "frames counts"),
     ],
@@ -90,6 +103,12 @@ def test_mistakes_are_told_with_their_place(
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
         find_tasks([str(tmp_path / name)])
+
+
+def test_text_in_another_encoding_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text(json.dumps(ROWS), encoding="utf-16")
+    with pytest.raises(InputError, match=r"not text in UTF-8.*Save it as UTF-8"):
+        find_tasks([str(tmp_path / "mine.json")])
 
 
 def test_a_clip_may_be_a_file(tmp_path: Path) -> None:
@@ -118,6 +137,7 @@ class Saved:
 
     column_names = ("image", "question", "answer")
     _fingerprint = "f1"
+    features: Any = {"image": SimpleNamespace(dtype="PIL.Image.Image")}  # noqa: RUF012
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
@@ -151,3 +171,50 @@ def test_a_data_set_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match=r"needs datasets.*tokencover\[datasets\]"):
         find_tasks([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("column", "feature", "cell", "expected"),
+    [
+        ("image", SimpleNamespace(dtype="string"), "a.png", "pictures"),
+        ("image", SimpleNamespace(feature=SimpleNamespace(dtype="string")), ["a.png"], "pictures"),
+        ("video", SimpleNamespace(dtype="string"), "a.gif", "clips"),
+        ("video", SimpleNamespace(feature=SimpleNamespace(dtype="string")), ["a.png"], "clips"),
+        (
+            "image",
+            SimpleNamespace(feature=SimpleNamespace(dtype="PIL.Image.Image")),
+            [Image.new("L", (3, 2)), Image.new("L", (3, 4))],
+            "pictures",
+        ),
+    ],
+)
+def test_a_data_set_may_hold_paths_and_lists(
+    column: str,
+    feature: Any,
+    cell: Any,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Columns(Saved):
+        column_names = (column, "question", "answer")
+        features: Any = {column: feature}  # noqa: RUF012
+
+        def with_format(self, _: str) -> Any:
+            return self
+
+        def __getitem__(self, key: Any) -> Any:
+            return {column: [cell]} if isinstance(key, slice) else super().__getitem__(key)
+
+    saved = Columns([{column: cell, "question": "what ?", "answer": "x"}])
+    library = SimpleNamespace(Dataset=Saved, load_from_disk=lambda folder: saved)
+    frames = [Image.new("L", (4, 4), 20 * number) for number in range(8)]
+    frames[0].save(tmp_path / "a.png")
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "state.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    (task,) = find_tasks([str(tmp_path / "set")])
+    (example,) = task.examples()
+    found = getattr(example, expected)
+    assert len(found) == (2 if isinstance(cell, list) and len(cell) == 2 else 1)

@@ -21,6 +21,7 @@ from tokencover.commands.options import (
     ModelName,
     Picture,
     Threads,
+    check_folder,
     make_methods,
     print_json,
     read_budget,
@@ -113,11 +114,13 @@ def ask(
     as_json: JsonInstead = False,
 ) -> None:
     """Ask about a picture or clip, with and without pruning."""
+    # What needs no torch is checked first: torch takes seconds to import.
+    request, share = make_request(image, question or [], scene), read_budget(budget)
+    check_folder(out)
     settings = {} if after is None else {"after": after}
-    named = make_methods(method, [read_budget(budget)], **settings)
+    named = make_methods(method, [share], **settings)
     if len(named) != 1:
         raise InputError(f"--method takes one method, for example fastv:after=3, got {method!r}.")
-    request = make_request(image, question or [], scene)
 
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads

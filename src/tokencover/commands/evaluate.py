@@ -34,6 +34,7 @@ from tokencover.commands.options import (
     SplitName,
     TaskNames,
     Threads,
+    check_folder,
     choose_from,
     name_reference,
     print_json,
@@ -116,19 +117,21 @@ def compare_methods(
     as_json: JsonInstead = False,
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
+    part, shares = read_shard(shard, os.environ), read_budgets(budgets)
+    check_folder(out)
+
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
     from tokencover.evaluation import evaluate, load_model, render
     from tokencover.evaluation.lmms import ShowingSettings
     from tokencover.methods import parse_methods
 
-    part = read_shard(shard, os.environ)
     names = choose_task_names(model, tasks, suite)
     set_threads(threads)
     results = evaluate(
         partial(load_model, model, device=device, dtype=dtype),
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
-        budgets=read_budgets(budgets),
+        budgets=shares,
         data=names,
         split=split,
         limit=limit,

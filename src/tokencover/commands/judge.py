@@ -12,8 +12,10 @@ import typer
 from tokencover.commands.options import (
     OUTPUT,
     RUNNING,
+    JsonInstead,
     Reference,
     name_reference,
+    print_json,
     read_number,
     read_whole_number,
     split_at_commas,
@@ -73,6 +75,7 @@ def judge_answers(
     timeout: Timeout = 120.0,
     reference: Reference = None,
     out: JudgedFolder = None,
+    as_json: JsonInstead = False,
 ) -> None:
     """Let a language model judge answers about videos."""
     from tokencover.evaluation import (
@@ -110,7 +113,6 @@ def judge_answers(
         raise typer.Exit(INTERRUPTED) from None
     judged = read_folder(folder)
     compared = check_reference([row.combination for row in judged], named)
-    print_markdown(render(judged.rows, compared))
     unreadable = count_unreadable(judged)
     if unreadable:
         print(
@@ -118,7 +120,11 @@ def judge_answers(
             "the same command asks for them again (--reply-tokens if they are cut off)",
             file=sys.stderr,
         )
-    print(f"judged by {model}: wrote {folder}, which `tokencover report` reads")
+    if as_json:
+        print_json({"run": judged.run, "reference": compared, "rows": judged.to_dicts()})
+    else:
+        print_markdown(render(judged.rows, compared))
+        print(f"judged by {model}: wrote {folder}, which `tokencover report` reads")
 
 
 class _Counter:

@@ -192,6 +192,12 @@ def print_json(document: object) -> None:
     print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
 
 
+def check_folder(place: Path) -> None:
+    """Refuse to write into what is a file."""
+    if place.exists() and not place.is_dir():
+        raise InputError(f"--out {place} is a file: give a folder.")
+
+
 def check_questions(questions: Sequence[str]) -> None:
     """Refuse questions that ask nothing."""
     for question in questions:

@@ -15,6 +15,7 @@ from tokencover.commands.options import (
     read_whole_number,
     take,
 )
+from tokencover.errors import InputError
 
 REQUESTS: Final = "Requests"
 
@@ -98,6 +99,8 @@ def serve_model(
     only_print: OnlyPrint = False,
 ) -> None:
     """Serve a model by vLLM with pruning; options that are not listed here are vLLM's own."""
+    if model.startswith("-"):
+        raise InputError(f"say the model before options of vLLM's, got {model!r} in its place.")
     from tokencover.loading import BUNDLED
     from tokencover.serving import check_vllm, make_server_command, run_server, write_command
 

@@ -9,6 +9,7 @@ from tokencover.commands.options import (
     Device,
     Dtype,
     ModelName,
+    Threads,
     read_whole_number,
     take,
 )
@@ -44,10 +45,13 @@ def open_page(
     max_upload: MostMegabytes = 20,
     max_pixels: MostPixels = 50_000_000,
     max_new_tokens: LongestAnswer = 32,
+    threads: Threads = None,
 ) -> None:
     """Open a web page: drop a picture, ask, and see which tokens are kept."""
+    from tokencover.commands.threads import set_threads
     from tokencover.studio import StudioSettings, open_studio
 
+    set_threads(threads)
     settings = StudioSettings(
         model=model,
         device=device,

@@ -16,23 +16,15 @@ from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answer_scores import SCORES
+from tokencover.evaluation.saved_datasets import LINE, MEDIA, Row, read_dataset
 from tokencover.evaluation.tasks import ClipFile, Example, Frames, Source, Task
-from tokencover.extras import import_extra
 from tokencover.pictures import FRAMES
 from tokencover.prompting import Kind
 
-MEDIA: Final[tuple[Kind, ...]] = ("image", "video")
+SEPARATORS: Final = (",", ";", "\t")
+"""Of cells in a table, the first one if nothing tells."""
 SMALLEST_CROWD = 4
 """With fewer people, no answer can be wholly right in VQA's soft accuracy."""
-DATASET_FILES: Final = ("dataset_dict.json", "dataset_info.json", "state.json")
-"""What a data set has that Hugging Face's `datasets` saved with ``save_to_disk``."""
-
-Row = dict[str, Any]
-
-
-def is_dataset(folder: Path) -> bool:
-    """Whether a folder is a data set that `datasets` saved."""
-    return any((folder / name).is_file() for name in DATASET_FILES)
 
 
 def read_own_task(path: Path, limit: int | None, split: str) -> Task:
@@ -48,7 +40,7 @@ def read_own_task(path: Path, limit: int | None, split: str) -> Task:
         Which one of a data set that has several.
     """
     if path.is_dir():
-        rows = _read_dataset(path, split)
+        rows = read_dataset(path, split)
     elif path.suffix.lower() in (".csv", ".tsv"):
         rows = _read_csv(path)
     else:
@@ -87,7 +79,10 @@ def make_task(
         for number, row in enumerate(itertools.islice(rows, limit), 1)
     ]
     if not found:
-        raise InputError(f"{where} has no examples: write one JSON object a line.")
+        raise InputError(
+            f"{where} has no examples: write one JSON object a line, a JSON list of them, or CSV "
+            "with a first line that names the columns."
+        )
     metric = found[0].get("score", "exact")
     if metric not in SCORES:
         raise InputError(f"{where}: no score is called {metric!r}; there are {', '.join(SCORES)}.")
@@ -110,10 +105,6 @@ def _name_row(row: Mapping[str, Any], number: int) -> str:
     return str(row.get(LINE, f"row {number}")) if isinstance(row, Mapping) else f"row {number}"
 
 
-LINE: Final = "__line__"
-"""Where a row of a file keeps which line it is, for errors."""
-
-
 # ---- reading files ------------------------------------------------------------------------
 
 
@@ -121,7 +112,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")  # with or without the mark of Windows' editors
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8: {error}.") from error
+        raise InputError(f"{path} is not text in UTF-8: {error}. Save it as UTF-8.") from error
 
 
 def _read_json(path: Path) -> list[Row]:
@@ -131,6 +122,8 @@ def _read_json(path: Path) -> list[Row]:
         rows = _read_list(path, text)
         if rows is not None:
             return rows
+    if text.lstrip().startswith("{") and (row := _read_object(text)) is not None:
+        return [{**row, LINE: "row 1"}]
     lines = enumerate(text.splitlines(), 1)
     return [_read_line(path, number, line) for number, line in lines if line.strip()]
 
@@ -148,6 +141,15 @@ def _read_list(path: Path, text: str) -> list[Row] | None:
     return [{**row, LINE: f"row {number}"} for number, row in enumerate(found, 1)]
 
 
+def _read_object(text: str) -> Row | None:
+    """The one object of a file, over several lines; None if there is something else."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) and "\n" in text.strip() else None
+
+
 def _read_line(path: Path, number: int, line: str) -> Row:
     try:
         row = json.loads(line)
@@ -161,15 +163,18 @@ def _read_line(path: Path, number: int, line: str) -> Row:
 def _read_csv(path: Path) -> list[Row]:
     """Rows of a table whose first line names the columns; a cell with a JSON list is a list."""
     text = _read_text(path)
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    first = text.partition("\n")[0]
+    # Spreadsheets write semicolons where a comma is the decimal point, and tabs.
+    separator = max(SEPARATORS, key=first.count)
     reader = csv.DictReader(io.StringIO(text), delimiter=separator, strict=True)
+    reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
     rows = []
     try:
         for row in reader:
             if None in row:
                 raise InputError(
                     f"{path}, line {reader.line_num} has more cells than the first line names: put "
-                    "texts with commas in double quotes."
+                    f"texts with {separator!r} in double quotes."
                 )
             cells = {key: _read_cell(value) for key, value in row.items() if value}
             rows.append({**cells, LINE: f"line {reader.line_num}"})
@@ -188,42 +193,6 @@ def _read_cell(text: str) -> Any:
     return found if isinstance(found, list) else text
 
 
-def _read_dataset(folder: Path, split: str) -> list[Row]:
-    library = import_extra(
-        "datasets",
-        f"reading the data set {folder}",
-        "tokencover[datasets]",
-        "save it as JSON lines",
-    )
-    found: Any = library.load_from_disk(str(folder))
-    if not isinstance(found, library.Dataset):
-        if split not in found:
-            raise InputError(f"{folder} has no split {split!r}; it has {', '.join(found)}.")
-        found = found[split]
-    shown = [name for name in MEDIA if name in found.column_names]
-    if not shown:
-        raise InputError(
-            f"{folder} has neither image nor video among its columns "
-            f"{', '.join(found.column_names)}: rename one."
-        )
-    # Without the pictures: they are unpacked one at a time, when they are asked about.
-    texts = {name: list(found[name]) for name in found.column_names if name not in shown}
-    rows = []
-    for number in range(len(found)):
-        cells = {name: column[number] for name, column in texts.items()}
-        media = {name: functools.partial(_take_cell, found, number, name) for name in shown}
-        marks = {"__fingerprint__": str(found._fingerprint), LINE: f"row {number}"}
-        rows.append({**cells, **media, **marks})
-    return rows
-
-
-def _take_cell(dataset: Any, number: int, column: str) -> Image.Image:
-    found = dataset[number][column]
-    if not isinstance(found, Image.Image):
-        raise InputError(f"row {number} of the data set has no picture in {column!r}: {found!r}.")
-    return found
-
-
 # ---- checking rows ------------------------------------------------------------------------
 
 
@@ -234,13 +203,22 @@ def _check_row(row: Any, where: str) -> Row:
     if "answers" not in found and "answer" in found:
         found["answers"] = found.pop("answer")
     if missing := {"question", "answers"} - set(found):
-        raise InputError(f"{where} lacks {', '.join(sorted(missing))}.")
-    if not str(found["question"]).strip():
+        raise InputError(f"{where} lacks {', '.join(sorted(missing))}{_name_columns(found)}.")
+    question = found["question"]
+    if question is None or not str(question).strip():
         raise InputError(f"{where} has an empty question: say what to ask.")
+    if not isinstance(question, str | int | float):
+        raise InputError(f"{where}: a question is text, got {question!r}.")
     answers = found["answers"] if isinstance(found["answers"], list | tuple) else [found["answers"]]
-    if not answers:
-        raise InputError(f"{where} has no answer: give at least one.")
+    if not answers or any(each is None or not str(each).strip() for each in answers):
+        raise InputError(f"{where} has no answer, or an empty one: give at least one.")
     return {**found, "answers": list(map(str, answers)), **_check_media(found, where)}
+
+
+def _name_columns(row: Row) -> str:
+    """What a row has instead of what it lacks."""
+    names = [str(key) for key in row if not str(key).startswith("__")]
+    return f"; it has {', '.join(names)}" if names else ""
 
 
 def _check_media(row: Row, where: str) -> Row:
@@ -248,9 +226,15 @@ def _check_media(row: Row, where: str) -> Row:
     given = [medium for medium in MEDIA if medium in row]
     if len(given) != 1:
         has = "both image and video" if given else "neither image nor video"
-        raise InputError(f"{where} has {has}: give one of them.")
+        raise InputError(f"{where} has {has}: give one of them{_name_columns(row)}.")
     (medium,) = given
     shown = row[medium]
+    for each in shown if isinstance(shown, list | tuple) else [shown]:
+        if isinstance(each, str) and "://" in each:
+            raise InputError(
+                f"{where}: {each} is an address, and nothing is fetched: save it, and give the "
+                "path of the file."
+            )
     if medium == "video" and isinstance(shown, str | Path):
         return {medium: str(shown), "frames": _check_count(row.get("frames", FRAMES), where)}
     if not isinstance(shown, list | tuple):

@@ -182,10 +182,9 @@ def list_columns(rows: Sequence[ResultRow], groups: Sequence[str], reference: st
         Column(
             "FLOPs %",
             lambda row, summary: format_percent(summary.flops),
-            "FLOPs are those of the decoder's prefill, TTFT is the time to the first token "
-            "(medians), both relative to the unpruned model of the same run.",
+            "FLOPs are those of the decoder's prefill, relative to the unpruned model.",
         ),
-        Column("TTFT ratio", lambda row, summary: format_decimal(row.first_token, 2)),
+        *_list_timing(rows),
         Column(
             f"minus {reference} [95 %]",
             lambda row, summary: _show_difference(row, find_reference(row, rows, reference)),
@@ -194,6 +193,20 @@ def list_columns(rows: Sequence[ResultRow], groups: Sequence[str], reference: st
             "examples.",
             "difference",
         ),
+    ]
+
+
+def _list_timing(rows: Sequence[ResultRow]) -> list[Column]:
+    """The column of times, if anything was timed: the unpruned model is 1 by itself."""
+    if not any(row.first_token for row in rows if row.combination.method is not None):
+        return []
+    return [
+        Column(
+            "TTFT ratio",
+            lambda row, summary: format_decimal(row.first_token, 2),
+            "TTFT is the time to the first token (medians), relative to the unpruned model of the "
+            "same run.",
+        )
     ]
 
 

@@ -204,9 +204,10 @@ def _keep_or_raise(outcome: Record | Trouble, work: Scoring, settings: AskingSet
     if isinstance(outcome, Record):
         return outcome
     if not settings.keep_going:
+        why = (outcome.record.failed or "").rstrip(".")
         raise ExampleError(
-            f"example {outcome.example.id} failed ({work}): {outcome.record.failed}. Repair it, or "
-            "let --keep-going count it as failed; the same command goes on from here."
+            f"example {outcome.example.id} failed ({work}): {why}. Repair it, or let --keep-going "
+            "count it as failed; the same command goes on from here."
         ) from outcome.error
     return outcome.record
 

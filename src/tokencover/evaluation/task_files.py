@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tokencover.errors import InputError
 from tokencover.evaluation.bundled_tasks import BENCHMARKS
-from tokencover.evaluation.own_data import is_dataset, read_own_task
+from tokencover.evaluation.own_data import read_own_task
+from tokencover.evaluation.saved_datasets import is_dataset
 from tokencover.evaluation.tasks import Task
 
 
