@@ -180,7 +180,9 @@ def select_visionzip(inputs: Inputs) -> None:
         nearest = (left[others] @ left[targets].T).argmax(-1)
         joins = torch.nn.functional.one_hot(nearest, merged).float()
         means = joins.T @ features[others] / joins.sum(0).clamp(min=1).unsqueeze(-1)
-        torch.nn.functional.pad(features[targets] + means, (0, WIDTH - TOWER))
+        whole = inputs.features[crop]
+        kept = torch.cat([whole[:1], whole[1:][dominant.sort().values], features[targets] + means])
+        torch.nn.functional.pad(kept, (0, WIDTH - TOWER))
 
 
 def select_tokencarve(inputs: Inputs) -> None:

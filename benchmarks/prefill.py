@@ -1,61 +1,76 @@
-"""Does pruning deliver? Prefill time against the unpruned model and against the ideal, in one run.
+"""Does pruning deliver? Prefill and decoding against the unpruned model and the ideal, in one run.
 
-    python benchmarks/prefill.py                      LLaVA-1.5-7B and LLaVA-Next-7B widths
-    python benchmarks/prefill.py --blocks 6 --repeats 5
+    python benchmarks/prefill.py                               every row; an hour on two cores
+    python benchmarks/prefill.py --tokens 576 --batches 1 --cpu-time      next to other work
+    python benchmarks/prefill.py --growth growth.svg           and how it grows with N and batch
 
 The widths are those of the real 7B models, the weights random, the blocks few, so that they fit a
-small machine. The *ideal* is what no pruning method can beat: the blocks before the pruning block
-run on the whole sequence, all later ones on the short sequence natively, and nothing is chosen or
-moved. Only the decoder is timed; the vision tower runs before it and costs the same.
+small machine. The *ideal* is what no pruning method can beat. For the time to the first token: the
+blocks before the pruning block run on the whole sequence, all later ones on the short sequence
+natively, and nothing is chosen or moved. For decoding: the caches of all blocks are short. The
+vision tower is a stand-in and costs next to nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import truediv
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
+from transformers import (
+    CLIPVisionConfig,
+    DynamicCache,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+)
 
 import tokencover as tc
+from peak_memory import measure_added_peak
 
-IMAGE, QUESTION = 9, 40
+IMAGE, QUESTION, CROP = 9, 40, 576
+BUDGETS = {576: (64, 128, 192), 1152: (128,), 1728: (192,), 2304: (256,), 2880: (320,)}
+LARGEST_BATCHED = 576
+"""Longer sequences are measured alone: eight of them want more memory than small machines have."""
+DECODED = 16
 
 
 @dataclass(frozen=True)
 class Case:
     """One row of the table."""
 
-    name: str
+    attention: str
     visual: int
     budget: int
+    batch: int
+    after: int
+
+    @property
+    def short(self) -> int:
+        """Length of the sequence after pruning."""
+        return 2 * QUESTION + self.budget
 
 
-CASES = [
-    Case("LLaVA-1.5-7B", 576, 64),
-    Case("LLaVA-1.5-7B", 576, 128),
-    Case("LLaVA-1.5-7B", 576, 192),
-    Case("LLaVA-Next-7B", 2880, 320),
-]
-
-
-def make_model(blocks: int) -> Any:
+def make_model(blocks: int, width: int) -> Any:
     """A LLaVA with the decoder widths of Vicuna-7B and a vision tower that is only a stand-in."""
     torch.manual_seed(0)
     text = LlamaConfig(
-        hidden_size=4096,
-        intermediate_size=11008,
-        num_attention_heads=32,
-        num_key_value_heads=32,
+        hidden_size=width,
+        intermediate_size=11008 * width // 4096,
+        num_attention_heads=width // 128,
+        num_key_value_heads=width // 128,
         num_hidden_layers=blocks,
         vocab_size=1000,
         max_position_embeddings=4096,
+        eos_token_id=None,
     )
     vision = CLIPVisionConfig(
         hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
@@ -65,106 +80,209 @@ def make_model(blocks: int) -> Any:
     return LlavaForConditionalGeneration(config).eval()
 
 
-def make_inputs(case: Case) -> dict[str, Tensor]:
-    """A system prompt, the picture (one stand-in image per 576 tokens), and a question."""
-    words = torch.arange(QUESTION).remainder(900) + 50
-    ids = torch.cat([words, torch.full((case.visual,), IMAGE), words]).unsqueeze(0)
-    pixels = torch.randn(case.visual // 576, 3, 24, 24, generator=torch.Generator().manual_seed(1))
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": pixels}
+class Runs:
+    """One case, run the ways that are compared."""
 
+    def __init__(self, model: Any, case: Case) -> None:
+        self.model, self.case = model, case
+        self.choosing: list[float] = []
+        self.cache_bytes: dict[str, int] = {}
+        model.set_attn_implementation({"text_config": case.attention})
+        words = torch.arange(QUESTION).remainder(900) + 50
+        ids = torch.cat([words, torch.full((case.visual,), IMAGE), words]).repeat(case.batch, 1)
+        generator = torch.Generator().manual_seed(1)
+        pixels = torch.randn(case.batch * case.visual // CROP, 3, 24, 24, generator=generator)
+        self._inputs: dict[str, Tensor] = {"input_ids": ids, "pixel_values": pixels}
+        self._short: dict[str, Tensor] = {
+            "input_ids": words.repeat(1 + case.short // QUESTION)[: case.short].repeat(
+                case.batch, 1
+            )
+        }
+        self._states = torch.randn(case.batch, ids.shape[1], model.config.text_config.hidden_size)
 
-def make_prompt_mask(ids: Tensor) -> Tensor:
-    """The question after the picture."""
-    mask = torch.zeros_like(ids, dtype=torch.bool)
-    mask[:, -10:] = True
-    return mask
+    def generate(self, name: str, words: int = 1) -> None:
+        """Answer with so many words: unpruned, pruned, or on a short prompt without a picture."""
+        if name != "pruned":
+            self._generate(name, self._inputs if name == "unpruned" else self._short, words)
+            return
+        asked = torch.zeros_like(self._inputs["input_ids"], dtype=torch.bool)
+        asked[:, -10:] = True
+        method = tc.MoB(budget=self.case.budget, after=self.case.after)
+        with tc.prune(self.model, method, prompt=asked) as run:
+            self._generate(name, self._inputs, words)
+        self.choosing.append(run.trace[0].seconds)
 
+    def _generate(self, name: str, inputs: dict[str, Tensor], words: int) -> None:
+        found = self.model.generate(
+            **inputs,
+            attention_mask=torch.ones_like(inputs["input_ids"]),
+            max_new_tokens=words,
+            do_sample=False,
+            return_dict_in_generate=True,
+        )
+        layers = found.past_key_values.layers
+        self.cache_bytes[name] = sum(each.keys.nbytes + each.values.nbytes for each in layers)
 
-class DecoderRuns:
-    """Runs a model's decoder alone, the way each of the compared would."""
-
-    def __init__(self, model: Any, inputs: dict[str, Tensor]) -> None:
-        self.model, self.inputs = model, inputs
-
-    def run_unpruned(self) -> None:
-        """The model as it is."""
-        self.model(**self.inputs, use_cache=False, logits_to_keep=1)
-
-    def make_ideal(self, budget: int) -> Callable[[], None]:
-        """One block on everything, the others on the short sequence, as two native models."""
-        text = self.model.model.language_model
-        length = self.inputs["input_ids"].shape[1]
-        short = length - int((self.inputs["input_ids"] == IMAGE).sum()) + budget
-        whole = torch.randn(1, length, 4096)
-        cut = whole[:, :short].contiguous()
+    def prefill_ideally(self) -> None:
+        """Some blocks on everything, the others on the short sequence, as two native models."""
+        text, after = self.model.model.language_model, self.case.after
         layers = text.layers
-
-        def run() -> None:
-            self.model.model.get_image_features(pixel_values=self.inputs["pixel_values"])
-            for blocks, states in ((layers[:1], whole), (layers[1:], cut)):
-                text.layers = blocks
-                text.config.num_hidden_layers = len(blocks)
-                hidden = text(inputs_embeds=states, use_cache=False).last_hidden_state
-            self.model.lm_head(hidden[:, -1:])
+        if "pixel_values" in self._inputs:
+            self.model.model.get_image_features(pixel_values=self._inputs["pixel_values"])
+        parts = (
+            (layers[:after], self._states),
+            (layers[after:], self._states[:, : self.case.short]),
+        )
+        try:
+            for blocks, states in parts:
+                if len(blocks):
+                    text.layers, text.config.num_hidden_layers = blocks, len(blocks)
+                    cache = DynamicCache()
+                    hidden = text(inputs_embeds=states, past_key_values=cache, use_cache=True)
+            self.model.lm_head(hidden.last_hidden_state[:, -1:])
+        finally:
             text.layers, text.config.num_hidden_layers = layers, len(layers)
 
-        return run
 
-
-def time_in_turns(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[float]]:
+def time_in_turns(
+    runs: dict[str, Callable[[], None]], repeats: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
     """Seconds of each, taken in turns so that a noisy neighbour hits all."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
         for name, run in runs.items():
-            begin = time.perf_counter()
+            begin = clock()
             run()
             if turn:  # the first turn warms up
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(clock() - begin)
     return seconds
 
 
-def measure_case(case: Case, model: Any, repeats: int) -> str:
-    """Measure one case and format it."""
-    inputs = make_inputs(case)
-    decoder = DecoderRuns(model, inputs)
-    choosing: list[float] = []
+@dataclass(frozen=True)
+class Measured:
+    """What one case took: seconds to the first token, words a second, megabytes."""
 
-    def run_pruned() -> None:
-        prompt = make_prompt_mask(inputs["input_ids"])
-        with tc.prune(model, tc.MoB(budget=case.budget), prompt=prompt) as run:
-            decoder.run_unpruned()
-        choosing.append(run.trace[0].seconds)
+    first: dict[str, float]
+    above: float
+    choosing: float
+    decoding: dict[str, float]
+    peak: dict[str, float]
+    cache: dict[str, int]
 
-    runs = {
-        "unpruned": decoder.run_unpruned,
-        "ideal": decoder.make_ideal(case.budget),
-        "pruned": run_pruned,
+
+def measure(model: Any, case: Case, repeats: int, clock: Callable[[], float]) -> Measured:
+    """Measure one case."""
+    runs = Runs(model, case)
+    ways: dict[str, Callable[[], None]] = {
+        "unpruned": lambda: runs.generate("unpruned"),
+        "ideal": runs.prefill_ideally,
+        "pruned": lambda: runs.generate("pruned"),
     }
-    seconds = time_in_turns(runs, repeats)
-    best = {name: min(values) for name, values in seconds.items()}
-    over = statistics.median(map(truediv, seconds["pruned"], seconds["ideal"]))
-    return (
-        f"| {case.name} | {case.visual} | {case.budget} | {best['unpruned']:.2f} "
-        f"| {best['ideal']:.2f} | {best['pruned']:.2f} | {1e3 * min(choosing):.0f} "
-        f"| {best['unpruned'] / best['pruned']:.2f}x | {best['unpruned'] / best['ideal']:.2f}x "
-        f"| {100 * (over - 1):+.1f} % |"
+    first = time_in_turns(ways, repeats, clock)
+    longer = {
+        name: lambda name=name: runs.generate(name, 1 + DECODED)
+        for name in ("unpruned", "short", "pruned")
+    }
+    long = {name: min(each) for name, each in time_in_turns(longer, 1, clock).items()}
+    runs.generate("short")
+    begin = clock()
+    runs.generate("short")
+    prompt = {name: min(each) for name, each in first.items()} | {"short": clock() - begin}
+    return Measured(
+        first={name: min(each) for name, each in first.items()},
+        above=statistics.median(map(truediv, first["pruned"], first["ideal"])) - 1,
+        choosing=min(runs.choosing),
+        decoding={
+            name: case.batch * DECODED / max(each - prompt[name], 1e-9)
+            for name, each in long.items()
+        },
+        peak={name: measure_added_peak(ways[name]) for name in ("unpruned", "pruned")},
+        cache=runs.cache_bytes,
     )
+
+
+def format_row(case: Case, found: Measured) -> str:
+    """One line of the table."""
+    first, speed, cache = found.first, found.decoding, found.cache
+    cells = [
+        case.attention, case.visual, case.budget, case.batch, case.after,
+        *(f"{first[name]:.2f}" for name in ("unpruned", "ideal", "pruned")),
+        f"{1e3 * found.choosing:.0f}",
+        f"{first['unpruned'] / first['pruned']:.2f}x", f"{100 * found.above:+.1f} %",
+        *(f"{speed[name]:.1f}" for name in ("unpruned", "short", "pruned")),
+        *(f"{found.peak[name]:.0f}" for name in ("unpruned", "pruned")),
+        *(f"{cache[name] / 1e6:.1f}" for name in ("unpruned", "short", "pruned")),
+    ]  # fmt: skip
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+HEADER = (
+    "| attention | N | K | batch | after | unpruned s | ideal s | pruned s | choosing ms | faster "
+    "| above ideal | unpruned words/s | ideal words/s | pruned words/s | unpruned MB | pruned MB "
+    "| unpruned KV MB | ideal KV MB | pruned KV MB |\n|" + "---|" * 19
+)
+
+
+def plot_growth(
+    model: Any, repeats: int, clock: Callable[[], float], width: int, path: Path
+) -> None:
+    """Draw the time to the first token over N for one sample, and over the batch for N = 576."""
+    from matplotlib import pyplot
+
+    panels = {
+        "N": [(each, Case("sdpa", each, each // 9, 1, 1)) for each in BUDGETS],
+        "batch": [(each, Case("sdpa", CROP, 64, each, 1)) for each in (1, 2, 4, 8)],
+    }
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(9, 3.2))
+    for axis, (label, cases) in zip(axes, panels.items(), strict=True):
+        found = [(where, measure(model, case, repeats, clock).first) for where, case in cases]
+        for name in found[0][1]:
+            places, seconds = [where for where, _ in found], [each[name] for _, each in found]
+            axis.plot(places, seconds, marker="o", label=name)
+        axis.set(xlabel=label, ylabel="s to the first token", ylim=(0, None))
+        axis.legend()
+    figure.suptitle(f"decoder of width {width}, K = N / 9")
+    figure.tight_layout()
+    figure.savefig(path)
 
 
 def main() -> None:
     """Print the table, a row as soon as it is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=4)
+    parser.add_argument("--width", type=int, default=4096, help="a multiple of 128")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tokens", default="576,2880", help=", ".join(map(str, BUDGETS)))
+    parser.add_argument("--budgets", help="only these K")
+    parser.add_argument("--attention", default="sdpa,eager")
+    parser.add_argument("--batches", default="1,4,8")
+    parser.add_argument("--after", default="0,1,2", help="blocks that see everything")
+    parser.add_argument("--cpu-time", action="store_true", help="for machines with other work")
+    parser.add_argument("--growth", type=Path, metavar="FILE", help="plot it instead of the table")
     arguments = parser.parse_args()
-    model = make_model(arguments.blocks)
-    threads = torch.get_num_threads()
-    print(f"{arguments.blocks} decoder blocks, float32, {threads} threads, after=1\n")
-    print("| model width | N | K | unpruned s | ideal s | pruned s | choosing ms ", end="")
-    print("| faster | ideally | above ideal |\n|" + "---|" * 10)
+    model = make_model(arguments.blocks, arguments.width)
+    clock = time.process_time if arguments.cpu_time else time.perf_counter
+    print(f"{arguments.blocks} blocks of width {arguments.width}, float32, ", end="")
+    print(f"{torch.get_num_threads()} threads{', CPU time' if arguments.cpu_time else ''}\n")
+    lists = {
+        name: [int(each) for each in getattr(arguments, name).split(",")]
+        for name in ("tokens", "batches", "after")
+    }
+    only = None if arguments.budgets is None else {int(k) for k in arguments.budgets.split(",")}
     with torch.no_grad():
-        for case in CASES:
-            print(measure_case(case, model, arguments.repeats), flush=True)
+        if arguments.growth is not None:
+            plot_growth(model, arguments.repeats, clock, arguments.width, arguments.growth)
+            return
+        print(HEADER)
+        kinds = arguments.attention.split(",")
+        for attention, visual, batch in itertools.product(kinds, lists["tokens"], lists["batches"]):
+            if batch > 1 and visual > LARGEST_BATCHED:
+                continue
+            for budget, after in itertools.product(BUDGETS[visual], lists["after"]):
+                if only is None or budget in only:
+                    case = Case(attention, visual, budget, batch, after)
+                    row = format_row(case, measure(model, case, arguments.repeats, clock))
+                    print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
+from peak_memory import measure_added_peak
 from tokencover.covering import Cover, mob_batch, mob_literal, snap
 
 SIZES = [
@@ -245,16 +245,7 @@ def _measure_peak_here(case: Case, select: Selection) -> float:
     visual, prompt = case.make_inputs()
     small = Case(64, 32, 8, "isotropic", 1)
     select(small, *small.make_inputs())  # loads the libraries' own buffers
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = _read_kilobytes("VmRSS")
-    select(case, visual, prompt)
-    return (_read_kilobytes("VmHWM") - before) / 1024
-
-
-def _read_kilobytes(name: str) -> int:
-    """A memory figure of this process, from the kernel."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+    return measure_added_peak(lambda: select(case, visual, prompt))
 
 
 def format_row(case: Case, machine: Machine, arguments: argparse.Namespace) -> str:

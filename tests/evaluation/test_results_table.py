@@ -19,7 +19,7 @@ from tokencover.evaluation.table_formats import (
     escape_latex,
     render,
 )
-from tokencover.methods import DART, FastV, Method, MoB
+from tokencover.methods import DART, CDPruner, FastV, Method, MoB
 
 TASKS = tuple(find_tasks(["pebble/color", "pebble/place"], limit=2))
 
@@ -111,6 +111,17 @@ def test_a_method_that_cannot_do_one_task_says_which(tmp_path: Path) -> None:
     )
     found = render(collect(EvaluationPlan(made, TASKS, timed=False), results))
     assert "cannot: pebble/place: too small" in found
+
+
+@pytest.mark.parametrize("method", [CDPruner(64), CDPruner.as_released(64), MoB(64)])
+def test_a_table_warns_of_methods_that_are_not_their_papers(method: Method, tmp_path: Path) -> None:
+    results = ResultsFolder.open(tmp_path, RUN)
+    made = (
+        write(results, None, records(1, 1), records(1, 1)),
+        write(results, method, records(1, 1), records(1, 1)),
+    )
+    found = render(collect(EvaluationPlan(made, TASKS, timed=False), results))
+    assert ("its rows are not those of its paper" in found) == isinstance(method, CDPruner)
 
 
 def test_any_method_can_be_the_reference(tmp_path: Path) -> None:

@@ -146,9 +146,17 @@ def test_adaptive_numbers(count: int, step: int) -> None:
     assert plain.sources[0].tolist() == [*sorted(best), -1]
     plus = PruMergePlus(1.0, adaptive=True).choose(view)
     assert plus.sources is not None
-    grid = set(range(0, 576, step))
+    grid = set(range(0, 575, step))
     assert len(grid) == {11: 53, 6: 96, 4: 144, 2: 288}[step]
     assert plus.sources[0].tolist() == [*sorted(best | grid), -1]
+
+
+def test_steps_of_one_never_reach_the_last_patch() -> None:
+    """As in the released code: 575 of 576, and the pooled token."""
+    view, _ = seen(tower_with_rows({2: outstanding(110)}), [[Plain()]])
+    plus = PruMergePlus(1.0, adaptive=True).choose(view)
+    assert plus.sources is not None
+    assert plus.sources[0].tolist() == [*range(575), -1]
 
 
 def test_the_budget_is_a_ceiling_of_the_adaptive_number() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ def test_counts_are_the_floor_of_the_geometric_ones(
     total: int, stages: int, data: st.DataObject
 ) -> None:
     left = data.draw(st.integers(1, total))
-    counts = shrink_evenly(total, left, stages)
+    counts = shrink_evenly(total, Fraction(left, total), stages)
     share = (left / total) ** (1 / stages)
     for stage, count in enumerate(counts, start=1):
         real = total * share**stage
@@ -79,7 +80,7 @@ def test_counts_are_the_floor_of_the_geometric_ones(
     assert counts == sorted(counts, reverse=True)
     assert counts[0] <= total
     if left < total:
-        more = shrink_evenly(total, left + 1, stages)
+        more = shrink_evenly(total, Fraction(left + 1, total), stages)
         assert all(a <= b for a, b in zip(counts, more, strict=True))
 
 
@@ -155,9 +156,8 @@ def test_every_stage_keeps_what_the_last_token_will_attend_to(budget: float) -> 
     for stage, block in enumerate((8, 16, 24), start=1):
         found = method.choose(view)
         for sample, size in enumerate(SIZES):
-            end = max(1, int(budget * size + 0.5)) if isinstance(budget, float) else budget
-            end = min(end, size)
-            count = int(size * (end / size) ** (stage / 3) + 1e-9)
+            share = budget if isinstance(budget, float) else min(budget, size) / size
+            count = max(1, int(size * share ** (stage / 3) + 1e-9))
             row = scores[block][sample]
             expected = sorted(kept[sample], key=lambda token: (-row[token], token))[:count]
             assert [kept[sample][i] for i in found.kept[sample].tolist()] == expected
@@ -219,7 +219,7 @@ def test_on_a_model_the_next_block_decides(name: str, positions: Any) -> None:
     visual = entry.visual(inputs)[0].nonzero().squeeze(-1)
     total, begin = len(visual), int(visual[0])
     assert visual.tolist() == list(range(begin, begin + total))
-    first, second = shrink_evenly(total, 5, 2)
+    first, second = shrink_evenly(total, Fraction(5, total), 2)
     eager, sdpa = entry.build("eager"), entry.build("sdpa")
     left = list(range(total))
     stages: tuple[int, ...] = ()
@@ -247,3 +247,24 @@ def eager_map(model: Any, block: int) -> Iterator[list[Tensor]]:
     hook = attention.register_forward_hook(lambda module, args, output: seen.append(output[1]))
     yield seen
     hook.remove()
+
+
+@pytest.mark.parametrize("total", [577, 605, 610, 1151, 2144, 2881])
+def test_shares_are_rounded_as_the_released_code_does(total: int) -> None:
+    """``int(N * ratio)`` with ratios 0.5, 0.25 and 0.125 of the whole, whatever the length."""
+    method = PyramidDrop(0.125)
+    view = hand_made([torch.zeros(total, 2)], depth=32, block=8)
+    (left,) = method.left(view)
+    schedule = method.schedule(left, total, 32)
+    assert [schedule[block] for block in (8, 16, 24)] == [
+        int(total * ratio) for ratio in (0.5, 0.25, 0.125)
+    ]
+
+
+@pytest.mark.parametrize("mean", [192, 128, 64])
+def test_the_means_of_papers_can_be_asked_for(mean: int) -> None:
+    """Its authors advise earlier stages for them."""
+    method = PyramidDrop(mean, budget_mode="published")
+    view = hand_made([torch.zeros(576, 2)], depth=32, block=2)
+    (left,) = method.left(view)
+    assert sum(method.schedule(left, 576, 32)) / 32 == pytest.approx(mean, abs=2.0)

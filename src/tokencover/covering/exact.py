@@ -26,6 +26,7 @@ from torch import Tensor
 RESOLUTION = 2.0**24
 """Grid steps per unit length: as fine as float32 tells numbers near one apart."""
 _PAIRS_AT_ONCE = 384
+_SNAPPED_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,23 @@ class Points:
 
 def snap(tokens: Tensor) -> Points:
     """Normalise each token, ``(..., n, d)`` of any floating dtype, and snap it to the grid."""
+    if tokens.device.type == "cpu" and tokens.dim() == 2 and len(tokens) > _SNAPPED_AT_ONCE:
+        return _snap_by_blocks(tokens)
     grid = tokens.to(torch.float64, copy=True)
     return snap_in_place(grid, torch.empty_like(grid))
+
+
+def _snap_by_blocks(tokens: Tensor) -> Points:
+    """The same for many tokens on a CPU, some at a time, so that they stay in its cache."""
+    grid = torch.empty(tokens.shape, dtype=torch.float64)
+    scratch = torch.empty_like(grid[:_SNAPPED_AT_ONCE])
+    square = [
+        snap_in_place(block.copy_(rows), scratch[: len(rows)]).square
+        for block, rows in zip(
+            grid.split(_SNAPPED_AT_ONCE), tokens.split(_SNAPPED_AT_ONCE), strict=True
+        )
+    ]
+    return Points(grid, torch.cat(square))
 
 
 def snap_in_place(grid: Tensor, scratch: Tensor) -> Points:

@@ -132,7 +132,16 @@ class ResultsTable:
             kind: dict.fromkeys(each.note for each in self.columns if each.kind == kind)
             for kind in kinds
         }
-        return {kind: " ".join(filter(None, each)) for kind, each in notes.items()}
+        told = {kind: list(filter(None, each)) for kind, each in notes.items()}
+        if told:
+            told[next(iter(told))] += self._list_cautions()
+        return {kind: " ".join(each) for kind, each in told.items()}
+
+    def _list_cautions(self) -> list[str]:
+        """What a reader must know about the methods themselves, once each."""
+        methods = [line.row.combination.method for line in self.lines]
+        cautions = dict.fromkeys(each.card.caution for each in methods if each is not None)
+        return [caution for caution in cautions if caution]
 
     def without_ranks(self) -> ResultsTable:
         """The same table in which no cell stands out."""

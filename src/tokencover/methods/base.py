@@ -26,6 +26,7 @@ from tokencover.budget import (
     tokens_to_keep,
 )
 from tokencover.errors import InputError
+from tokencover.methods.card import Card, Objective
 from tokencover.methods.view import Encoded, TowerView, View
 
 __all__ = [
@@ -48,8 +49,6 @@ __all__ = [
 
 Positions = Literal["original", "reindex"]
 """What kept tokens are to later blocks: where they were, or numbered anew without gaps."""
-Objective = Literal["both", "prompt", "visual", "none"]
-"""What a method preserves: alignment with what was asked, the picture, or both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Choice:
     kept : sequence of Tensor
         For each sample, indices into its visual tokens of the view; order does not matter.
     states : Tensor, optional
-        ``(b, n, d)``, new states of the visual tokens, for methods that merge what they drop.
+        ``(b, n, d)``, for methods that merge what they drop; only those of kept tokens are read.
     sources : sequence of Tensor, optional
         For methods that write a token's state to another token's slot: for each sample, for each
         kept index in ascending order, the visual token that it holds now, -1 if it is none of them.
@@ -188,48 +187,6 @@ class TowerChoice:
 
     groups: Tensor
     states: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What the table of methods says about one.
-
-    Attributes
-    ----------
-    title : str
-        What people call it.
-    year : int
-        When it was published; None for controls, which never were.
-    objective : str
-        "prompt" (alignment with what was asked), "visual" (preserving the picture), "both" or
-        "none".
-    place : str
-        Where it acts, in a few words.
-    signal : str
-        What it looks at, in a few words.
-    paper : str
-        Where to read about it: an arXiv number, or a venue; empty for controls. Methods are listed
-        by it.
-    needs : tuple of str
-        What a model must have: "encoder" (visual tokens are patches of its tower, or made of known
-        ones, so that its attention can be read), "class token", "tower" (tokens can be merged
-        inside it, because each is a visual token), "tiles".
-        What is needed beyond a model: "text after the picture", "trained twig", "another method".
-    ours : bool
-        Whether it is MoB or a half of it; these are listed first.
-    departs : str
-        Where it departs from the authors' released code, in a sentence; its docstring says more.
-    """
-
-    title: str
-    year: int | None
-    objective: Objective
-    place: str
-    signal: str
-    paper: str = ""
-    needs: tuple[str, ...] = ()
-    ours: bool = False
-    departs: str = ""
 
 
 class Method(ABC):

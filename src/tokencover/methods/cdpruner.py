@@ -14,12 +14,13 @@ Departures from the released code:
   at the decoder's input, scaled to 0 .. 1 over the sample; all ones if there is no prompt. Expect
   numbers that differ from the paper's.
 - Sign. The released code negates the similarity before it scales it, so that the tokens least like
-  the prompt count as relevant; `sign=-1` does that.
+  the prompt count as relevant; `sign=-1`, or `CDPruner.as_released`, does that.
 - All pictures and crops of a prompt form one pool with one budget, instead of a budget for each
   crop: K is then what is kept.
 - When no token adds volume any more (K above the rank of the kernel), the rest are the most
   relevant ones left, instead of what rounding makes of zero gains.
-- float64, batches, ties to the lowest index.
+- float64, batches, ties to the lowest index. In half precision, as the released code computes, kept
+  sets differ: docs/methods.md says by how much.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from tokencover.budget import Budget
 from tokencover.covering import Points, check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
-from tokencover.methods._shared.greedy_sets import choose_volume, fill_up
+from tokencover.methods._shared.greedy_sets import fill_up
+from tokencover.methods._shared.volume_sets import choose_volume
 from tokencover.methods.base import BeforeDecoder, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -63,6 +66,11 @@ class CDPruner(BeforeDecoder):
             "relevance from the prompt words at the decoder's input, because LLaVA "
             "checkpoints carry no CLIP text tower; `sign=-1` is the code's sign; one pool"
         ),
+        caution=(
+            "CDPruner rates relevance by the prompt words at the decoder's input, not by CLIP's "
+            "text tower as its authors do, and with sign=1 by the sign of the paper, not of the "
+            "code: its rows are not those of its paper."
+        ),
     )
 
     sign: Literal[1, -1] = 1
@@ -72,6 +80,11 @@ class CDPruner(BeforeDecoder):
         if self.sign not in (1, -1):
             raise InputError(f"sign must be 1 or -1, got {self.sign!r}.")
 
+    @classmethod
+    def as_released(cls, budget: Budget) -> CDPruner:
+        """With the sign of the released code: the tokens least like the prompt are relevant."""
+        return cls(budget, sign=-1)
+
     def choose(self, view: View) -> Choice:
         """The greedy set of the conditional determinantal point process, of every sample."""
         kept = []
@@ -79,9 +92,10 @@ class CDPruner(BeforeDecoder):
             with keep_precision(view.states.device):
                 tokens = to_float32(view.states[sample, view.mask[sample]])
                 words = to_float32(view.prompt[sample, view.prompt_mask[sample]])
-                check_finite("visual", tokens)
                 check_finite("prompt", words)
                 points = snap(tokens)
+                if not points.square.isfinite().all():
+                    check_finite("visual", tokens)
                 relevance = rate_by_prompt(points, words, self.sign)
                 chosen = fill_up(choose_volume(points, relevance, count), relevance, count)
             kept.append(chosen.to(view.states.device))

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import ClassVar
 
 import torch
@@ -189,7 +190,7 @@ class MustDrop(BudgetedMethod):
     def schedule(self, left: int, total: int, depth: int) -> list[int]:
         """The visual tokens each decoder block works on, of `total` that reached the decoder."""
         stages = self.blocks(depth)
-        present = [total, *shrink_evenly(total, left, len(stages))]
+        present = [total, *shrink_evenly(total, Fraction(left, total), len(stages))]
         return count_by_block(present, stages, depth)
 
     def choose(self, view: View) -> Choice:

@@ -191,7 +191,8 @@ class PruMergePlus(PruMerge):
     kept too, where s is a third of n / m, rounded down twice.
 
     Where the released code differs, beyond what `PruMerge` says: steps of less than one token,
-    which stop it, are steps of one; the last patch is no exception. For a fixed number of tokens it
+    which stop it, are steps of one. Its steps never reach the last patch, nor do they here: a step
+    of one adds 575 of 576. For a fixed number of tokens it
     takes as many at even steps as by attention and keeps those twice that are both; here half are
     taken by attention (the larger half if odd), then the others at even steps from what remains, so
     that no token is kept twice.
@@ -214,7 +215,7 @@ class PruMergePlus(PruMerge):
         step = max(1, len(scores) // count // 3)
         kept = torch.zeros_like(scores, dtype=torch.bool)
         kept[_find_top(scores, count)] = True
-        kept[::step] = True
+        kept[:-1:step] = True
         return kept.nonzero().squeeze(-1)
 
     def _choose_fixed(self, scores: Tensor, count: int) -> Tensor:

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import ClassVar
 
-from tokencover.budget import PublishedMode
+from tokencover.budget import PublishedMode, resolve_mode
 from tokencover.errors import InputError
-from tokencover.methods._shared.decoder_stages import count_by_block, shrink_evenly
+from tokencover.methods._shared.decoder_stages import (
+    count_by_block,
+    scale_stages,
+    shrink_evenly,
+)
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
 from tokencover.methods.registry import register_method
+
+EARLY, EARLY_DEPTH = (2, 8, 16), 32
+"""Places for means that the usual ones cannot reach: before these blocks of so many."""
 
 
 @register_method
@@ -23,8 +31,9 @@ from tokencover.methods.registry import register_method
 class PyramidDrop(BudgetedMethod):
     """Drop visual tokens in stages, each time the same share of those left.
 
-    With S stages and N tokens, ``floor(N * lambda**i)`` are left after stage i; the share lambda is
-    such that the last stage leaves what the budget asks for. The score is the mean over heads of
+    With S stages and N tokens, ``floor(N * lambda**i)`` are left after stage i. A budget that is a
+    share is ``lambda**S``, rounded down like all others; for a count, lambda is such that the last
+    stage leaves it. The score is the mean over heads of
     the last prompt token's row of attention. All visual tokens of a sample, newline tokens
     included, are one pool. Positions are numbered anew after each stage.
 
@@ -35,8 +44,8 @@ class PyramidDrop(BudgetedMethod):
         three stages is the share 0.125; its tables count the mean over blocks, "layer_mean".
     stages : tuple of int, optional
         The blocks before which tokens are dropped; by default at a quarter, a half and three
-        quarters of the depth, (8, 16, 24) of 32. Small means need earlier stages, for
-        example (2, 8, 16).
+        quarters of the depth, (8, 16, 24) of 32. Small means need earlier stages: with
+        ``budget_mode="published"`` they are (2, 8, 16) of 32, which its authors advise for such.
     """
 
     name: ClassVar[str] = "pyramiddrop"
@@ -67,6 +76,8 @@ class PyramidDrop(BudgetedMethod):
     def blocks(self, depth: int) -> Sequence[int]:
         """Before each stage."""
         stages = self.stages
+        if stages is None and self.budget_mode == "published":
+            stages = scale_stages(EARLY, EARLY_DEPTH, depth)
         if stages is None:
             stages = tuple(sorted({max(1, depth * quarter // 4) for quarter in (1, 2, 3)}))
         if stages[-1] >= depth:
@@ -80,11 +91,25 @@ class PyramidDrop(BudgetedMethod):
         """The blocks about to run."""
         return self.blocks(depth)
 
+    def left(self, view: View) -> list[int]:
+        """How many visual tokens of each sample must be left in the end; shares round down."""
+        share = self._share
+        if share is None:
+            return super().left(view)
+        return [max(1, int(share * total)) for total in view.total.tolist()]
+
     def schedule(self, left: int, total: int, depth: int) -> list[int]:
         """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
-        stages = self.blocks(depth)
-        present = [total, *shrink_evenly(total, left, len(stages))]
-        return count_by_block(present, stages, depth)
+        stages, share = self.blocks(depth), self._share
+        if share is None or left != max(1, int(share * total)):
+            share = Fraction(left, total)
+        return count_by_block([total, *shrink_evenly(total, share, len(stages))], stages, depth)
+
+    @property
+    def _share(self) -> Fraction | None:
+        """The share that is left in the end, if the budget is one."""
+        exact = resolve_mode(self.budget_mode, self.published_mode) == "exact"
+        return Fraction(self.budget) if exact and isinstance(self.budget, float) else None
 
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row, as many as the stage leaves."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tokencover.budget import PublishedMode, round_half_up
+from tokencover.budget import PublishedMode, round_half_up, tokens_left
 from tokencover.covering import keep_precision, rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
@@ -136,6 +137,30 @@ class SparseVLM(BudgetedMethod):
         stages = self._find_stages(depth)
         present = [total, *_count_after_stages(left, total, len(stages))]
         return count_by_block(present, stages, depth)
+
+    def left(self, view: View) -> list[int]:
+        """How many visual tokens of each sample must be left in the end.
+
+        The published means are over what blocks put out; a stage's block puts out fewer tokens than
+        it works on.
+        """
+        if self.budget_mode != "published":
+            return super().left(view)
+
+        def list_outputs(left: int, total: int) -> list[int]:
+            return [*self.schedule(left, total, view.depth)[1:], left]
+
+        return [
+            tokens_left(
+                self.budget,
+                self.published_mode,
+                total=total,
+                others=others,
+                schedule=partial(list_outputs, total=total),
+                cost=view.cost,
+            )
+            for total, others in zip(view.total.tolist(), view.others.tolist(), strict=True)
+        ]
 
     def choose(self, view: View) -> Choice:
         """The raters before the decoder, and what they look at after each stage's block."""

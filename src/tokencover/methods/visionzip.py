@@ -90,7 +90,7 @@ class VisionZip(ReadsTower):
         dominant = _mark(crops.visible, choose_best(scores, crops.visible, patches))
         rest = crops.visible & ~dominant
         targets = space_evenly(rest, contextual)
-        features = merge_into(encoded, rest & ~targets, targets)
+        merged = merge_into(encoded, rest & ~targets, targets)
         made = {}
         for sample, mine in enumerate(crops.members):
             for crop in (crop for crop in mine if counts[crop]):
@@ -99,11 +99,10 @@ class VisionZip(ReadsTower):
                     classes=_take_class_token(
                         encoded, crops, crop, kept=has_class and not whole[crop]
                     ),
-                    patches=Made(slots, view.states[sample, slots.to(view.states.device)]),
-                    merged=Made(
-                        crops.slot[crop, targets[crop]],
-                        encoded.project(features[crop, targets[crop]]),
+                    patches=Made(
+                        slots, view.states[sample].index_select(0, slots.to(view.states.device))
                     ),
+                    merged=Made(crops.slot[crop, targets[crop]], encoded.project(merged[crop])),
                 )
         stay = self.positions == "original"
         return write_tokens(made, crops, view, fill=budgets, stay=stay)
@@ -125,35 +124,38 @@ def space_evenly(rest: Tensor, counts: Sequence[int]) -> Tensor:
     return rest & (rank % step == 0) & (rank // step < wanted)
 
 
-def merge_into(encoded: Encoded, members: Tensor, targets: Tensor) -> Tensor:
-    """Features of all cells, where targets have received the mean of the members nearest to them.
+def merge_into(encoded: Encoded, members: Tensor, targets: Tensor) -> list[Tensor]:
+    """Features of the targets, which have received the mean of the members nearest to them.
 
     Parameters
     ----------
     encoded : Encoded
         Features, and keys of the block that made them.
     members, targets : Tensor
-        ``(c, cells)`` bool. The features of other cells stay.
+        ``(c, cells)`` bool.
 
     Returns
     -------
-    Tensor
-        ``(c, cells, w)``.
+    list of Tensor
+        For each crop, ``(targets of the crop, w)``.
     """
     keys = encoded.keys(encoded.feature_block)[:, :, encoded.classes :].float().mean(1)
     keys = encoded.fold(keys.transpose(1, 2)).transpose(1, 2)
-    keys = torch.nn.functional.normalize(keys, dim=-1)
-    features = encoded.features[:, encoded.classes :].float()
-    joined = features.clone()
-    for crop in range(len(features)):
+    joined = []
+    patches = encoded.features[:, encoded.classes :]
+    for crop, (direction, features) in enumerate(zip(keys, patches, strict=True)):
         goals, others = (each[crop].nonzero().squeeze(-1) for each in (targets, members))
+        received = features[goals].float()
         if len(goals) and len(others):
-            nearest = find_largest(keys[crop, others] @ keys[crop, goals].T)
+            unit = torch.nn.functional.normalize(direction, dim=-1)
+            nearest = find_largest(unit[others] @ unit[goals].T)
             # Sums as products, so that they are the same on every run.
-            joins = torch.nn.functional.one_hot(nearest, len(goals)).float()
-            counts = joins.sum(0).clamp(min=1).unsqueeze(-1)
-            joined[crop, goals] = features[crop, goals] + joins.T @ features[crop, others] / counts
-    return joined.to(encoded.features.dtype)
+            joins = received.new_zeros(len(goals), len(features))
+            joins[nearest, others] = 1.0
+            counts = joins.sum(1, keepdim=True).clamp(min=1)
+            received += joins @ features.float() / counts
+        joined.append(received.to(features.dtype))
+    return joined
 
 
 def _mark(like: Tensor, chosen: Sequence[Tensor]) -> Tensor:

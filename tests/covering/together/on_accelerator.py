@@ -45,7 +45,7 @@ def disturb_estimates(noise: float) -> Iterator[None]:
         for module in MULTIPLYING:
             stack.enter_context(patch.object(module, "multiply", multiply_noisily))
         stack.enter_context(
-            patch.object(directions, "bound_error", lambda width: bound_error(width) + noise)
+            patch.object(directions, "bound_error", lambda *sizes: bound_error(*sizes) + noise)
         )
         yield
 

@@ -4,7 +4,7 @@
 `Cloud`              one sample's tokens, with float32 cosines of proven error
 `search_farthest`    step 2 of Algorithm 1, as far as tokens can be told apart
 `Workspace`          memory that is used again, for those who work with a `Cloud`
-`bound_error`        that error; `measure_norms`, `scale_to_one` and `CHUNK` are what it assumes
+`bound_error`        that error; `measure_norms` and `scale_to_one` are what it assumes
 ===================  ==============================================================
 
 How it works: `search.py`, from the bounds of `estimate.py` and guesses among a few tokens to their
@@ -12,7 +12,6 @@ proof.
 """
 
 from tokencover.covering.lazy.estimate import (
-    CHUNK,
     Cloud,
     Workspace,
     bound_error,
@@ -22,7 +21,6 @@ from tokencover.covering.lazy.estimate import (
 from tokencover.covering.lazy.search import search_farthest
 
 __all__ = [
-    "CHUNK",
     "Cloud",
     "Workspace",
     "bound_error",

@@ -28,9 +28,10 @@ from tokencover.covering.exact import Points, snap, snap_in_place
 from tokencover.covering.lazy.thread_use import use_threads_for
 
 _UNIT_ROUNDOFF = 2.0**-24
-CHUNK = 1024
-"""Products are summed over this many coordinates at a time: the bound grows with the chunk."""
-_NORM_CHUNK = 256
+CHUNK = 128
+"""Products are summed over this many coordinates at a time: the bound grows with the chunk, and
+smaller ones would take longer."""
+_NORM_CHUNK = 64
 _SAFE_NORM = 1e15
 """Between 1 / this and this, squares and products neither overflow nor vanish in float32."""
 _REFRESHED_AT_ONCE = 4096
@@ -159,15 +160,15 @@ class Cloud:
         return scale.unsqueeze(-1)
 
 
-def bound_error(dimension: int) -> float:
+def bound_error(dimension: int, chunk: int = CHUNK, norm_chunk: int = _NORM_CHUNK) -> float:
     """How far an estimate can be from the exact cosine.
 
     In units of float32 round-off: one per coordinate for the products inside a chunk, one per
     chunk for adding these up, half a (smaller) chunk for each of the two norms, sqrt(d) for
     snapping both tokens to the grid, and a little for the last few roundings.
     """
-    inside, between = min(CHUNK, dimension), dimension / CHUNK
-    norms, grid = min(_NORM_CHUNK, dimension), math.sqrt(dimension)
+    inside, between = min(chunk, dimension), dimension / chunk
+    norms, grid = min(norm_chunk, dimension), math.sqrt(dimension)
     return (inside + between + norms + grid + 32) * _UNIT_ROUNDOFF
 
 
@@ -178,10 +179,10 @@ def scale_to_one(tokens: Tensor) -> Tensor:
     return torch.ldexp(rows, -exponent).float()
 
 
-def measure_norms(tokens: Tensor) -> Tensor:
+def measure_norms(tokens: Tensor, chunk: int = _NORM_CHUNK) -> Tensor:
     """Lengths of tokens ``(..., d)``, float64, as precise as the error bound assumes."""
-    whole = tokens.shape[-1] // _NORM_CHUNK * _NORM_CHUNK
-    chunks = tokens[..., :whole].unflatten(-1, (-1, _NORM_CHUNK))
+    whole = tokens.shape[-1] // chunk * chunk
+    chunks = tokens[..., :whole].unflatten(-1, (-1, chunk))
     parts = [chunks, tokens[..., whole:].unsqueeze(-2)]
     dtype = torch.promote_types(tokens.dtype, torch.float32)
     norms = [torch.linalg.vector_norm(part, dim=-1, dtype=dtype) for part in parts]

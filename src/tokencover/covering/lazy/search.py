@@ -12,8 +12,8 @@ need never be looked at again (the accelerated greedy of Minoux, 1978). From che
 3. where estimates were too close to tell, exact distances decide at the end (`find_first_mistake`):
    what was chosen before the first mistake is kept, and the search goes on from there;
 4. where bounds have grown too old to tell anything, all tokens are compared with the newer centres
-   at once; where they are fresh, and still more tokens are rivals than are looked at, the search
-   goes on by exact distances (`exact_rounds.py`).
+   at once; where too many tokens are rivals for one place, or guesses go wrong, the search goes on
+   by exact distances (`exact_rounds.py`).
 
 Copies of tokens take no part in this (`copies.py`).
 
@@ -41,7 +41,7 @@ nothing."""
 _SUMMED_AT_ONCE = 1024
 _TOKENS_OF_ONE = 8
 """Comparing all with the new centres pays instead of comparing one in so many once more."""
-_CROWD, _MISTAKES = 32, 4
+_CROWD, _MISTAKES = 12, 1
 """More rivals for one place, or more wrong guesses, and estimates are too coarse to be of use."""
 
 
@@ -122,11 +122,13 @@ class _Search:
                 crowded = self._guess(self._bounds.find_smallest(size))
             if len(self._centers) > before:
                 size = few
+            elif crowded:
+                return
             elif self._bounds.is_fresh:
-                if crowded or size >= _MANY:
+                if size >= _MANY:
                     return
                 size *= 2
-            elif crowded or size >= min(_MANY, len(self._cloud) // _TOKENS_OF_ONE):
+            elif size >= min(_MANY, len(self._cloud) // _TOKENS_OF_ONE):
                 self._bounds.refresh()
                 size = few
             else:

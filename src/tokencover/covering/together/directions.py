@@ -17,10 +17,13 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.lazy import CHUNK, bound_error, measure_norms, scale_to_one
+from tokencover.covering.lazy import bound_error, measure_norms, scale_to_one
 
 _SNAPPED_AT_ONCE = 2**22
 """Numbers of one sample that are in float64 at a time: 32 MB."""
+_CHUNK, _NORM_CHUNK = 1024, 256
+"""Products, and squares, are summed over this many coordinates at a time; each chunk is a kernel
+that reads and writes all sums, so there are fewer than on a CPU."""
 _OLD_SETTING = "allow_tf32", False
 _SAFE_POWER = 48
 """Where the largest coordinate of each token is between 2**-48 and 2**48, or zero, squares neither
@@ -61,7 +64,7 @@ class Directions:
         peak = torch.linalg.vector_norm(tokens, math.inf, dim=-1, keepdim=True).float()
         power = torch.frexp(peak).exponent.abs()
         fit = ((power <= _SAFE_POWER) & peak.isfinite()).all().view(1)
-        norm = measure_norms(tokens)
+        norm = measure_norms(tokens, _NORM_CHUNK)
         scale = (1 / norm).float().masked_fill_(norm == 0, 0.0)
         unit = torch.mul(tokens, scale.unsqueeze(-1))
         return cls(tokens, exists, unit, fit)
@@ -74,7 +77,7 @@ class Directions:
     @property
     def error(self) -> float:
         """Largest possible difference between an estimated and an exact cosine."""
-        return bound_error(self.unit.shape[-1])
+        return bound_error(self.unit.shape[-1], _CHUNK, _NORM_CHUNK)
 
     @property
     def doubt(self) -> float:
@@ -118,7 +121,7 @@ def take_rows(table: Tensor, index: Tensor) -> Tensor:
 
 def multiply(rows: Tensor, others: Tensor) -> Tensor:
     """``rows @ others.T`` of every sample, summed chunk by chunk as the error bound assumes."""
-    chunks = zip(rows.split(CHUNK, dim=-1), others.split(CHUNK, dim=-1), strict=True)
+    chunks = zip(rows.split(_CHUNK, dim=-1), others.split(_CHUNK, dim=-1), strict=True)
     first, *rest = chunks
     total = torch.bmm(first[0], first[1].mT)
     for left, right in rest:

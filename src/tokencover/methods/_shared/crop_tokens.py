@@ -27,19 +27,22 @@ class Made:
     sources : Tensor
         ``(m,)`` int64, the visual tokens of the sample they come from, each at most once; -1 for
         one that comes from no single token.
-    states : Tensor
-        ``(m, d)``, for the decoder.
+    *states : Tensor
+        ``(part of m, d)``, for the decoder; in parts, so that joining copies nothing.
     """
 
     sources: Tensor
-    states: Tensor
+    states: tuple[Tensor, ...]
+
+    def __init__(self, sources: Tensor, *states: Tensor) -> None:
+        object.__setattr__(self, "sources", sources)
+        object.__setattr__(self, "states", states)
 
     @staticmethod
     def join(parts: Sequence[Made]) -> Made:
         """One after the other."""
-        return Made(
-            torch.cat([part.sources for part in parts]), torch.cat([part.states for part in parts])
-        )
+        sources = torch.cat([part.sources for part in parts])
+        return Made(sources, *(states for part in parts for states in part.states))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ def write_tokens(
         Whether tokens that come from a visual token are written there, whatever the order: their
         positions are kept.
     """
-    states = view.states.clone()
+    # What is not kept is not written: to copy all would cost more than the rest.
+    states = torch.empty_like(view.states)
     kept, sources, details = [], [], []
     for sample, mine in enumerate(crops.members):
         sections = _group_sections(mine, made, crops)
@@ -88,16 +92,24 @@ def write_tokens(
         pairs = zip(ordered, sections, strict=True)
         slots = torch.cat([_find_slots(tokens, section, crops, stay) for tokens, section in pairs])
         tokens = Made.join(ordered)
-        states[sample, slots.to(states.device)] = tokens.states.to(states)
+        _write(states[sample], slots.to(states.device), tokens.states)
         spare = crops.find_fillers(sample, view)
         missing = 0 if fill is None else fill[sample] - len(slots)
         spare = spare[~torch.isin(spare, slots)][:missing]
+        here = spare.to(states.device)
+        _write(states[sample], here, [view.states[sample, here]])
         places = torch.cat([slots, spare])
         order = places.argsort()
         kept.append(places[order])
         sources.append(torch.cat([tokens.sources, spare])[order])
         details.append({"crop_budgets": [_count_tokens(made.get(crop)) for crop in mine]})
     return Choice(kept, states=states, sources=sources, details=details)
+
+
+def _write(states: Tensor, slots: Tensor, parts: Sequence[Tensor]) -> None:
+    """Set some states, given one part after the other."""
+    for where, part in zip(slots.split([len(part) for part in parts]), parts, strict=True):
+        states.index_copy_(0, where, part.to(states))
 
 
 def _count_tokens(tokens: CropTokens | None) -> int:
@@ -123,8 +135,9 @@ def _order_tokens(section: tuple[int, ...], made: dict[int, CropTokens], crops: 
     classes = Made.join([each.classes for each in tokens])
     patches = Made.join([each.patches for each in tokens])
     merged = Made.join([each.merged for each in tokens])
-    raster = patches.sources.argsort()
-    patches = Made(patches.sources[raster], patches.states[raster])
+    if len(section) > 1:  # within a crop they are in raster order
+        raster = patches.sources.argsort()
+        patches = Made(patches.sources[raster], torch.cat(patches.states)[raster])
     tiled = crops.tile[section[0]]
     return Made.join([patches, classes, merged] if tiled else [classes, patches, merged])
 

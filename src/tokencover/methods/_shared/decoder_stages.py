@@ -69,14 +69,14 @@ def count_by_block(present: Sequence[int], stages: Sequence[int], depth: int) ->
     ]
 
 
-def shrink_evenly(total: int, left: int, stages: int) -> list[int]:
-    """What each stage leaves when all keep the same share, from `total` to `left`.
+def shrink_evenly(total: int, share: Fraction, stages: int) -> list[int]:
+    """What each stage leaves when all keep the same share, and all together `share` of `total`.
 
-    That is ``floor(total * (left / total) ** (i / stages))`` for ``i = 1 .. stages``, without
+    That is ``floor(total * share ** (i / stages))`` for ``i = 1 .. stages``, at least 1, without
     rounding errors.
     """
     return [
-        _find_root(total ** (stages - stage) * left**stage, stages, left, total)
+        _find_root(int(total**stages * share**stage), stages, 1, total)
         for stage in range(1, stages + 1)
     ]
 

@@ -1,40 +1,25 @@
-"""Sets of tokens chosen greedily, one by one, the same on every device and in every batch.
+"""Covers chosen greedily, one by one, the same on every device and in every batch.
 
-Two aims. A cover stands for all other tokens (facility location): a set covers token j as well as
-the most similar of them does, and each step takes the token that adds most to what is covered in
-all, times its saliency. A set of large volume (a determinantal point process) has members that
-differ: each step takes the token that multiplies the determinant by most.
+A cover stands for all other tokens (facility location): a set covers token j as well as the most
+similar of them does, and each step takes the token that adds most to what is covered in all, times
+its saliency.
 
 Ties go to the lowest index, and a tie must not hang on rounding. Similarities of a cover are whole
 steps of a fixed grid: sums of whole numbers below 2**53 are exact in float64 in whatever order they
 are added, so a gain is one well-defined number on every machine and in every batch, it may be
 updated in place of being summed anew, and a tie is a tie. A score is one product of two float64
-numbers, which IEEE arithmetic rounds the same everywhere. Gains of volume are compared on a grid
-that is coarser than the error of the sums.
+numbers, which IEEE arithmetic rounds the same everywhere.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from tokencover.covering import (
-    Points,
-    cosine,
-    find_largest,
-    find_mutual_cosines,
-    rank_descending,
-    snap,
-)
+from tokencover.covering import find_largest, find_mutual_cosines, rank_descending, snap
 
 STEPS = 2.0**32
 """Grid steps of similarity 1. A million tokens then gain at most 2**52 steps."""
-_VOLUME_STEP = 2.0**-36
-"""Gains of volume are compared in steps of this; the error of their updates is far below."""
-_TOKENS_OF_ONE, _LARGEST_TABLE = 24, 2**30
-"""A table of all cosines pays with at most so many tokens for each that is chosen, and bytes."""
 
 
 def compare_in_steps(tokens: Tensor) -> Tensor:
@@ -126,45 +111,3 @@ def fill_up(chosen: Tensor, score: Tensor, count: int) -> Tensor:
     order = rank_descending(score)
     others = order[~torch.isin(order, chosen)]
     return torch.cat([chosen, others[: count - len(chosen)]])
-
-
-def choose_volume(points: Points, quality: Tensor, count: int) -> Tensor:
-    """The most likely set of a determinantal point process, chosen greedily.
-
-    The kernel is ``L[i, j] = quality[i] * cos(i, j) * quality[j]``; the next token is the one that
-    multiplies the determinant of the chosen ones by most. The Cholesky factor grows by one row with
-    each of them. Cosines of all pairs are computed at first, if so many of them will be asked for
-    that it pays and they fit.
-
-    Parameters
-    ----------
-    points : Points
-        ``(n, d)``, the tokens.
-    quality : Tensor
-        ``(n,)`` float64 in [0, 1].
-    count : int
-        How many to choose, at most n.
-
-    Returns
-    -------
-    Tensor
-        ``(at most count,)`` int64, in order of choice; it ends where no token adds volume.
-    """
-    gain = quality.square() * (points.square > 0)
-    factor = gain.new_zeros(count, len(gain))
-    pays = len(gain) <= _TOKENS_OF_ONE * count and 8 * len(gain) ** 2 <= _LARGEST_TABLE
-    table = find_mutual_cosines(points) if pays else None
-    order: list[int] = []
-    for step in range(count):
-        comparable = (gain / _VOLUME_STEP).round()
-        pick = int(find_largest(comparable))
-        if comparable[pick] <= 0:
-            break
-        cosines = cosine(points[pick : pick + 1], points)[0] if table is None else table[pick]
-        row = cosines * quality[pick] * quality
-        row -= factor[:step, pick] @ factor[:step]
-        factor[step] = row / gain[pick].sqrt()
-        gain = gain - factor[step].square()
-        gain[pick] = -math.inf
-        order.append(pick)
-    return torch.tensor(order, dtype=torch.int64, device=quality.device)
