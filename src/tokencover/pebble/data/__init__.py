@@ -21,6 +21,7 @@ from tokencover.pebble.data.examples import (
     make_clip_examples,
     make_examples,
 )
+from tokencover.pebble.data.holdings import HOLDINGS, TABLES, label_holdings
 from tokencover.pebble.data.patch_labels import (
     CLIP_GROUP_INDEX,
     CLIP_GROUPS,
@@ -33,6 +34,12 @@ from tokencover.pebble.data.patch_labels import (
     label_clip,
     label_scene,
     weigh_words,
+)
+from tokencover.pebble.data.phrases import (
+    PHRASE_WORDS,
+    Phrase,
+    describe_objects,
+    restrict_scene,
 )
 from tokencover.pebble.data.questions import COARSE, FINE, Question, QuestionSet, SceneLike
 from tokencover.pebble.data.scene import GRID, PATCH, Animal, Scene, Thing, make_scene
@@ -51,19 +58,23 @@ __all__ = [
     "FRAME_GRID",
     "FRAME_SIZE",
     "GRID",
+    "HOLDINGS",
     "NONE",
     "PATCH",
+    "PHRASE_WORDS",
     "PICTURE_SIZE",
     "PICTURE_TOKENS",
     "SCENE_GROUPS",
     "SCENE_GROUP_INDEX",
     "SCENE_QUESTIONS",
     "SPLIT_SCENES",
+    "TABLES",
     "Animal",
     "Clip",
     "ClipExample",
     "Passer",
     "PebbleExample",
+    "Phrase",
     "PictureExample",
     "Question",
     "QuestionSet",
@@ -72,15 +83,18 @@ __all__ = [
     "Thing",
     "Visitor",
     "WordGroup",
+    "describe_objects",
     "draw_clip",
     "draw_scene",
     "find_training_seed",
     "label_clip",
+    "label_holdings",
     "label_scene",
     "list_seeds",
     "make_clip",
     "make_clip_examples",
     "make_examples",
     "make_scene",
+    "restrict_scene",
     "weigh_words",
 ]

@@ -136,7 +136,10 @@ def ask_animal_color(scene: SceneLike, rng: Generator) -> Draft:
 def find_most_common(things: Iterable[Thing], attribute: str, margin: int) -> Draft:
     """Value of an attribute that more things have than any other, by a margin."""
     counts = Counter(getattr(thing, attribute) for thing in things).most_common(2)
-    return (counts[0][0], {}) if counts[0][1] - counts[1][1] >= margin else None
+    if not counts:
+        return None
+    most, runner_up = counts[0], counts[1] if len(counts) > 1 else ("", 0)
+    return (most[0], {}) if most[1] - runner_up[1] >= margin else None
 
 
 def group_things(things: Iterable[T]) -> dict[str, list[T]]:

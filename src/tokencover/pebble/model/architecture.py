@@ -49,13 +49,13 @@ def _make_vision_config(size: int) -> CLIPVisionConfig:
     )
 
 
-def _make_text_config(words: int, longest: int) -> LlamaConfig:
-    """Configuration of the decoder for so many words and sequences so long."""
+def _make_text_config(words: int, longest: int, blocks: int) -> LlamaConfig:
+    """Configuration of the decoder for so many words, sequences so long and so many blocks."""
     return LlamaConfig(
         vocab_size=words,
         hidden_size=MODEL_WIDTH,
         intermediate_size=3 * MODEL_WIDTH,
-        num_hidden_layers=BLOCKS,
+        num_hidden_layers=blocks,
         num_attention_heads=MODEL_HEADS,
         max_position_embeddings=longest,
         # Most rotary pairs turn so slowly that what a patch shows can be matched with what is
@@ -69,11 +69,17 @@ def _make_text_config(words: int, longest: int) -> LlamaConfig:
     )
 
 
-def make_picture_model() -> LlavaForConditionalGeneration:
-    """Make the model for pictures with transformers' own random weights."""
+def make_picture_model(blocks: int = BLOCKS) -> LlavaForConditionalGeneration:
+    """Make the model for pictures with transformers' own random weights.
+
+    Parameters
+    ----------
+    blocks
+        Of the decoder.
+    """
     config = LlavaConfig(
         vision_config=_make_vision_config(PICTURE_SIZE),
-        text_config=_make_text_config(len(PICTURE_WORDS), LONGEST_PROMPT),
+        text_config=_make_text_config(len(PICTURE_WORDS), LONGEST_PROMPT, blocks),
         image_token_index=PICTURE_WORD_IDS[IMAGE],
         image_seq_length=PICTURE_TOKENS,
         vision_feature_layer=VISION_FEATURE_LAYER,
@@ -89,7 +95,7 @@ def make_clip_model() -> VideoLlavaForConditionalGeneration:
     """Make the model for clips with transformers' own random weights."""
     config = VideoLlavaConfig(
         vision_config=_make_vision_config(FRAME_SIZE),
-        text_config=_make_text_config(len(CLIP_WORDS), LONGEST_CLIP_PROMPT),
+        text_config=_make_text_config(len(CLIP_WORDS), LONGEST_CLIP_PROMPT, BLOCKS),
         image_token_index=CLIP_WORD_IDS[IMAGE],
         video_token_index=CLIP_WORD_IDS[VIDEO],
         video_seq_length=CLIP_TOKENS,

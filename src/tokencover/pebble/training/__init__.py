@@ -1,6 +1,7 @@
 """How Pebble's models are trained: batches, losses, schedules, the loop."""
 
 from tokencover.pebble.training.batches import Batch, make_clip_batch, make_picture_batch
+from tokencover.pebble.training.caption_learner import CaptionLearner
 from tokencover.pebble.training.learners import ClipLearner, Learner, PictureLearner
 from tokencover.pebble.training.loop import PebbleTrainingSettings, run_training, train
 from tokencover.pebble.training.losses import compute_answer_loss
@@ -11,6 +12,7 @@ from tokencover.pebble.training.packed_questions import (
     answer_questions,
 )
 from tokencover.pebble.training.schedules import (
+    CAPTION_SCHEDULE,
     CLIP_SCHEDULE,
     PICTURE_SCHEDULE,
     Schedule,
@@ -18,11 +20,13 @@ from tokencover.pebble.training.schedules import (
 )
 
 __all__ = [
+    "CAPTION_SCHEDULE",
     "CLIP_SCHEDULE",
     "LEAD",
     "NO_TARGET",
     "PICTURE_SCHEDULE",
     "Batch",
+    "CaptionLearner",
     "ClipLearner",
     "Learner",
     "PackedQuestions",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import torch
 from torch import Tensor, nn
 from transformers import LlavaForConditionalGeneration, VideoLlavaForConditionalGeneration
 
@@ -14,9 +16,23 @@ from tokencover.pebble.data import CLIP_GROUPS, CLIP_TOKENS
 from tokencover.pebble.model import ClipProcessor, make_picture_processor
 from tokencover.pebble.training.batches import Batch, make_clip_batch, make_picture_batch
 from tokencover.pebble.training.clip_starting_weights import share_tower, start_clip_model
-from tokencover.pebble.training.losses import compute_description_loss, compute_summary_loss
-from tokencover.pebble.training.packed_questions import run_tower, see_pictures
+from tokencover.pebble.training.lessons import Lesson
+from tokencover.pebble.training.losses import (
+    compute_answer_loss,
+    compute_description_loss,
+    compute_summary_loss,
+)
+from tokencover.pebble.training.packed_questions import (
+    answer_questions,
+    run_tower,
+    see_pictures,
+)
+from tokencover.pebble.training.run_log import Tally
+from tokencover.pebble.training.schedules import Stage
 from tokencover.pebble.training.starting_weights import start_picture_model
+
+NOISE: Final = 0.1
+WORD_RATE: Final = 0.3
 
 
 class Learner(Protocol):
@@ -25,23 +41,87 @@ class Learner(Protocol):
     def start(self, seed: int) -> Any:
         """Model with the weights that training starts from."""
 
-    def make_batch(self, seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -> Batch:
-        """What one step sees; see `tokencover.pebble.training.batches`."""
+    def make_helpers(self, seed: int) -> nn.Module:
+        """Parts that only training needs."""
 
-    def list_vision_parts(self, model: Any) -> list[nn.Module]:
-        """Parts of the model that see."""
+    def list_parameters(self, model: Any, helpers: nn.Module, stage: Stage) -> list[dict[str, Any]]:
+        """What a stage trains, as an optimiser wants it: groups with their peak rates."""
 
-    def see(
-        self, model: Any, batch: Batch, words: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """Visual tokens, what describing them badly costs, and how often they tell the words."""
+    def compute_loss(self, model: Any, helpers: nn.Module, lesson: Lesson, tally: Tally) -> Tensor:
+        """What one process minimises in one step."""
 
     def save(self, model: Any, folder: Path) -> None:
         """Write the finished model with all that is needed to use it."""
 
 
+class DescribingLearner(ABC):
+    """A model whose patches are described by word vectors, and whose decoder starts from those."""
+
+    @abstractmethod
+    def make_batch(self, seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -> Batch:
+        """What one step sees; see `tokencover.pebble.training.batches`."""
+
+    @abstractmethod
+    def list_vision_parts(self, model: Any) -> list[nn.Module]:
+        """Parts of the model that see."""
+
+    @abstractmethod
+    def see(
+        self, model: Any, batch: Batch, words: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """Visual tokens, what describing them badly costs, and how often they tell the words."""
+
+    def make_helpers(self, _: int) -> nn.Module:
+        """None are needed."""
+        return nn.Module()
+
+    def list_parameters(self, model: Any, _: nn.Module, stage: Stage) -> list[dict[str, Any]]:
+        """Vision, decoder and word vectors, each in the stages that train it."""
+        parts = self.list_vision_parts(model)
+        vision = [parameter for part in parts for parameter in part.parameters()]
+        words = model.get_input_embeddings().weight
+        decoder = [p for p in model.model.language_model.parameters() if p is not words]
+        groups: list[dict[str, Any]] = []
+        if stage.mode != "words":
+            groups.append({"params": vision, "lr": stage.vision_rate})
+        if stage.mode != "vision":
+            groups.append({"params": decoder, "lr": stage.rate})
+        if stage.mode == "joint":
+            groups.append({"params": [words], "lr": WORD_RATE * stage.rate})
+        return groups
+
+    def compute_loss(self, model: Any, _: nn.Module, lesson: Lesson, tally: Tally) -> Tensor:
+        """What describing and answering badly costs."""
+        stage = lesson.stage
+        batch = self.make_batch(lesson.seeds, lesson.kinds, lesson.visual_tokens)
+        words: Tensor = model.get_input_embeddings().weight.detach()
+        if stage.mode == "words":
+            visual = batch.weights @ words
+            rng = torch.Generator().manual_seed(lesson.seeds[0])
+            visual = visual + NOISE * torch.randn(visual.shape, generator=rng)
+            return _compute_answers_loss(model, batch, visual, lesson.early_sight, tally)
+        visual, loss, told = self.see(model, batch, words)
+        for name, value in told.items():
+            tally.told[name] += value
+        if stage.mode == "vision":
+            return loss
+        answers = _compute_answers_loss(model, batch, visual, lesson.early_sight, tally)
+        return loss * stage.description + answers
+
+
+def _compute_answers_loss(
+    model: Any, batch: Batch, visual: Tensor, early_sight: bool, tally: Tally
+) -> Tensor:
+    places = batch.pack.positions
+    seen = visual.gather(1, places[..., None].expand(-1, -1, visual.shape[2]))
+    logits = answer_questions(model, seen, batch.pack, early_sight)
+    loss, right = compute_answer_loss(logits, batch.pack)
+    tally.count_answers(batch.questions, right)
+    return loss
+
+
 @dataclass(frozen=True)
-class PictureLearner:
+class PictureLearner(DescribingLearner):
     """A LLaVA that answers questions about scenes."""
 
     def start(self, seed: int) -> LlavaForConditionalGeneration:
@@ -71,7 +151,7 @@ class PictureLearner:
 
 
 @dataclass(frozen=True)
-class ClipLearner:
+class ClipLearner(DescribingLearner):
     """A Video-LLaVA that answers questions about clips.
 
     Attributes

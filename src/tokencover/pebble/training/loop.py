@@ -12,24 +12,26 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn import Parameter
 
 from tokencover.errors import InputError
 from tokencover.pebble.data import find_training_seed
-from tokencover.pebble.training.batches import Batch
+from tokencover.pebble.training.caption_learner import CaptionLearner
 from tokencover.pebble.training.learners import ClipLearner, Learner, PictureLearner
-from tokencover.pebble.training.losses import compute_answer_loss
-from tokencover.pebble.training.packed_questions import answer_questions
+from tokencover.pebble.training.lessons import draw_lesson
 from tokencover.pebble.training.run_log import Clock, Tally, write_report
 from tokencover.pebble.training.run_state import Position, load_state, save_state
-from tokencover.pebble.training.schedules import CLIP_SCHEDULE, PICTURE_SCHEDULE, Schedule, Stage
+from tokencover.pebble.training.schedules import (
+    CAPTION_SCHEDULE,
+    CLIP_SCHEDULE,
+    PICTURE_SCHEDULE,
+    Schedule,
+    Stage,
+)
 
-NOISE: Final = 0.1
 WARMUP: Final = 0.06
 FLOOR: Final = 0.04
-WORD_RATE: Final = 0.3
 SAVE_EVERY: Final = 50
 REPORT_EVERY: Final = 10
 PICTURE_LEARNER: Final = PictureLearner()
@@ -75,8 +77,9 @@ def run_training(
     seed: int = 0,
     workers: int = 2,
     resume: bool = False,
+    captions: bool = False,
 ) -> None:
-    """Train one of the models as those that are shipped were trained.
+    """Train one of the models; by default as those that are shipped were trained.
 
     Parameters
     ----------
@@ -90,8 +93,14 @@ def run_training(
         Processes; each uses one thread.
     resume
         Go on from the state in `out`.
+    captions
+        Train a model for pictures by the caption recipe.
     """
     settings = PebbleTrainingSettings(Path(out), seed, workers)
+    if clips and captions:
+        raise InputError("the caption recipe is for pictures: pass clips or captions, not both")
+    if captions:
+        settings = replace(settings, schedule=CAPTION_SCHEDULE, learner=CaptionLearner())
     if clips:
         settings = replace(settings, schedule=CLIP_SCHEDULE, learner=ClipLearner())
     train(settings, resume=resume)
@@ -158,9 +167,10 @@ class _Worker:
         self.rank = rank
         self.settings = settings
         self.model = settings.learner.start(settings.seed)
+        self.helpers = settings.learner.make_helpers(settings.seed)
         self.position, self.moments = Position(), None
         if settings.state.exists():
-            self.position, self.moments = load_state(settings.state, self.model)
+            self.position, self.moments = load_state(settings.state, self.model, self.helpers)
         self.tally = Tally()
 
     def go(self) -> None:
@@ -176,8 +186,8 @@ class _Worker:
 
     def _run_stage(self, stage: Stage, clock: Clock) -> bool:
         """Run a stage from where it stands; False when told to stop before its end."""
-        vision_parts = self.settings.learner.list_vision_parts(self.model)
-        optimizer = make_optimizer(self.model, vision_parts, stage)
+        groups = self.settings.learner.list_parameters(self.model, self.helpers, stage)
+        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
         peaks = [group["lr"] for group in optimizer.param_groups]
         if self.moments is not None:
             optimizer.load_state_dict(self.moments)
@@ -193,6 +203,7 @@ class _Worker:
             optimizer.step()
             # Parts the stage does not train collect gradients too; a later stage must not use them.
             self.model.zero_grad(set_to_none=True)
+            self.helpers.zero_grad(set_to_none=True)
             self.position.step += 1
             self.position.done += 1
             clock.tick(stage)
@@ -211,53 +222,24 @@ class _Worker:
 
     def _save(self, moments: dict[str, Any] | None) -> None:
         if self.rank == 0:
-            save_state(self.settings.state, self.model, moments, self.position)
+            save_state(self.settings.state, self.model, self.helpers, moments, self.position)
 
     def _step(self, stage: Stage, parameters: list[Parameter]) -> None:
         """Forward, backward, and the mean of all processes' gradients."""
         run, position = self.settings.seed, self.position
         first = (position.step * self.settings.workers + self.rank) * stage.pictures
-        seeds = [find_training_seed(run, position.stage, first + i) for i in range(stage.pictures)]
-        # All processes toss the same coin: these are choices for the whole step.
-        coin = torch.Generator().manual_seed(run * 7919 + position.done)
-        early_sight = bool(torch.rand((), generator=coin) >= stage.blind)
-        choices = stage.choices or (stage.visual_tokens,)
-        visual_tokens = choices[int(torch.randint(len(choices), (), generator=coin))]
-        kinds = (*self.settings.schedule.kinds, *self.settings.schedule.extra)
-        batch = self.settings.learner.make_batch(seeds, kinds, visual_tokens)
-        noise = torch.Generator().manual_seed(seeds[0])
-        visual, loss = self._see(stage, batch, noise)
-        if stage.mode != "vision":
-            loss = loss + self._answer(batch, visual, early_sight)
-        loss.backward()
+        seeds = tuple(
+            find_training_seed(run, position.stage, first + i) for i in range(stage.pictures)
+        )
+        coin_seed = run * 7919 + position.done
+        lesson = draw_lesson(self.settings.schedule, stage, seeds, coin_seed)
+        learner = self.settings.learner
+        loss = learner.compute_loss(self.model, self.helpers, lesson, self.tally)
+        loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(parameters, self.settings.workers)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         self.tally.loss += loss.item()
         self.tally.steps += 1
-
-    def _see(self, stage: Stage, batch: Batch, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Visual tokens, and what describing them badly costs."""
-        embeddings: Any = self.model.get_input_embeddings()
-        words: Tensor = embeddings.weight.detach()
-        if stage.mode == "words":
-            described = batch.weights @ words
-            noise = torch.randn(described.shape, generator=rng)
-            return described + NOISE * noise, words.new_zeros(())
-        visual, loss, told = self.settings.learner.see(self.model, batch, words)
-        for name, value in told.items():
-            self.tally.told[name] += value
-        return visual, loss * (1.0 if stage.mode == "vision" else stage.description)
-
-    def _answer(self, batch: Batch, visual: Tensor, early_sight: bool) -> Tensor:
-        places = batch.pack.positions
-        seen = visual.gather(1, places[..., None].expand(-1, -1, visual.shape[2]))
-        logits = answer_questions(self.model, seen, batch.pack, early_sight)
-        loss, right = compute_answer_loss(logits, batch.pack)
-        for asked, hits in zip(batch.questions, right.tolist(), strict=True):
-            for question, hit in zip(asked, hits, strict=False):
-                self.tally.right[question.kind][0] += int(hit)
-                self.tally.right[question.kind][1] += 1
-        return loss
 
 
 def average_gradients(parameters: list[Parameter], workers: int) -> None:
@@ -272,21 +254,6 @@ def average_gradients(parameters: list[Parameter], workers: int) -> None:
     for parameter in parameters:
         parameter.grad = flat[start : start + parameter.numel()].view_as(parameter).clone()
         start += parameter.numel()
-
-
-def make_optimizer(model: Any, vision_parts: list[nn.Module], stage: Stage) -> torch.optim.AdamW:
-    """Optimiser over the parts a stage trains."""
-    vision = [parameter for part in vision_parts for parameter in part.parameters()]
-    words = model.get_input_embeddings().weight
-    decoder = [p for p in model.model.language_model.parameters() if p is not words]
-    groups: list[dict[str, Any]] = []
-    if stage.mode != "words":
-        groups.append({"params": vision, "lr": stage.vision_rate})
-    if stage.mode != "vision":
-        groups.append({"params": decoder, "lr": stage.rate})
-    if stage.mode == "joint":
-        groups.append({"params": [words], "lr": WORD_RATE * stage.rate})
-    return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01)
 
 
 def scale_rate(step: int, steps: int) -> float:

@@ -18,7 +18,7 @@ from transformers import LlavaForConditionalGeneration
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from tokencover.errors import InputError
-from tokencover.pebble.data import Question
+from tokencover.pebble.data import PHRASE_WORDS, Phrase, Question
 from tokencover.pebble.model import MODEL_HEADS, MODEL_WIDTH, VISION_FEATURE_LAYER
 from tokencover.pebble.training.starting_weights import EARLY_BLOCKS
 from tokencover.pebble.vocabulary import (
@@ -33,6 +33,7 @@ from tokencover.pebble.vocabulary import (
 
 LEAD: Final = (PICTURE_WORD_IDS[BEGIN], PICTURE_WORD_IDS[USER])
 LONGEST_QUESTION: Final = 15
+PHRASE_START: Final = "the"
 NO_TARGET: Final = -100
 
 
@@ -89,6 +90,29 @@ def pack_questions(
     return PackedQuestions(tokens, targets, positions, places)
 
 
+def pack_phrases(
+    phrases: Sequence[Sequence[Phrase]], slots: int, positions: Tensor, places: int
+) -> PackedQuestions:
+    """Turn phrases about several pictures into tokens, each word a target of the one before.
+
+    Parameters
+    ----------
+    phrases
+        Per picture; those beyond `slots` are left out.
+    slots, positions, places
+        As in `pack_questions`.
+    """
+    tokens = torch.full((len(phrases), slots, PHRASE_WORDS), CLIP_WORD_IDS[PAD])
+    targets = torch.full_like(tokens, NO_TARGET)
+    for picture, told in enumerate(phrases):
+        for slot, phrase in enumerate(told[:slots]):
+            ids = [CLIP_WORD_IDS[word] for word in (PHRASE_START, *phrase.words)]
+            size = len(phrase.words)
+            tokens[picture, slot, :size] = torch.tensor(ids[:-1])
+            targets[picture, slot, :size] = torch.tensor(ids[1:])
+    return PackedQuestions(tokens, targets, positions, places)
+
+
 def see_pictures(model: LlavaForConditionalGeneration, pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Visual tokens and the summary token's features, without the layers that nothing reads.
 
@@ -140,34 +164,61 @@ def answer_questions(
     Tensor
         Logits at every place of every question, shape (pictures, questions, length, words).
     """
+    return answer_packs(model, visual, [pack], early_sight)[0]
+
+
+def answer_packs(
+    model: Any, visual: Tensor, packs: Sequence[PackedQuestions], early_sight: bool
+) -> list[Tensor]:
+    """Run the decoder once over pictures with several packs of texts.
+
+    Parameters
+    ----------
+    model, visual, early_sight
+        As in `answer_questions`.
+    packs
+        Texts about the same visual tokens of the same pictures.
+
+    Returns
+    -------
+    list of Tensor
+        Logits of each pack, shape (pictures, questions, length, words).
+    """
     decoder: Any = model.model.language_model
-    pictures, questions, length = pack.tokens.shape
-    lead = decoder.embed_tokens(torch.tensor(LEAD)).expand(pictures, -1, -1)
-    text = decoder.embed_tokens(pack.tokens.flatten(1))
+    lead = decoder.embed_tokens(torch.tensor(LEAD)).expand(len(visual), -1, -1)
+    text = decoder.embed_tokens(torch.cat([pack.tokens.flatten(1) for pack in packs], dim=1))
     states = torch.cat([lead, visual, text], dim=1)
     shared = lead.shape[1] + visual.shape[1]
-    angles = decoder.rotary_emb(states, position_ids=_make_position_ids(pack))
-    blind, seeing = _make_masks(questions, length, shared)
+    angles = decoder.rotary_emb(states, position_ids=_make_position_ids(packs))
+    blind, seeing = _make_masks(packs, shared)
     last = len(decoder.layers) - 1
     for index, block in enumerate(decoder.layers):
         mask = seeing if early_sight or index >= EARLY_BLOCKS else blind
         states = _run_block(block, states, angles, mask, only_text=index == last)
     logits: Tensor = model.lm_head(decoder.norm(states))
-    return logits.view(pictures, questions, length, -1)
+    parts = logits.split([pack.tokens[0].numel() for pack in packs], dim=1)
+    return [part.reshape(*pack.tokens.shape, -1) for part, pack in zip(parts, packs, strict=True)]
 
 
-def _make_position_ids(pack: PackedQuestions) -> Tensor:
-    pictures, questions, length = pack.tokens.shape
+def _make_position_ids(packs: Sequence[PackedQuestions]) -> Tensor:
+    pictures = len(packs[0].tokens)
     lead = torch.arange(len(LEAD)).expand(pictures, -1)
-    after = len(LEAD) + pack.places + torch.arange(length).repeat(questions).expand(pictures, -1)
-    return torch.cat([lead, len(LEAD) + pack.positions, after], dim=1)
+    parts = [lead, len(LEAD) + packs[0].positions]
+    for pack in packs:
+        _, questions, length = pack.tokens.shape
+        after = len(LEAD) + pack.places + torch.arange(length).repeat(questions)
+        parts.append(after.expand(pictures, -1))
+    return torch.cat(parts, dim=1)
 
 
-def _make_masks(questions: int, length: int, shared: int) -> tuple[Tensor, Tensor]:
+def _make_masks(packs: Sequence[PackedQuestions], shared: int) -> tuple[Tensor, Tensor]:
     """Rows of text over all columns: without and with sight of the picture."""
-    own = torch.block_diag(*[torch.ones(length, length).tril()] * questions).bool()
-    rows = questions * length
-    sight = torch.ones(rows, shared, dtype=torch.bool)
+    squares = []
+    for pack in packs:
+        _, questions, length = pack.tokens.shape
+        squares += [torch.ones(length, length).tril()] * questions
+    own = torch.block_diag(*squares).bool()
+    sight = torch.ones(len(own), shared, dtype=torch.bool)
     lead_only = sight.clone()
     lead_only[:, len(LEAD) :] = False
     return torch.cat([lead_only, own], dim=1), torch.cat([sight, own], dim=1)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from tokencover.pebble.data import Question
 from tokencover.pebble.training.run_state import Position
 from tokencover.pebble.training.schedules import Schedule, Stage
 
@@ -33,6 +37,18 @@ class Tally:
     steps: int = 0
     right: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     told: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def count(self, kind: str, hits: Iterable[bool]) -> None:
+        """Count answers of one kind, right or wrong."""
+        for hit in hits:
+            self.right[kind][0] += int(hit)
+            self.right[kind][1] += 1
+
+    def count_answers(self, questions: Sequence[Sequence[Question]], right: Tensor) -> None:
+        """Count the answers to questions about several pictures, shape (pictures, questions)."""
+        for asked, hits in zip(questions, right.tolist(), strict=True):
+            for question, hit in zip(asked, hits, strict=False):
+                self.count(question.kind, [hit])
 
     def summarise(self) -> dict[str, Any]:
         """Means as plain values."""

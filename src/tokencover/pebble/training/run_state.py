@@ -26,23 +26,28 @@ class Position:
 def save_state(
     path: Path,
     model: nn.Module,
+    helpers: nn.Module,
     optimizer: dict[str, Any] | None,
     position: Position,
 ) -> None:
     """Write the state of a run so that a crash in between leaves the previous one whole."""
     state = {
         "model": model.state_dict(),
+        "helpers": helpers.state_dict(),
         "optimizer": optimizer,
         "progress": [position.stage, position.step, position.done],
     }
     write_atomically(path, lambda file: torch.save(state, file))
 
 
-def load_state(path: Path, model: nn.Module) -> tuple[Position, dict[str, Any] | None]:
-    """Read a run's state into a model; the inverse of `save_state`."""
+def load_state(
+    path: Path, model: nn.Module, helpers: nn.Module
+) -> tuple[Position, dict[str, Any] | None]:
+    """Read a run's state into a model and its helpers; the inverse of `save_state`."""
     try:
         state = torch.load(path, weights_only=True)
         model.load_state_dict(state["model"])
+        helpers.load_state_dict(state["helpers"])
         return Position(*state["progress"]), state["optimizer"]
     except (RuntimeError, KeyError, EOFError, TypeError, pickle.UnpicklingError) as error:
         raise InputError(

@@ -8,6 +8,11 @@ While the decoder learns, text is kept from attending to the picture in the firs
 most of the batches. Otherwise all look-ups settle in the very first block, and pruning after it
 could not hurt any more: the model would be useless for studying pruning.
 
+The caption recipe does without described patches and without prepared heads: the tower learns to
+see through heads of its own, then the decoder learns from phrases about six patches at a time,
+then about more, then from questions as well. Where the decoder is shown part of a picture, the
+part is drawn at random, and only what it shows is asked about.
+
 The model for clips starts from the picture model, which knows objects and how to look them up;
 what is new is time. Its last stage too shows parts of the ground only.
 """
@@ -30,7 +35,7 @@ class Stage:
         For the progress line.
     mode
         ``"words"``: decoder on described patches; ``"vision"``: vision tower and projector;
-        ``"joint"``: everything.
+        ``"joint"``: everything. In the caption recipe a part is trained that has a rate.
     steps
         Optimiser steps.
     pictures
@@ -45,6 +50,13 @@ class Stage:
         Weight of the description loss in joint training.
     choices
         Numbers of patches of which each step draws one instead of `visual_tokens`.
+    things
+        Of the caption recipe: objects and animals in each part of a picture; 0 draws patches at
+        random.
+    phrases
+        Of the caption recipe: phrases about each part.
+    asks
+        Of the caption recipe: whether questions are asked too.
     cost
         Rough seconds a step, for the estimate of the time left.
     """
@@ -59,6 +71,9 @@ class Stage:
     visual_tokens: int = 576
     description: float = 1.0
     choices: tuple[int, ...] = ()
+    things: int = 0
+    phrases: int = 24
+    asks: bool = True
     cost: float = 1.0
 
 
@@ -106,6 +121,42 @@ PICTURE_SCHEDULE: Final = Schedule(
             blind=0.5,
             choices=(64, 96, 160, 288, 576, 576),
             cost=0.5,
+        ),
+    ),
+    kinds=SCENE_QUESTIONS.kinds,
+    extra=("exist", "more", "side", "level"),
+)
+
+CAPTION_SCHEDULE: Final = Schedule(
+    (
+        Stage("vision", "vision", 900, 4, vision_rate=8e-4, cost=0.8),
+        Stage("few", "joint", 300, 3, rate=1.5e-3, visual_tokens=6, things=6, asks=False, cost=0.5),
+        Stage(
+            "some", "joint", 200, 3, rate=1e-3, visual_tokens=36, things=12, asks=False, cost=0.5
+        ),
+        Stage("part", "joint", 500, 4, rate=1e-3, choices=(96, 144, 192), cost=1.0),
+        Stage(
+            "whole",
+            "joint",
+            2000,
+            3,
+            rate=6e-4,
+            vision_rate=1.5e-4,
+            description=0.3,
+            choices=(192, 288, 576, 576),
+            cost=1.8,
+        ),
+        Stage(
+            "finish",
+            "joint",
+            800,
+            3,
+            rate=2e-4,
+            vision_rate=5e-5,
+            blind=0.5,
+            description=0.3,
+            choices=(192, 288, 576, 576),
+            cost=1.8,
         ),
     ),
     kinds=SCENE_QUESTIONS.kinds,

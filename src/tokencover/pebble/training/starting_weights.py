@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LlavaForConditionalGeneration
 
 from tokencover.pebble.data import GRID, SCENE_GROUPS
@@ -82,11 +82,8 @@ def set_starting_weights(model: LlavaForConditionalGeneration, seed: int) -> Non
         (model.model.multi_modal_projector, vision),
         (decoder.layers, rng),
     ):
-        for parameter in part.parameters():
-            if parameter.ndim >= 2:
-                width = min(0.09, parameter[0].numel() ** -0.5)
-                parameter.normal_(0, width, generator=source)
-    _prepare_vision(model.model.vision_tower)
+        draw_weights(part, source)
+    prepare_vision(model.model.vision_tower)
     model.model.multi_modal_projector.linear_2.weight.mul_(0.3)
     for index, block in enumerate(decoder.layers):
         if index < EARLY_BLOCKS:
@@ -135,7 +132,16 @@ def _make_word_vectors(rng: torch.Generator) -> Tensor:
     return vectors
 
 
-def _prepare_vision(tower: Any) -> None:
+def draw_weights(part: nn.Module, rng: torch.Generator) -> None:
+    """Draw random weights for all matrices of a part."""
+    for parameter in part.parameters():
+        if parameter.ndim >= 2:
+            width = min(0.09, parameter[0].numel() ** -0.5)
+            parameter.normal_(0, width, generator=rng)
+
+
+def prepare_vision(tower: Any) -> None:
+    """Tell a tower where its patches lie and let its first heads look at neighbours."""
     embeddings = tower.embeddings
     embeddings.class_embedding.normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
     embeddings.patch_embedding.weight[-HEAD:] = 0

@@ -1,0 +1,54 @@
+"""One training step as a learner gets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tokencover.pebble.training.schedules import Schedule, Stage
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one process is to learn from in one step.
+
+    Attributes
+    ----------
+    stage
+        The stage that the step belongs to.
+    seeds
+        Of the scenes or clips.
+    kinds
+        Kinds of questions to ask about each.
+    early_sight
+        Whether text may attend to the picture in the first two blocks.
+    visual_tokens
+        How many visual tokens the decoder is shown.
+    """
+
+    stage: Stage
+    seeds: tuple[int, ...]
+    kinds: tuple[str, ...]
+    early_sight: bool
+    visual_tokens: int
+
+
+def draw_lesson(schedule: Schedule, stage: Stage, seeds: tuple[int, ...], coin_seed: int) -> Lesson:
+    """Draw what is left to chance in a step; all processes pass the same `coin_seed`.
+
+    Parameters
+    ----------
+    schedule, stage
+        What is run.
+    seeds
+        Of the scenes or clips of this process.
+    coin_seed
+        Same seed, same choices.
+    """
+    coin = torch.Generator().manual_seed(coin_seed)
+    early_sight = bool(torch.rand((), generator=coin) >= stage.blind)
+    choices = stage.choices or (stage.visual_tokens,)
+    visual_tokens = choices[int(torch.randint(len(choices), (), generator=coin))]
+    kinds = (*schedule.kinds, *schedule.extra)
+    return Lesson(stage, seeds, kinds, early_sight, visual_tokens)

@@ -1,0 +1,161 @@
+"""What a step of the caption recipe sees: pictures, and parts of them that the decoder is shown.
+
+The decoder is asked about what it is shown and about nothing else, so a part is as good to learn
+from as a whole picture, and much cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tokencover.pebble.data import (
+    HOLDINGS,
+    NONE,
+    PICTURE_TOKENS,
+    SCENE_GROUP_INDEX,
+    SCENE_QUESTIONS,
+    Question,
+    describe_objects,
+    draw_scene,
+    label_holdings,
+    label_scene,
+    make_scene,
+    restrict_scene,
+)
+from tokencover.pebble.model import normalise_pictures
+from tokencover.pebble.training.lessons import Lesson
+from tokencover.pebble.training.packed_questions import (
+    PackedQuestions,
+    pack_phrases,
+    pack_questions,
+)
+
+GLANCES: Final = 5
+GLANCED_THINGS: Final = 6
+GLANCED_GROUND: Final = (0, 6, 24, 90)
+
+
+@dataclass(frozen=True)
+class PartBatch:
+    """Pictures of one step with what is told and asked about parts of them.
+
+    Attributes
+    ----------
+    pixels
+        Normalised pictures, shape (pictures, 3, 192, 192).
+    labels
+        Words of every patch, shape (pictures, 576, groups).
+    holdings
+        What the pictures hold, shape (pictures, HOLDINGS).
+    glances
+        Patches of the parts that copies of the class token see, bool, (pictures, parts, 576).
+    glanced
+        What those hold, shape (pictures, parts, HOLDINGS).
+    owners
+        Which picture each part is of, shape (parts,).
+    positions
+        Patches of each part, shape (parts, visual).
+    phrases
+        The phrases about each part, as tokens.
+    asked
+        The questions about each part as tokens; None in stages that ask none.
+    questions
+        The same as questions.
+    """
+
+    pixels: Tensor
+    labels: Tensor
+    holdings: Tensor
+    glances: Tensor
+    glanced: Tensor
+    owners: Tensor
+    positions: Tensor
+    phrases: PackedQuestions
+    asked: PackedQuestions | None
+    questions: list[list[Question]]
+
+
+def make_part_batch(lesson: Lesson) -> PartBatch:
+    """Make the batch of a step; the same one for the same lesson."""
+    stage = lesson.stage
+    scenes = [make_scene(seed) for seed in lesson.seeds]
+    labels = np.stack([label_scene(scene) for scene in scenes])
+    owners, positions, phrases, questions = [], [], [], []
+    glances, glanced = [], []
+    for index, scene in enumerate(scenes):
+        rng = np.random.default_rng([scene.seed, 0xCA9])
+        is_ground = labels[index, :, SCENE_GROUP_INDEX["stuff"]] != NONE
+        if stage.vision_rate:
+            ground = int(rng.choice(GLANCED_GROUND))
+            dealt = deal_parts(rng, is_ground, GLANCED_THINGS, GLANCED_THINGS + ground)[:GLANCES]
+            glances.append([np.isin(np.arange(PICTURE_TOKENS), part) for part in dealt])
+            parts = [restrict_scene(scene, part) for part in dealt]
+            glanced.append([label_holdings(part, whole=False) for part in parts])
+        for part in deal_parts(rng, is_ground, stage.things, lesson.visual_tokens):
+            shown = restrict_scene(scene, part)
+            owners.append(index)
+            positions.append(part)
+            phrases.append(describe_objects(shown, rng))
+            questions.append(SCENE_QUESTIONS.ask(shown, lesson.kinds) if stage.asks else [])
+    places = torch.from_numpy(np.stack(positions))
+    return PartBatch(
+        pixels=normalise_pictures([draw_scene(scene) for scene in scenes]),
+        labels=torch.from_numpy(labels),
+        holdings=torch.from_numpy(np.stack([label_holdings(scene) for scene in scenes])),
+        glances=_stack(glances, (len(scenes), 0, PICTURE_TOKENS)).bool(),
+        glanced=_stack(glanced, (len(scenes), 0, HOLDINGS)),
+        owners=torch.tensor(owners),
+        positions=places,
+        phrases=pack_phrases(phrases, stage.phrases, places, PICTURE_TOKENS),
+        asked=pack_questions(questions, len(lesson.kinds), places, PICTURE_TOKENS)
+        if stage.asks
+        else None,
+        questions=questions,
+    )
+
+
+def _stack(arrays: Sequence[Sequence[NDArray[Any]]], empty: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(np.array(arrays)) if arrays else torch.zeros(empty)
+
+
+def deal_parts(
+    rng: Generator, is_ground: NDArray[np.bool_], things: int, visual_tokens: int
+) -> list[NDArray[np.int64]]:
+    """Choose the patches of each part of a picture.
+
+    Parameters
+    ----------
+    rng
+        Source of randomness.
+    is_ground
+        Which patches hold no object's centre and no animal, shape (576,).
+    things
+        How many objects and animals a part has: all of them are dealt, and the rest of a part is
+        ground. With 0 there is one part of patches drawn at random, whatever they show.
+    visual_tokens
+        Patches of a part.
+
+    Returns
+    -------
+    list of arrays of shape (visual_tokens,)
+        Indices in ascending order.
+    """
+    if visual_tokens >= len(is_ground):
+        return [np.arange(len(is_ground))]
+    if things == 0:
+        return [np.sort(rng.permutation(len(is_ground))[:visual_tokens])]
+    order = rng.permutation(np.flatnonzero(~is_ground))
+    ground = np.flatnonzero(is_ground)
+    parts = []
+    for start in range(0, len(order) - things + 1, things):
+        rest = rng.permutation(ground)[: visual_tokens - things]
+        parts.append(np.sort(np.concatenate([order[start : start + things], rest])))
+    return parts
