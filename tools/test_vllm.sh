@@ -19,7 +19,7 @@ build() {
   echo "==> building $environment (some minutes, once)" >&2
   rm -rf "$environment"
   "${PYTHON:-python3.11}" -m venv "$environment" || return
-  # What is imported is compiled then; compiling all of it takes as long as unpacking it.
+  # What is imported is compiled then; most of it never is.
   "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
     --requirement "$requirements" 1>&2 || return
   # torchvision's own operators do not load beside torch for CPUs; their names must be known.
