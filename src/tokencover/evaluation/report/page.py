@@ -43,10 +43,16 @@ PARTS: Final = {
 }
 """Names of the page's parts after the first, by their place on it."""
 
-PICTURES_NOTE: Final = (
-    "Point at a token, or tap it: its text says where it lies, when it was chosen, and the word "
-    "that chose it."
-)
+PAGE_TEXTS: Final = {
+    "rivals": RIVALS,
+    "most_labelled": MOST_LABELLED,
+    "ranks_note": RANKS_NOTE,
+    "pictures_note": (
+        "Point at a token, or tap it: its text says where it lies, when it was chosen, and the "
+        "word that chose it."
+    ),
+}
+"""What every page says alike."""
 
 
 def make_page(
@@ -99,9 +105,7 @@ def make_page(
         command=command,
         date=date,
         reference=reference,
-        rivals=RIVALS,
-        most_labelled=MOST_LABELLED,
-        ranks_note=RANKS_NOTE,
+        **PAGE_TEXTS,
         rows=rows,
         looks=looks,
         table=table,
@@ -113,7 +117,6 @@ def make_page(
         mine=_find_method(answers, reference),
         other=0,
         pictures=list(pictures),
-        pictures_note=PICTURES_NOTE,
         other_run=None if other is None else compare_runs(stored, other),
         paper=paper,
     )
