@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -132,15 +132,12 @@ def write_report(
     check_formats(kinds)
     stored = read_folder(_find_results(results))
     other = None if against is None else read_folder(against)
-    ablations = find_ablations(stored if ablation is None else read_folder(_find_results(ablation)))
+    ablations = find_ablations(read_folder(_find_results(ablation)) if ablation else stored)
     named = None if reference is None else name_reference(reference)
     compared = check_reference([row.combination for row in stored], named)
     coupling = None if profile is None else Profile.load(profile)
     set_threads(threads)
-    if pictures < 0:
-        raise InputError(f"--pictures must be 0 or more, got {pictures}.")
-    names = split_at_commas(tasks) if tasks else _find_sources(stored) if pictures else []
-    drawn = _draw_kept(stored, compared, names, pictures, device) if pictures else []
+    drawn = _draw_kept(stored, compared, tasks, pictures, device)
     page = make_page(
         stored,
         reference=compared,
@@ -162,8 +159,7 @@ def write_report(
     if figures is not None:
         charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
         written += write_figures(charts, figures, kinds)
-    for path in written:
-        print(f"wrote {path}")
+    print("\n".join(f"wrote {path}" for path in written))
 
 
 def _find_results(folder: Path) -> Path:
@@ -216,9 +212,14 @@ def _find_sources(stored: Results) -> list[str]:
 
 
 def _draw_kept(
-    stored: Results, reference: str, names: Sequence[str], count: int, device: str | None
+    stored: Results, reference: str, tasks: str | None, count: int, device: str | None
 ) -> list[KeptExample]:
     """Let the model look at examples again; it must be the one that was evaluated."""
+    if count < 0:
+        raise InputError(f"--pictures must be 0 or more, got {count}.")
+    if not count:
+        return []
+    names = split_at_commas(tasks) if tasks else _find_sources(stored)
     from tokencover.evaluation import describe_run, load_model
     from tokencover.evaluation.lmms import gather_tasks, read_settings
     from tokencover.evaluation.report import (
@@ -230,21 +231,21 @@ def _draw_kept(
     rows = choose_rows(stored, reference)
     telling = list_telling_examples(stored, rows[0])
     settings, measured = stored.run["settings"], stored.run["model"]
-    tasks = gather_tasks(
+    found = gather_tasks(
         names,
         split=settings["split"],
         limit=settings["limit"],
         settings=read_settings(settings),
     )
     model = load_model(stored.model, device=device, dtype=measured["dtype"])
-    model.check(tasks)
+    model.check(found)
     if describe_run(model)["model"]["weights"] != measured["weights"]:
         raise InputError(
             f"the model {stored.model!r} has other weights now than when it was evaluated: leave "
             "--pictures away, or evaluate again."
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
-    return draw_kept_pictures(model, methods, tasks, count, telling)
+    return draw_kept_pictures(model, methods, found, count, telling)
 
 
 def write_text(path: Path, text: str) -> None:

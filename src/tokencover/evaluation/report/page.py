@@ -8,8 +8,8 @@ from typing import Any, Final
 from tokencover.budget import Profile
 from tokencover.evaluation.report.ablation_figures import make_ablation_figures
 from tokencover.evaluation.report.answer_changes import collect_answers
-from tokencover.evaluation.report.chart_looks import choose_looks
-from tokencover.evaluation.report.chart_rows import RIVALS, make_chart_rows
+from tokencover.evaluation.report.chart_looks import Look, choose_looks
+from tokencover.evaluation.report.chart_rows import RIVALS, ChartRows, make_chart_rows
 from tokencover.evaluation.report.kept_pictures import KeptExample
 from tokencover.evaluation.report.notes import (
     RANKS_NOTE,
@@ -42,6 +42,17 @@ PARTS: Final = {
     "paper": "The paper's numbers",
 }
 """Names of the page's parts after the first, by their place on it."""
+
+PAGE_TEXTS: Final = {
+    "rivals": RIVALS,
+    "most_labelled": MOST_LABELLED,
+    "ranks_note": RANKS_NOTE,
+    "pictures_note": (
+        "Point at a token, or tap it: its text says where it lies, when it was chosen, and the "
+        "word that chose it."
+    ),
+}
+"""What every page says alike."""
 
 
 def make_page(
@@ -78,22 +89,12 @@ def make_page(
     rows = make_chart_rows(stored, reference)
     looks = choose_looks(rows.labels)
     looks = {label: looks[label] for label in rows.labels}
-    costs = make_cost_charts(rows, looks)
-    task_costs = make_task_costs(stored, rows, looks) if costs else {}
-    task_costs = dict(list(task_costs.items())[:1])
-    radars = make_radars(stored, rows, looks)
-    couplings = {} if profile is None else make_coupling_charts(profile)
-    settings = make_ablation_figures(ablations or find_ablations(stored), profile)
+    charts = _collect_charts(stored, rows, looks, profile, ablations or find_ablations(stored))
     answers = collect_answers(stored, other)
+    several, paper = answers["methods"][1:], _tabulate_paper(stored)
     shown = {
-        "cost": costs,
-        "tasks": radars,
-        "changed": answers["methods"][1:],
-        "kept": pictures,
-        "coupling": couplings,
-        "ablations": settings,
-        "other-run": other,
-        "paper": find_paper_model(stored.model),
+        **charts,
+        **{"changed": several, "kept": pictures, "other-run": other, "paper": paper},
     }
     return render_page(
         "report.html.j2",
@@ -104,32 +105,52 @@ def make_page(
         command=command,
         date=date,
         reference=reference,
-        rivals=RIVALS,
-        most_labelled=MOST_LABELLED,
-        ranks_note=RANKS_NOTE,
+        **PAGE_TEXTS,
         rows=rows,
         looks=looks,
         table=table,
         task_table=stored.compare_tasks(),
         notes=[*table.notes.values(), *list_troubles(stored.rows)],
-        charts={**costs, **task_costs, **radars, **couplings, **settings},
-        cost_charts=list(costs),
-        task_costs=list(task_costs),
-        radars=list(radars),
-        couplings=list(couplings),
-        ablation_charts=list(settings),
+        **_name_charts(charts),
         coupling_note="" if profile is None else _explain_coupling(profile),
-        answers=answers if answers["methods"][1:] else None,
+        answers=answers if several else None,
         mine=_find_method(answers, reference),
         other=0,
         pictures=list(pictures),
-        pictures_note=(
-            "Point at a token, or tap it: its text says where it lies, when it was chosen, and the "
-            "word that chose it."
-        ),
         other_run=None if other is None else compare_runs(stored, other),
-        paper=_tabulate_paper(stored),
+        paper=paper,
     )
+
+
+def _collect_charts(
+    stored: Results,
+    rows: ChartRows,
+    looks: dict[str, Look],
+    profile: Profile | None,
+    ablations: StoredAblations,
+) -> dict[str, dict[str, Specification]]:
+    """The charts of the page by its parts."""
+    costs = make_cost_charts(rows, looks)
+    task_costs = make_task_costs(stored, rows, looks) if costs else {}
+    return {
+        "cost": costs,
+        "cost by task": dict(list(task_costs.items())[:1]),
+        "tasks": make_radars(stored, rows, looks),
+        "coupling": {} if profile is None else make_coupling_charts(profile),
+        "ablations": make_ablation_figures(ablations, profile),
+    }
+
+
+def _name_charts(charts: dict[str, dict[str, Specification]]) -> dict[str, Any]:
+    """The charts as the template takes them: all of them, and the names of each part's."""
+    return {
+        "charts": {name: chart for each in charts.values() for name, chart in each.items()},
+        "cost_charts": list(charts["cost"]),
+        "task_costs": list(charts["cost by task"]),
+        "radars": list(charts["tasks"]),
+        "couplings": list(charts["coupling"]),
+        "ablation_charts": list(charts["ablations"]),
+    }
 
 
 def make_figures(
