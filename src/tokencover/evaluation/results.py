@@ -171,7 +171,8 @@ class Results:
             cells = [cell.text for cell in line.cells] or [""] * len(table.columns)
             first = f"{line.label}\n{line.remark}" if line.remark else line.label
             lines.append((first, line.budget or "-", *cells))
-        title = f"Results of {self.model} on {len(self.groups)} tasks"
+        count = len(self.groups)
+        title = f"Results of {self.model} on {count} task{'' if count == 1 else 's'}"
         return f"{title}\n{align_columns(header, lines)}"
 
     def _repr_html_(self) -> str:
