@@ -36,7 +36,6 @@ from transformers import (
 
 import tokencover as tc
 from peak_memory import measure_added_peak
-from tokencover.evaluation.report.figure_files import render_chart
 
 IMAGE, QUESTION, CROP = 9, 40, 576
 BUDGETS = {576: (64, 128, 192), 1152: (128,), 1728: (192,), 2304: (256,), 2880: (320,)}
@@ -227,6 +226,8 @@ def plot_growth(
     model: Any, repeats: int, clock: Callable[[], float], width: int, path: Path
 ) -> None:
     """Draw the time to the first token over N for one sample, and over the batch for N = 576."""
+    import vl_convert  # comes with tokencover[figures]
+
     panels = {
         "N": [(each, Case("sdpa", each, each // 9, 1, 1)) for each in BUDGETS],
         "batch": [(each, Case("sdpa", CROP, 64, each, 1)) for each in (1, 2, 4, 8)],
@@ -242,7 +243,8 @@ def plot_growth(
             print(point, flush=True)
         charts.append(_describe_chart(label, points))
     title = f"Time to the first token, decoder of width {width}, K = N / 9"
-    path.write_text(str(render_chart({"title": title, "hconcat": charts}, "svg")), encoding="utf-8")
+    drawn = vl_convert.vegalite_to_svg({"title": title, "hconcat": charts})
+    path.write_text(drawn, encoding="utf-8")
 
 
 def _describe_chart(label: str, points: list[dict[str, Any]]) -> dict[str, Any]:
