@@ -15,7 +15,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,9 +45,9 @@ class Inputs:
     budget: int
 
     @classmethod
-    def draw(cls, tokens: int, budget: int) -> Inputs:
+    def draw(cls, tokens: int, budget: int, seed: int = 0) -> Inputs:
         """Tokens of rank 64 with 1 % of noise, in crops of 576."""
-        generator = torch.Generator().manual_seed(tokens)
+        generator = torch.Generator().manual_seed(tokens + seed)
         basis = torch.randn(RANK, WIDTH, generator=generator) / math.sqrt(RANK)
 
         def draw(*shape: int) -> Tensor:
@@ -67,6 +67,10 @@ class Inputs:
             attention=draw(1, 32, 1, tokens).softmax(-1),
             budget=budget,
         )
+
+    def to(self, dtype: torch.dtype) -> Inputs:
+        """The same with tokens and words of another dtype."""
+        return replace(self, visual=self.visual.to(dtype), prompt=self.prompt.to(dtype))
 
     def show(self) -> View:
         """The same as a method sees it."""

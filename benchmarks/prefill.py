@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import truediv
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,7 @@ class Runs:
         """Some blocks on everything, the others on the short sequence, as two native models."""
         text, after = self.model.model.language_model, self.case.after
         layers = text.layers
-        if "pixel_values" in self._inputs:
-            self.model.model.get_image_features(pixel_values=self._inputs["pixel_values"])
+        self.model.model.get_image_features(pixel_values=self._inputs["pixel_values"])
         parts = (
             (layers[:after], self._states),
             (layers[after:], self._states[:, : self.case.short]),
@@ -179,9 +179,8 @@ def measure(model: Any, case: Case, repeats: int, clock: Callable[[], float]) ->
         "pruned": lambda: runs.generate("pruned"),
     }
     first = time_in_turns(ways, repeats, clock)
-    longer = {
-        name: lambda name=name: runs.generate(name, 1 + DECODED)
-        for name in ("unpruned", "short", "pruned")
+    longer: dict[str, Callable[[], None]] = {
+        name: partial(runs.generate, name, 1 + DECODED) for name in ("unpruned", "short", "pruned")
     }
     long = {name: min(each) for name, each in time_in_turns(longer, 1, clock).items()}
     runs.generate("short")
@@ -227,23 +226,38 @@ def plot_growth(
     model: Any, repeats: int, clock: Callable[[], float], width: int, path: Path
 ) -> None:
     """Draw the time to the first token over N for one sample, and over the batch for N = 576."""
-    from matplotlib import pyplot
+    import vl_convert  # comes with tokencover[figures]
 
     panels = {
         "N": [(each, Case("sdpa", each, each // 9, 1, 1)) for each in BUDGETS],
         "batch": [(each, Case("sdpa", CROP, 64, each, 1)) for each in (1, 2, 4, 8)],
     }
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(9, 3.2))
-    for axis, (label, cases) in zip(axes, panels.items(), strict=True):
-        found = [(where, measure(model, case, repeats, clock).first) for where, case in cases]
-        for name in found[0][1]:
-            places, seconds = [where for where, _ in found], [each[name] for _, each in found]
-            axis.plot(places, seconds, marker="o", label=name)
-        axis.set(xlabel=label, ylabel="s to the first token", ylim=(0, None))
-        axis.legend()
-    figure.suptitle(f"decoder of width {width}, K = N / 9")
-    figure.tight_layout()
-    figure.savefig(path)
+    charts: list[dict[str, Any]] = []
+    for label, cases in panels.items():
+        points = [
+            {label: where, "seconds": seconds, "way": way}
+            for where, case in cases
+            for way, seconds in measure(model, case, repeats, clock).first.items()
+        ]
+        for point in points:
+            print(point, flush=True)
+        charts.append(_describe_chart(label, points))
+    title = f"Time to the first token, decoder of width {width}, K = N / 9"
+    drawn = vl_convert.vegalite_to_svg({"title": title, "hconcat": charts})
+    path.write_text(drawn, encoding="utf-8")
+
+
+def _describe_chart(label: str, points: list[dict[str, Any]]) -> dict[str, Any]:
+    """Lines of seconds over something, as Vega-Lite has them."""
+    return {
+        "data": {"values": points},
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {"field": label, "type": "quantitative"},
+            "y": {"field": "seconds", "type": "quantitative"},
+            "color": {"field": "way", "type": "nominal"},
+        },
+    }
 
 
 def main() -> None:

@@ -41,8 +41,10 @@ class HiRED(ReadsTower):
     Where the released code differs: it rounds each tile's budget down, here the remainder goes to
     the largest fractions so that exactly K tokens stay, and what a tile cannot hold goes to the
     others; several pictures share K by their number of crops. Its regions are bands of rows rather
-    than the places of the tiles (`partition`). For towers without a class token scores are the mean
-    attention received, and where the model folds patches into one token the mean over its patches.
+    than the places of the tiles (`partition`). It ranks the padding of tiles like any patch and
+    then loses what falls on it, so that fewer are left; here padding is never chosen. For towers
+    without a class token scores are the mean attention received, and where the model folds patches
+    into one token the mean over its patches.
 
     Parameters
     ----------
@@ -66,8 +68,8 @@ class HiRED(ReadsTower):
         paper="2408.10945",
         needs=("encoder",),
         departs=(
-            "remainders are given out, so K is exact; regions are where tiles lie "
-            '(`partition="bands"` is the code\'s)'
+            "remainders are given out and padding is not chosen, so K is exact; regions are where "
+            'tiles lie (`partition="bands"` is the code\'s)'
         ),
     )
 
