@@ -33,7 +33,7 @@ from tokencover.pebble.training import (
     NO_TARGET,
     Batch,
     ClipLearner,
-    Learner,
+    DescribingLearner,
     PictureLearner,
     answer_questions,
     compute_answer_loss,
@@ -49,7 +49,7 @@ def main() -> None:
     options = _read_options()
     torch.set_num_threads(1)
     clips = options.clips
-    learner: Learner = ClipLearner() if clips else PictureLearner()
+    learner: DescribingLearner = ClipLearner() if clips else PictureLearner()
     model: Any = (load_pebble_clips if clips else load_pebble)(options.checkpoint)[0]
     questions = CLIP_QUESTIONS if clips else SCENE_QUESTIONS
     visual_tokens = CLIP_TOKENS if clips else PICTURE_TOKENS
@@ -82,7 +82,9 @@ def _read_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _mark_answers(model: Any, learner: Learner, batch: Batch) -> Iterator[tuple[str, bool]]:
+def _mark_answers(
+    model: Any, learner: DescribingLearner, batch: Batch
+) -> Iterator[tuple[str, bool]]:
     """Answer all questions about one picture, or clip."""
     words: Tensor = model.get_input_embeddings().weight
     with torch.inference_mode():

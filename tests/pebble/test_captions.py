@@ -187,7 +187,7 @@ def test_a_stage_trains_what_it_has_a_rate_for(
     helpers = LEARNER.make_helpers(0)
     lesson = draw_lesson(TINY, stage, (SEED,), 0)
     tally = Tally()
-    LEARNER.compute_loss(model, helpers, lesson, tally).backward()  # type: ignore[no-untyped-call]
+    LEARNER.compute_loss(model, helpers, lesson, tally).backward()
     parts: Any = model.model
     seeing = parts.vision_tower.encoder.layers[0].mlp.fc1.weight.grad is not None
     heads = isinstance(helpers, TowerHeads) and helpers.words.weight.grad is not None

@@ -43,7 +43,9 @@ def describe_objects(scene: Scene, rng: Generator) -> list[Phrase]:
     rng
         Source of the orders.
     """
-    told = [("thing", (t.color, t.shape, t.digit, t.region)) for t in scene.things]
+    told: list[tuple[str, tuple[str, ...]]] = [
+        ("thing", (t.color, t.shape, t.digit, t.region)) for t in scene.things
+    ]
     told += [("animal", (a.color, a.kind, a.region)) for a in scene.animals]
     phrases = []
     for index in rng.permutation(len(told)):

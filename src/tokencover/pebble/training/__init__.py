@@ -2,7 +2,12 @@
 
 from tokencover.pebble.training.batches import Batch, make_clip_batch, make_picture_batch
 from tokencover.pebble.training.caption_learner import CaptionLearner
-from tokencover.pebble.training.learners import ClipLearner, Learner, PictureLearner
+from tokencover.pebble.training.learners import (
+    ClipLearner,
+    DescribingLearner,
+    Learner,
+    PictureLearner,
+)
 from tokencover.pebble.training.loop import PebbleTrainingSettings, run_training, train
 from tokencover.pebble.training.losses import compute_answer_loss
 from tokencover.pebble.training.packed_questions import (
@@ -28,6 +33,7 @@ __all__ = [
     "Batch",
     "CaptionLearner",
     "ClipLearner",
+    "DescribingLearner",
     "Learner",
     "PackedQuestions",
     "PebbleTrainingSettings",

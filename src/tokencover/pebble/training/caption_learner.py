@@ -34,7 +34,7 @@ from tokencover.pebble.training.tower_heads import (
 )
 
 PHRASE_WEIGHT: Final = 0.5
-HEAD_RATE: Final = 5.0
+HEAD_RATE: Final = 2.0
 
 
 @dataclass(frozen=True)

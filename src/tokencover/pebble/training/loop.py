@@ -235,7 +235,7 @@ class _Worker:
         lesson = draw_lesson(self.settings.schedule, stage, seeds, coin_seed)
         learner = self.settings.learner
         loss = learner.compute_loss(self.model, self.helpers, lesson, self.tally)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         average_gradients(parameters, self.settings.workers)
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         self.tally.loss += loss.item()

@@ -38,9 +38,9 @@ from tokencover.pebble.training.packed_questions import (
     pack_questions,
 )
 
-GLANCES: Final = 5
-GLANCED_THINGS: Final = 6
-GLANCED_GROUND: Final = (0, 6, 24, 90)
+# Objects in a part that a copy of the class token sees, and how many such parts there are.
+GLANCES: Final = ((1, 10), (2, 10), (4, 8), (8, 4))
+GLANCED_GROUND: Final = (0, 4, 16, 64)
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,13 @@ def make_part_batch(lesson: Lesson) -> PartBatch:
         rng = np.random.default_rng([scene.seed, 0xCA9])
         is_ground = labels[index, :, SCENE_GROUP_INDEX["stuff"]] != NONE
         if stage.vision_rate:
-            ground = int(rng.choice(GLANCED_GROUND))
-            dealt = deal_parts(rng, is_ground, GLANCED_THINGS, GLANCED_THINGS + ground)[:GLANCES]
+            dealt = [
+                part
+                for things, count in GLANCES
+                for part in deal_parts(
+                    rng, is_ground, things, things + int(rng.choice(GLANCED_GROUND))
+                )[:count]
+            ]
             glances.append([np.isin(np.arange(PICTURE_TOKENS), part) for part in dealt])
             parts = [restrict_scene(scene, part) for part in dealt]
             glanced.append([label_holdings(part, whole=False) for part in parts])
