@@ -17,7 +17,7 @@ from .qwen_media import MERGE, merged
 from .raster_patches import cut
 from .single_grids import write
 from .towers import PATCH
-from .vocabulary import IMAGE, VISION_END, VISION_START, tagged_chat
+from .vocabulary import IMAGE, tagged_chat
 from .weights import HIDDEN, seeded, text_config
 
 
@@ -45,8 +45,6 @@ def build(
         text_config=text,
         vision_config=vision,
         image_token_id=IMAGE,
-        image_start_token_id=VISION_START,
-        image_end_token_id=VISION_END,
         tie_word_embeddings=False,
     )
     return seeded(HunYuanVLForConditionalGeneration, config, attn_implementation, dtype)
