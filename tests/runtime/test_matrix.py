@@ -33,8 +33,10 @@ IN_STAGES_AND_ATTENTION = [
     for entry in ZOO.values()
     for stages in STAGES
     for attention in ("sdpa", "eager")
+    if attention == "sdpa" or stages == (1, 3)
     if entry.alike is None or (stages in ((0,), (1, 3)) and attention == "sdpa")
 ]
+"""Eager attention gets its masks in another form, whatever the place: one place tells it."""
 BUDGET = 7
 NEVER = 10**6  # no token ends the text
 
