@@ -21,13 +21,18 @@ ALL = [pytest.param(entry, id=entry.name) for entry in ZOO.values()]
 DISTINCT = [pytest.param(entry, id=entry.name) for entry in ZOO.values() if entry.alike is None]
 """Entries whose blocks are not called like another one's."""
 STAGES = [(0,), (1,), (4,), (0, 2), (1, 3)]
-IN_STAGES = [
-    pytest.param(entry, stages, id=f"{entry.name}-{stages}")
+PLACES = [
+    pytest.param(entry, block, id=f"{entry.name}-{block}")
     for entry in ZOO.values()
-    for stages in STAGES
-    if entry.alike is None or stages in ((0,), (1, 3))
+    for block in ((0, 1, 4) if entry.alike is None else (1,))
 ]
 """An entry whose blocks are called like another one's is pruned at fewer places."""
+KEEPING = [
+    pytest.param(entry, stages, id=f"{entry.name}-{stages}")
+    for entry in ZOO.values()
+    for stages in ((0,), (1,), (0, 2))
+    if entry.alike is None or len(stages) > 1
+]
 IN_STAGES_AND_ATTENTION = [
     pytest.param(entry, stages, attention, id=f"{entry.name}-{stages}-{attention}")
     for entry in ZOO.values()
@@ -86,29 +91,26 @@ def test_dropping_equals_blocking(
         torch.testing.assert_close(found[left], expected[left], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("entry", "stages"), IN_STAGES)
-def test_cached_decoding_equals_recomputation(entry: ZooEntry, stages: tuple[int, ...]) -> None:
-    if len(stages) > 1:
-        stages = stages[:1]  # the recomputing oracle knows one pruning block
+@pytest.mark.parametrize(("entry", "block"), PLACES)
+def test_cached_decoding_equals_recomputation(entry: ZooEntry, block: int) -> None:
     model = built(entry.name)
     for kind in with_media(entry):
         inputs = entry.inputs(kind, "left")
-        method = KeepRandom(BUDGET, stages)
-        dropped = dropped_by(method, inputs, entry.visual(inputs))[stages[0]]
+        method = KeepRandom(BUDGET, (block,))
+        dropped = dropped_by(method, inputs, entry.visual(inputs))[block]
         with prune(model, method, prompt=entry.user_words(inputs)):
             found = generate(
                 model, inputs, max_new_tokens=5, do_sample=False, eos_token_id=NEVER,
                 output_logits=True, return_dict_in_generate=True,
             )  # fmt: skip
         words = found.sequences[:, inputs["input_ids"].shape[1] :]
-        assert torch.equal(words, recompute_greedy(model, inputs, 5, dropped, stages[0]))
+        assert torch.equal(words, recompute_greedy(model, inputs, 5, dropped, block))
         steps = torch.stack(found.logits, 1)
-        expected = recompute_decode(model, inputs, words[:, :-1], dropped, stages[0])
+        expected = recompute_decode(model, inputs, words[:, :-1], dropped, block)
         torch.testing.assert_close(steps, expected, atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("entry", ALL)
-@pytest.mark.parametrize("stages", [(0,), (1,), (0, 2)])
+@pytest.mark.parametrize(("entry", "stages"), KEEPING)
 def test_keeping_all_equals_the_unpruned_model_both_ways(
     entry: ZooEntry, stages: tuple[int, ...]
 ) -> None:
