@@ -213,7 +213,7 @@ REFUSED = [
     (MllamaConfig(), "cross_attention_layers is [3, 8, 13, 18, 23, 28, 33, 38]"),
     (IdeficsConfig(), "cross_layer_interval is 1"),
     (T5Config(), "is_encoder_decoder is True"),
-    (Blip2Config(), "its visual tokens answer learned queries"),
+    (Blip2Config(), "32 learned queries are all of a picture"),
     (LlamaConfig(), "no family knows this model type"),
 ]
 

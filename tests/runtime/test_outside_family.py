@@ -33,7 +33,8 @@ LISTED = (
     "GOT-OCR 2", "Ovis2", "FastVLM", "PerceptionLM", "VideoLLaMA 3", "HyperCLOVA X Vision 2",
     "Granite 4 Vision", "Aria", "Idefics2", "Gemma 3", "Gemma 4", "Cohere Vision", "Llama 4",
     "PaliGemma", "Molmo 2", "EXAONE 4.5", "Step 3.7",
-    "Cosmos 3 Edge", "ERNIE 4.5 VL", "Kimi K2.5", "PaddleOCR-VL",
+    "Cohere Compass", "Cosmos 3 Edge", "DeepSeek-OCR 2", "ERNIE 4.5 VL", "Gemma 4 Unified",
+    "HunYuan VL", "Kimi K2.5", "Muse", "PaddleOCR-VL",
 )  # fmt: skip
 
 

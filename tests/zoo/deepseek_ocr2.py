@@ -1,6 +1,7 @@
 """DeepSeek-OCR 2: 144 learned queries read each view, and a separator ends the picture."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from transformers import DeepseekOcr2Config, DeepseekOcr2ForConditionalGeneration, PreTrainedModel
@@ -15,6 +16,14 @@ LAYOUT = Tiled(Grid(1, 1, 144), None)
 PATCH = 2
 SIDE = 8 * PATCH
 """Pixels of a view; its 2 x 2 tokens are far fewer than the queries that read them."""
+
+
+@dataclass(frozen=True)
+class QueriedView(Medium):
+    """A view whose tokens have no place in it: all of it is under each of them."""
+
+    def repainted(self, token: int | None = None) -> Medium:
+        return super().repainted(None if token is None else 0)
 
 
 def build(
@@ -60,7 +69,7 @@ def build(
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
     return tuple(
-        Medium(noise(10 * recipe.seed + index, 1, 3, SIDE, SIDE), LAYOUT)
+        QueriedView(noise(10 * recipe.seed + index, 1, 3, SIDE, SIDE), LAYOUT)
         for index, _ in enumerate(recipe.images)
     )
 

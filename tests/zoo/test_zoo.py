@@ -286,10 +286,11 @@ def _cut_forward(
         else:
             own = None if mask is None else mask[:, :, kept][..., kept]
             mask = additive_mask(kept[None, kept], args[0].dtype, own)
+        rotations = kwargs["position_embeddings"]  # some blocks of Cohere Compass have none
         cut[number] = {
             "states": [None if each is None else each[:, kept] for each in args],
             "attention_mask": mask,
-            "position_embeddings": tuple(part[:, kept] for part in kwargs["position_embeddings"]),
+            "position_embeddings": rotations and tuple(part[:, kept] for part in rotations),
         }
         if kinds is not None:
             cut[number]["moe_mm_token_type_ids"] = kinds[:, kept]
@@ -319,6 +320,10 @@ def _cut_forward(
                 states[visual[:, kept]] += features[index][kept[visual[0]]]
         norm = "norm" if hasattr(decoder, "norm") else "embedding_norm"
         logits: Tensor = model.get_submodule("lm_head")(decoder.get_submodule(norm)(states))
+    text: Any = model.config.get_text_config()
+    if hasattr(text, "output_multiplier"):  # Muse
+        cap = text.final_logit_softcapping
+        logits = cap * (logits * text.output_multiplier / cap).tanh()
     return logits
 
 

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from transformers.generation.streamers import BaseStreamer
 
 from tokencover.methods import Method
 
@@ -53,8 +52,11 @@ class SelectionWatch:
             self.seconds += read_clock() - begin
 
 
-class TokenTimes(BaseStreamer):
-    """Notes when `generate` has each new token; the prompt comes first and is not noted."""
+class TokenTimes:
+    """Notes when `generate` has each new token; the prompt comes first and is not noted.
+
+    It is what transformers calls a streamer, by its two methods.
+    """
 
     def __init__(self) -> None:
         self.times: list[float] = []
