@@ -34,6 +34,7 @@ from tokencover.pebble.training.tower_heads import (
 )
 
 PHRASE_WEIGHT: Final = 0.5
+HOLDING_WEIGHT: Final = 0.5
 HEAD_RATE: Final = 2.0
 
 
@@ -95,7 +96,7 @@ def _judge_tower(helpers: Any, sight: Sight, batch: PartBatch, tally: Tally) -> 
     end = compute_holdings_loss(helpers.tell_holdings_at_end(sight.end), batch.holdings)
     for name, value in {**told, "whole": whole.item(), "parts": parts.item()}.items():
         tally.told[name] += value
-    return words + whole + parts + end
+    return words + HOLDING_WEIGHT * (whole + parts + end)
 
 
 def _judge_texts(

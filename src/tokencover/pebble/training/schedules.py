@@ -130,15 +130,15 @@ PICTURE_SCHEDULE: Final = Schedule(
 CAPTION_SCHEDULE: Final = Schedule(
     (
         Stage("vision", "vision", 900, 4, vision_rate=8e-4, cost=0.8),
-        Stage("few", "joint", 300, 3, rate=1.5e-3, visual_tokens=6, things=6, asks=False, cost=0.5),
+        Stage("few", "joint", 600, 4, rate=1.5e-3, visual_tokens=6, things=6, asks=False, cost=0.6),
         Stage(
-            "some", "joint", 200, 3, rate=1e-3, visual_tokens=36, things=12, asks=False, cost=0.5
+            "some", "joint", 300, 4, rate=1e-3, visual_tokens=36, things=12, asks=False, cost=0.6
         ),
         Stage("part", "joint", 500, 4, rate=1e-3, choices=(96, 144, 192), cost=1.0),
         Stage(
             "whole",
             "joint",
-            2000,
+            1800,
             3,
             rate=6e-4,
             vision_rate=1.5e-4,
