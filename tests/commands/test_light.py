@@ -11,7 +11,7 @@ import pytest
 
 HEAVY = ("torch", "transformers", "numpy", "PIL")
 MOST_SECONDS = 0.5
-"""Of CPU time, user and system together."""
+"""Of CPU time, user and system together, on a machine that has nothing else to do."""
 RUN = (
     "import sys; from tokencover.cli import main; code = main(sys.argv[1:]); "
     f"sys.exit(code or ' '.join(name for name in {HEAVY} if name in sys.modules) or 0)"
@@ -33,9 +33,15 @@ def test_nothing_heavy_is_imported(arguments: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", LIGHT)
-def test_it_takes_less_than_half_a_second(arguments: str) -> None:
+def test_it_takes_less_than_half_a_second(arguments: str, importing_torch: float) -> None:
+    """On a machine that is slow or busy: far less than importing torch takes there."""
     command = [sys.executable, "-m", "tokencover", *arguments.split()]
-    assert min(measure(command) for _ in range(3)) < MOST_SECONDS
+    assert min(measure(command) for _ in range(3)) < max(MOST_SECONDS, importing_torch / 3)
+
+
+@pytest.fixture(scope="module")
+def importing_torch() -> float:
+    return measure([sys.executable, "-c", "import torch"])
 
 
 def measure(command: list[str]) -> float:

@@ -141,6 +141,7 @@ def test_threads_that_select_at_the_same_time_all_keep_their_number() -> None:
     numbers = []
 
     def select() -> None:
+        torch.get_num_threads()  # only then torch knows this thread, see `thread_use`
         torch.set_num_threads(2)
         for _ in range(3):
             tc.mob(visual, prompt, budget=60, prompt_budget=10, fold=4)
