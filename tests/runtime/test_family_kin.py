@@ -175,7 +175,9 @@ MISSING = [
 ]
 
 
-@pytest.mark.parametrize(("name", "images", "videos", "message"), MISSING)
+@pytest.mark.parametrize(
+    ("name", "images", "videos", "message"), [row for row in MISSING if row[0] in ZOO]
+)
 def test_what_is_missing_is_said(name: str, images: Any, videos: Any, message: str) -> None:
     model = model_of(name)
     with pytest.raises(InputError) as caught:
