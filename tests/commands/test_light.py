@@ -36,7 +36,8 @@ def test_nothing_heavy_is_imported(arguments: str) -> None:
 def test_it_takes_less_than_half_a_second(arguments: str, importing_torch: float) -> None:
     """On a machine that is slow or busy: far less than importing torch takes there."""
     command = [sys.executable, "-m", "tokencover", *arguments.split()]
-    assert min(measure(command) for _ in range(3)) < max(MOST_SECONDS, importing_torch / 3)
+    most = max(MOST_SECONDS, importing_torch / 3)
+    assert any(measure(command) < most for _ in range(3))
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,8 @@ class Case:
         return get_method(self.method, **{**self.settings, **changes})
 
     def kinds(self, entry: ZooEntry) -> list[str]:
-        return [kind for kind in self.pictures if kind in entry.kinds]
+        few = () if entry.name in MAKES else ("two_images",)
+        return [kind for kind in self.pictures if kind in entry.kinds and kind not in few]
 
     def tells_new(self, entry: ZooEntry) -> bool:
         """Whether no other family or method tells the same."""

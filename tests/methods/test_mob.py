@@ -46,7 +46,7 @@ def choosable(entry: ZooEntry, inputs: Inputs) -> Tensor:
     return visual if newline is None else visual & ~newline
 
 
-@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("after", [0, 3])
 @pytest.mark.parametrize("entry", DISTINCT)
 def test_it_keeps_what_algorithm_1_chooses(entry: ZooEntry, after: int) -> None:
     model = built(entry.name)

@@ -51,10 +51,10 @@ def test_the_next_method_is_given_what_the_first_computed(entry: ZooEntry) -> No
     plain, pruned = answer(model, entry, inputs), answer(model, entry, inputs, MoB(5))
     memory = EncoderMemory(model)
     with memory.put_on():
-        for _ in range(2):
-            assert answer(model, entry, inputs, None, memory) == plain
-            assert answer(model, entry, inputs, MoB(5), memory) == pruned
-    assert memory.recalled == 3 * memory.encoded > 0
+        assert answer(model, entry, inputs, None, memory) == plain
+        assert answer(model, entry, inputs, MoB(5), memory) == pruned
+        assert answer(model, entry, inputs, None, memory) == plain
+    assert memory.recalled == 2 * memory.encoded > 0
     assert answer(model, entry, inputs) == plain
     base = model.get_submodule(family_of(model).base)
     assert not {"get_image_features", "get_video_features"} & set(vars(base))

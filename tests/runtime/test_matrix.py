@@ -14,17 +14,17 @@ from tests.runtime.gathering import always_gather
 from tests.runtime.random_method import KeepRandom, dropped_by
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
-from tests.zoo.oracle import blocked_forward_schedule, recompute_decode, recompute_greedy
+from tests.zoo.oracle import blocked_forward_schedule, recompute_decode
 from tokencover.runtime.prune import prune
 
 ALL = [pytest.param(entry, id=entry.name) for entry in ZOO.values()]
 DISTINCT = [pytest.param(entry, id=entry.name) for entry in ZOO.values() if entry.alike is None]
 """Entries whose blocks are not called like another one's."""
-STAGES = [(0,), (1,), (4,), (0, 2), (1, 3)]
+STAGES = [(0,), (4,), (0, 2), (1, 3)]
 PLACES = [
     pytest.param(entry, block, id=f"{entry.name}-{block}")
     for entry in ZOO.values()
-    for block in ((0, 1, 4) if entry.alike is None else (1,))
+    for block in ((0, 4) if entry.alike is None else (1,))
 ]
 """An entry whose blocks are called like another one's is pruned at fewer places."""
 KEEPING = [
@@ -33,15 +33,21 @@ KEEPING = [
     for stages in ((0,), (1,), (0, 2))
     if entry.alike is None or len(stages) > 1
 ]
-IN_STAGES_AND_ATTENTION = [
-    pytest.param(entry, stages, attention, id=f"{entry.name}-{stages}-{attention}")
+IN_STAGES = [
+    pytest.param(entry, stages, side, attention, id=f"{entry.name}-{stages}-{side}-{attention}")
     for entry in ZOO.values()
     for stages in STAGES
-    for attention in ("sdpa", "eager")
-    if attention == "sdpa" or stages == (1, 3)
+    for side, attention in (("left", "sdpa"), ("right", "sdpa"), ("right", "eager"))
+    if side == "left" or stages == (1, 3)
     if entry.alike is None or (stages in ((0,), (1, 3)) and attention == "sdpa")
 ]
-"""Eager attention gets its masks in another form, whatever the place: one place tells it."""
+"""The side of padding and eager attention change the masks, whatever the place: one tells it."""
+PADDED = [
+    pytest.param(entry, side, id=f"{entry.name}-{side}")
+    for entry in ZOO.values()
+    for side in SIDES
+    if entry.alike is None or side == "left"
+]
 BUDGET = 7
 NEVER = 10**6  # no token ends the text
 
@@ -74,8 +80,7 @@ def with_media(entry: ZooEntry) -> list[str]:
     return [kind for kind in entry.telling_kinds if kind != "text_only"]
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize(("entry", "stages", "attention"), IN_STAGES_AND_ATTENTION)
+@pytest.mark.parametrize(("entry", "stages", "side", "attention"), IN_STAGES)
 def test_dropping_equals_blocking(
     entry: ZooEntry, stages: tuple[int, ...], side: Side, attention: str
 ) -> None:
@@ -104,9 +109,10 @@ def test_cached_decoding_equals_recomputation(entry: ZooEntry, block: int) -> No
                 output_logits=True, return_dict_in_generate=True,
             )  # fmt: skip
         words = found.sequences[:, inputs["input_ids"].shape[1] :]
-        assert torch.equal(words, recompute_greedy(model, inputs, 5, dropped, block))
         steps = torch.stack(found.logits, 1)
+        # Each word is the best one after those before it: greedy recomputation gives the same.
         expected = recompute_decode(model, inputs, words[:, :-1], dropped, block)
+        assert torch.equal(words, expected.argmax(-1))
         torch.testing.assert_close(steps, expected, atol=2e-5, rtol=0)
 
 
@@ -131,8 +137,7 @@ def test_keeping_all_equals_the_unpruned_model_both_ways(
         torch.testing.assert_close(gathered[real], plain[real], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("entry", ALL)
+@pytest.mark.parametrize(("entry", "side"), PADDED)
 def test_a_batch_equals_the_single_runs(entry: ZooEntry, side: Side) -> None:
     model = built(entry.name)
     method = KeepRandom(BUDGET, (1, 3))

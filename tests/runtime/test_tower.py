@@ -21,7 +21,6 @@ from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import (
     blocked_forward_schedule,
     recompute_decode,
-    recompute_greedy,
     text_model,
 )
 from tokencover.errors import InputError
@@ -112,8 +111,7 @@ def merged_logits(model: PreTrainedModel, inputs: Inputs, method: MergePairs) ->
     return found
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(("side", "attention"), [("left", "sdpa"), ("right", "eager")])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("entry", ABLE)
 def test_merging_equals_the_slow_tower(
@@ -199,8 +197,8 @@ def test_cached_decoding_equals_recomputation(entry: ZooEntry) -> None:
         words = found.sequences[:, inputs["input_ids"].shape[1] :]
         with slow(model, method):
             dropped = repeated(model, entry, inputs)
-            assert torch.equal(words, recompute_greedy(model, inputs, 5, dropped, 0))
             expected = recompute_decode(model, inputs, words[:, :-1], dropped, 0)
+        assert torch.equal(words, expected.argmax(-1))
         torch.testing.assert_close(torch.stack(found.logits, 1), expected, atol=2e-5, rtol=0)
 
 
