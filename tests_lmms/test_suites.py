@@ -141,6 +141,7 @@ def test_all_videos_of_the_paper_are_kept_for_a_judge(tmp_path: Path) -> None:
         (["--tasks", "lmms:vqav2"], "name those that you want, lmms:vqav2_val,lmms:vqav2_test"),
         (["--tasks", "lmms:activitynetqa"], "activitynetqa lets a judge score its answers"),
         (["--tasks", "lmms:seedbench"], "the data of seedbench cannot be had"),
+        (["--tasks", "lmms:gqa,lmms:tokencover_tgif_qa"], "cannot be asked of 'pebble'"),
         (["--suite", "paper-images", "--limit", "0"], "at least 1 example must be asked"),
     ],
 )
@@ -181,7 +182,8 @@ def test_a_missing_video_is_told(
     no_model: None,
 ) -> None:
     # Before seedbench, which is not here and would have to be downloaded.
-    arguments = ["evaluate", "--tasks", "lmms:seedbench,lmms:tokencover_msvd_qa"]
+    tasks = "lmms:seedbench,lmms:tokencover_msvd_qa"
+    arguments = ["evaluate", "--model", "pebble-clips", "--tasks", tasks]
     monkeypatch.setenv("TOKENCOVER_VIDEO_QA", str(tmp_path))
     assert main(arguments) == 1
     assert "TOKENCOVER_VIDEO_QA" in capsys.readouterr().err

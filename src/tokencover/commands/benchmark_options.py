@@ -64,10 +64,27 @@ def choose_task_names(model: str, tasks: str | None, suite: str | None) -> list[
 
     names = [] if suite is None else _name_suite(suite, model)
     if tasks is not None or suite is None:
-        names += split_at_commas(choose_benchmark(model) if tasks is None else tasks)
+        named = split_at_commas(choose_benchmark(model) if tasks is None else tasks)
+        _check_kinds_of(named, model)
+        names += named
     if not names:
         raise InputError("there is nothing to ask: give for example --tasks pebble.")
     return names
+
+
+def _check_kinds_of(names: list[str], model: str) -> None:
+    """Refuse the paper's benchmarks of what the model does not take, before it is loaded."""
+    from tokencover.evaluation.lmms import PAPER_BENCHMARKS, check_packages
+    from tokencover.loading import load_processor
+    from tokencover.prompting import check_kinds
+
+    asked = [each for each in PAPER_BENCHMARKS if each.full_name in names]
+    if asked:
+        check_packages()
+        processor = load_processor(model)
+        for each in asked:
+            told = f"{each.full_name} cannot be asked of {model!r}"
+            check_kinds(processor, {each.shows}, told)
 
 
 def _name_suite(suite: str, model: str) -> list[str]:
