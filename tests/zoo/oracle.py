@@ -235,6 +235,16 @@ def recompute_greedy(
     generated = inputs["input_ids"][:, :0]
     for _ in range(steps):
         last = recompute_decode(model, inputs, generated, dropped, before_block)[:, -1:]
-        last[..., model.generation_config.suppress_tokens] = float("-inf")
-        generated = torch.cat([generated, last.argmax(-1)], 1)
+        generated = torch.cat([generated, best_words(model, last)], 1)
     return generated
+
+
+def best_words(model: PreTrainedModel, logits: Tensor) -> Tensor:
+    """The likeliest tokens of those that may be generated.
+
+    If each word of a text is the best one after those before it, greedy recomputation gives that
+    text: one pass over all of it tells what `recompute_greedy` needs a pass for each word for.
+    """
+    allowed = logits.clone()
+    allowed[..., model.generation_config.suppress_tokens] = float("-inf")
+    return allowed.argmax(-1)
