@@ -171,6 +171,9 @@ class TowerMerger:
     # ---- hooks ------------------------------------------------------------------------------
 
     def _begin(self, tower: VisionTower, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._local.run = None
+        if getattr(self._local, "media", None) is None:  # another model that shares the tower
+            return
         if torch.is_grad_enabled() and any(
             block.training and getattr(block, "gradient_checkpointing", False)
             for block in tower.blocks
@@ -249,11 +252,8 @@ class TowerMerger:
         )
 
     def _count_crops(self, members: Tensor) -> tuple[int, ...]:
-        media: Media | None = getattr(self._local, "media", None)
-        crops, tokens = members.shape
-        if media is None:
-            return (1,) * crops
-        return self._towers.count_crops(media, crops, tokens)
+        media: Media = self._local.media
+        return self._towers.count_crops(media, *members.shape)
 
     def _record(
         self,
