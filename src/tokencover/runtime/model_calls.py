@@ -198,7 +198,8 @@ class PassReader:
         cached = 0 if cache is None else int(cache.get_seq_length())
         shape = (tokens.shape[0], tokens.shape[1])
         mask = arguments.get("attention_mask")
-        real, past = find_real_tokens(mask, shape, tokens.device, cached)
+        is_static = getattr(cache, "is_compileable", False)
+        real, past = find_real_tokens(mask, shape, tokens.device, cached, is_static)
         found = self._find_visual(arguments, real, past, cached)
         generation = self._model_calls.generation
         if found is not None and cache is None and generation is not None:
