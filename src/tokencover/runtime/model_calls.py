@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Method
 from tokencover.runtime.call_structure import check_structure, find_real_tokens
-from tokencover.runtime.decoder import PrunedCache, check_lengths
-from tokencover.runtime.families import Family, lay_in_lines
+from tokencover.runtime.decoder import PrunedCache, check_lengths, check_readable
+from tokencover.runtime.families import Family, lay_in_lines, needs_own_masks
 from tokencover.runtime.forward_pass import ForwardPass, VisualPass
 from tokencover.runtime.hooks import Hooks
 from tokencover.runtime.prompt import GivenMask, Words
@@ -182,7 +182,10 @@ class PassReader:
         calls: EncoderCalls,
         model_calls: ModelCalls,
     ) -> None:
-        self._config, self._family, self._method = model.config, family, method
+        self._config: Any = model.config
+        self._family, self._method = family, method
+        self._text_config: Any = model.get_submodule(family.decoder).config
+        self._own_masks = needs_own_masks(family, model)
         self._words, self._visual = words, visual
         self._calls, self._model_calls = calls, model_calls
 
@@ -207,6 +210,8 @@ class PassReader:
                 generation.check_prompt(arguments)
             found.used = generation.recall_used(found.used)
         if found is not None or isinstance(cache, PrunedCache):
+            if self._own_masks:  # first: the tables of such a cache would be taken for documents
+                check_readable(self._text_config, cache)
             check_structure(arguments, real, cached)
         return found or ForwardPass(real, past, cached)
 
