@@ -61,7 +61,9 @@ def _check_width(columns: int, length: int, cached: int, is_static: bool) -> Non
         )
 
 
-def check_structure(arguments: Mapping[str, Any], real: Tensor, cached: int) -> None:
+def check_structure(
+    arguments: Mapping[str, Any], real: Tensor, cached: int, is_flash: bool = False
+) -> None:
     """Refuse masks and positions that hold more than causality and padding.
 
     Parameters
@@ -72,11 +74,15 @@ def check_structure(arguments: Mapping[str, Any], real: Tensor, cached: int) -> 
         ``(b, s)`` bool, the new tokens that are not padding.
     cached : int
         Tokens in the cache before this pass.
+    is_flash : bool
+        Whether the model runs under flash attention.
     """
     mask = _find_full_mask(arguments.get("attention_mask"))
     if isinstance(mask, Tensor) and mask.dim() == 4:
         _check_table(mask, real, cached)
-    if mask is None and cached == 0:
+    # Flash attention drops a mask of ones, and reads the documents of a single row as without one.
+    plain = mask is None or (mask.dim() == 2 and len(mask) == 1 and bool(mask.all()) and is_flash)
+    if plain and cached == 0:
         _check_positions(arguments.get("position_ids"))
     if arguments.get("cu_seq_lens_q") is not None:
         raise InputError(f"cu_seq_lens_q packs several documents into one row: {_UNPACK}")

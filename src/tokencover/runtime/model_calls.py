@@ -212,7 +212,8 @@ class PassReader:
         if found is not None or isinstance(cache, PrunedCache):
             if self._own_masks:  # first: the tables of such a cache would be taken for documents
                 check_readable(self._text_config, cache)
-            check_structure(arguments, real, cached)
+            attention = getattr(self._text_config, "_attn_implementation", None)
+            check_structure(arguments, real, cached, is_flash="flash" in str(attention))
         return found or ForwardPass(real, past, cached)
 
     def _require_embeddings(self, arguments: Mapping[str, Any]) -> Tensor:
