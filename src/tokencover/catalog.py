@@ -188,7 +188,7 @@ def describe_families() -> list[FamilyEntry]:
             several_axes=family.several_axes,
             tiles=family.tiles,
             reads_tower=family.reads_tower,
-            merges_in_tower=family.tower_tokens is not None,
+            merges_in_tower=family.merges_tower,
             needs=tuple(f"{name} {version}" for name, version in family.needs.items()),
             kin=family.kin,
         )

@@ -79,6 +79,20 @@ def test_an_unpruned_model_that_shares_blocks_stays_unpruned() -> None:
             assert torch.equal(second(**inputs).logits, plain)
 
 
+def test_an_unpruned_model_that_shares_the_tower_sees_it_unmerged() -> None:
+    first, second = ENTRY.build(), ENTRY.build()
+    second.model.vision_tower = first.model.vision_tower
+    inputs = ENTRY.inputs("single")
+    with torch.no_grad():
+        expected = second(**inputs).logits
+        with tc.prune(first, tc.ToMe(9)):
+            first(**inputs)
+            assert torch.equal(second(**inputs).logits, expected)
+            found = first.model.vision_tower(inputs["pixel_values"]).last_hidden_state
+        alone = first.model.vision_tower(inputs["pixel_values"]).last_hidden_state
+    assert torch.equal(found, alone)  # no pictures of the model's own
+
+
 def kinds(model: PreTrainedModel) -> list[type]:
     return [type(module) for module in model.modules()]
 

@@ -17,6 +17,7 @@ from tests.runtime.random_method import KeepRandom, dropped_by
 from tests.runtime.test_matrix import BUDGET, NEVER, built, generate, left_over, logits
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
+from tokencover.errors import InputError
 from tokencover.methods import FastV, Method, MoB, get_method
 from tokencover.methods.base import Positions
 from tokencover.runtime.families import family_of
@@ -242,3 +243,19 @@ def test_methods_choose_the_same(name: str, method: Method, side: Side) -> None:
         assert kept == expected_kept
         words = inputs["attention_mask"].bool() & ~entry.visual(inputs)
         close(found[words], expected[words])
+
+
+def test_documents_packed_under_a_mask_of_ones_are_refused() -> None:
+    """Flash attention drops such a mask, and reads the documents from the positions."""
+    model, inputs = flashing("llava"), ZOO["llava"].inputs("single")
+    length = inputs["input_ids"].shape[1]
+    packed = {name: torch.cat([each, each], 1) for name, each in inputs.items() if each.dim() == 2}
+    packed["pixel_values"] = inputs["pixel_values"].repeat(2, 1, 1, 1)
+    packed["position_ids"] = torch.arange(length).repeat(2)[None]
+    with torch.no_grad():
+        close(model(**packed).logits[:, length:], model(**inputs).logits)  # read as two
+        with (
+            prune(model, KeepRandom(BUDGET), prompt=torch.zeros(1, 2 * length)),
+            pytest.raises(InputError, match="several documents"),
+        ):
+            model(**packed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from transformers import DynamicCache, StaticCache
 
 import tokencover as tc
 from tests.runtime.random_method import KeepRandom, dropped_by
@@ -91,3 +92,32 @@ def test_positions_of_padded_rows_are_no_documents() -> None:
     expected = blocked_forward(model, longer, gone[1], 1)
     left = left_over(inputs, gone)
     torch.testing.assert_close(found[left], expected[left], atol=1e-5, rtol=0)
+
+
+def test_columns_of_tokens_to_come_are_left_out() -> None:
+    """A mask as long as a static cache, which transformers takes."""
+    model, inputs, method = built("llava"), ENTRY.inputs("ragged"), KeepRandom(BUDGET)
+    real = inputs["attention_mask"]
+    longer = {**inputs, "attention_mask": torch.nn.functional.pad(real, (0, 9))}
+    room = StaticCache(config=model.config.get_text_config(), max_cache_len=real.shape[1] + 9)
+    with torch.no_grad(), tc.prune(model, method, prompt=ENTRY.user_words(inputs)):
+        expected = model(**inputs).logits[real.bool()]
+        for options in ({}, {"past_key_values": room}):
+            found = model(**longer, **options).logits[real.bool()]
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_keys_and_values_put_into_a_cache_by_hand_are_refused(stage: int) -> None:
+    """Pruned before block 0 all layers are of one length: the mask tells that some is missing."""
+    model, inputs = built("llava"), ENTRY.inputs("ragged")
+    mask = torch.nn.functional.pad(inputs["attention_mask"], (0, 1), value=1)
+    word = {"input_ids": torch.full((3, 1), 40), "attention_mask": mask}
+    words, method = ENTRY.user_words(inputs), KeepRandom(BUDGET, (stage,))
+    with torch.no_grad(), tc.prune(model, method, prompt=words):
+        cache = model(**inputs, use_cache=True).past_key_values
+        by_hand = DynamicCache([(layer.keys, layer.values) for layer in cache.layers])
+        with pytest.raises(tc.InputError, match="deepcopy"):
+            model(**word, past_key_values=by_hand)
+        with pytest.raises(tc.InputError, match="column"):
+            model(**{**word, "attention_mask": mask[:, -1:]}, past_key_values=cache)

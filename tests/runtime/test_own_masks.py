@@ -29,6 +29,7 @@ from tests.zoo.towers import clip_tower
 from tests.zoo.vocabulary import IMAGE
 from tests.zoo.weights import seeded, text_config
 from tests.zoo.windows import WINDOW
+from tokencover.methods import Method
 from tokencover.runtime import find_claims
 
 
@@ -270,3 +271,15 @@ def test_what_leaves_nothing_to_cut_from_is_refused(entry: ZooEntry) -> None:
         pytest.raises(tc.InputError, match=r"'flash_attention_2' counts windows"),
     ):
         model(**inputs)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "cohere2_vision"])
+@pytest.mark.parametrize("method", [KeepRandom(BUDGET), tc.FastV(BUDGET, after=2)])
+def test_a_static_cache_is_refused_before_anything_is_read(name: str, method: Method) -> None:
+    """`generate` makes tables for it, as wide as the cache."""
+    inputs = ZOO[name].inputs("mixed")
+    with (
+        tc.prune(built(ZOO[name]), method, prompt=ZOO[name].user_words(inputs)),
+        pytest.raises(tc.InputError, match="use a DynamicCache"),
+    ):
+        generate(built(ZOO[name]), inputs, cache_implementation="static", max_new_tokens=2)

@@ -35,7 +35,7 @@ REFUSED = [
     pytest.param(entry, id=name)
     for family in FAMILIES
     for name, entry in ZOO.items()
-    if name in family.model_types and family.tower_tokens is None
+    if name in family.model_types and not family.merges_tower
 ]
 METHODS = [
     pytest.param(MergePairs(), id="pairs"),

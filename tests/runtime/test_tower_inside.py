@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import tokencover as tc
 from tests.runtime.kin import KIN
@@ -15,6 +16,15 @@ from tests.runtime.test_tower import merged_logits
 from tests.zoo import ZOO
 from tokencover.methods import Method
 from tokencover.runtime.prune import prune
+
+
+def encode(model: Any, pixels: Tensor) -> Any:
+    """What the tower of a pruned model gives its encoder, which takes hidden states."""
+    seen: list[Any] = []
+    handle = model.model.vision_tower.register_forward_hook(lambda *call: seen.append(call[-1]))
+    model.model.get_image_features(pixels)
+    handle.remove()
+    return seen[0]
 
 
 @pytest.mark.parametrize("tower", ["siglip", "dinov2"])
@@ -55,7 +65,7 @@ def test_merging_in_dinov2_equals_the_slow_tower(inside: bool, proportional: boo
     with torch.no_grad():
         expected = slow_tower(tower, method)(pixels)
         with prune(model, method, prompt=torch.zeros(1, 1)):
-            found = tower(pixels, output_hidden_states=True)
+            found = encode(model, pixels)
     assert expected.hidden_states is not None
     for state, by_hand in zip(found.hidden_states, expected.hidden_states, strict=True):
         torch.testing.assert_close(state, by_hand, atol=1e-5, rtol=1e-5)
@@ -81,7 +91,7 @@ def test_every_hidden_state_equals_the_slow_tower_s(inside: bool, proportional: 
     with torch.no_grad():
         expected = slow_tower(tower, method)(pixels).hidden_states
         with prune(model, method, prompt=torch.zeros(1, 1)):
-            found = tower(pixels, output_hidden_states=True)
+            found = encode(model, pixels)
     assert expected is not None
     for state, by_hand in zip(found.hidden_states, expected, strict=True):
         torch.testing.assert_close(state, by_hand, atol=1e-5, rtol=1e-5)

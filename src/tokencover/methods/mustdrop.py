@@ -197,11 +197,11 @@ class MustDrop(BudgetedMethod):
         """The key set, and what the text looks at most."""
         check_text(view)
         encoded = view.encoded
-        if encoded is None or encoded.classes == 0 or not encoded.passes_classes:
-            lacks = "folds its patches" if encoded and encoded.classes else "has no class token"
+        if encoded is None or encoded.classes == 0:
             raise InputError(
                 "MustDrop needs the class token's attention to each visual token in the vision "
-                f"tower, and this one {lacks}: use a model with a CLIP tower, or another method."
+                "tower, and this one has no class token: use a model with a CLIP tower, or another "
+                "method."
             )
         if START not in view.notes:
             view.notes[START] = self._begin(view, encoded)
@@ -264,23 +264,40 @@ def find_key_set(encoded: Encoded, share: float) -> Tensor:
     Tensor
         ``(c * t,)`` bool.
     """
-    block = encoded.depth - 1
-    marked = []
+    block, classes = encoded.depth - 1, encoded.classes
     with keep_precision(encoded.features.device):
-        for queries, keys in zip(
-            encoded.queries(block).float(), encoded.keys(block).float(), strict=True
-        ):
-            first, leader = _find_copies(keys)
-            products = (queries[:, :1] * keys).sum(-1) * encoded.scaling
-            weights = products.masked_fill(~first, -torch.inf).softmax(-1).mean(0)
-            first[: encoded.classes] = False
-            # A decimal share times a count, without the last digit that floats add: 0.08 * 25 is 2.
-            count = math.ceil(round(share * int(first.sum()), 9))
-            (chosen,) = choose_best(weights.unsqueeze(0), first.unsqueeze(0), [count])
-            key = torch.zeros_like(first)
-            key[chosen] = True
-            marked.append(key[leader])
+        queries, keys = encoded.queries(block).float(), encoded.keys(block).float()
+        weights = torch.stack(
+            [_weigh(*each, encoded.scaling) for each in zip(queries, keys, strict=True)]
+        )
+        # Where the model folds patches, what is looked at is the visual token they become.
+        folded = encoded.fold(keys[:, :, classes:].transpose(-1, -2)).transpose(-1, -2)
+        cells = encoded.fold(weights[:, classes:])
+        marked = [
+            _mark_most(torch.cat([own[:classes], cell]), torch.cat([own_keys[:, :classes], key], 1),
+                       classes, share)
+            for own, cell, own_keys, key in zip(weights, cells, keys, folded, strict=True)
+        ]  # fmt: skip
     return torch.cat(marked)
+
+
+def _weigh(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+    """``(p,)``, how much the class token looks at each token; at copies as at the first of them."""
+    first, leader = _find_copies(keys)
+    products = (queries[:, :1] * keys).sum(-1) * scaling
+    return products.masked_fill(~first, -torch.inf).softmax(-1).mean(0)[leader]
+
+
+def _mark_most(weights: Tensor, keys: Tensor, classes: int, share: float) -> Tensor:
+    """``(t,)`` bool, those with the largest weights; copies are chosen together."""
+    first, leader = _find_copies(keys)
+    first[:classes] = False
+    # A decimal share times a count, without the last digit that floats add: 0.08 * 25 is 2.
+    count = math.ceil(round(share * int(first.sum()), 9))
+    (chosen,) = choose_best(weights.unsqueeze(0), first.unsqueeze(0), [count])
+    key = torch.zeros_like(first)
+    key[chosen] = True
+    return key[leader]
 
 
 def _find_copies(keys: Tensor) -> tuple[Tensor, Tensor]:

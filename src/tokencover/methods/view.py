@@ -214,8 +214,7 @@ class TowerView:
         Rows and columns of the tower's first tokens, class tokens apart.
     crops : tuple of int
         Number of crops of each picture of the call, in order: 1 for plain images, base view and
-        tiles, or the frames of a video. Their sum is ``c``; all 1 if the tower itself is
-        called, because then it is not known which crops belong together.
+        tiles, or the frames of a video. Their sum is ``c``.
     feature_block : int
         The block whose output becomes visual tokens.
     members : Tensor

@@ -16,7 +16,7 @@ _UNPACK = "while pruning, give each document a row of its own, padded to the lon
 
 
 def find_real_tokens(
-    mask: Any, shape: tuple[int, int], device: torch.device, cached: int
+    mask: Any, shape: tuple[int, int], device: torch.device, cached: int, is_static: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Which new tokens are real, and which earlier ones, from whatever mask the model was given.
 
@@ -30,6 +30,8 @@ def find_real_tokens(
         Where the tokens are.
     cached : int
         Tokens in the cache before this pass.
+    is_static : bool
+        Whether the cache has places for tokens to come, which the mask may have columns for.
     """
     batch, length = shape
     mask = _find_full_mask(mask)
@@ -38,16 +40,30 @@ def find_real_tokens(
     if mask.dim() == 4:
         real, past = _read_table(_cut_table(mask, length, cached))
         return real.expand(batch, -1), past.expand(batch, -1)
+    _check_width(mask.shape[1], length, cached, is_static)
     mask = mask.bool()
-    if mask.shape[1] < length:
+    return mask[:, cached : cached + length], mask[:, :cached]
+
+
+def _check_width(columns: int, length: int, cached: int, is_static: bool) -> None:
+    """Refuse a mask that is not about the tokens that there are.
+
+    Columns after them do no harm in a prompt, or where a cache has room for them. Where others go
+    on from a cache, it may have lost tokens without telling: keys and values that were put there
+    by hand.
+    """
+    spare = columns - cached - length
+    if spare < 0 or (spare > 0 and cached > 0 and not is_static):
         raise InputError(
-            f"attention_mask has {mask.shape[1]} columns for {length} tokens: give every token one."
+            f"attention_mask has {columns} columns, but there are {cached} tokens in the cache and "
+            f"{length} new ones: give every token one. (Keys and values of a pruned prompt that "
+            "were put into a cache by hand do not say what was dropped: copy it by copy.deepcopy.)"
         )
-    split = mask.shape[1] - length
-    return mask[:, split:], mask[:, :split]
 
 
-def check_structure(arguments: Mapping[str, Any], real: Tensor, cached: int) -> None:
+def check_structure(
+    arguments: Mapping[str, Any], real: Tensor, cached: int, is_flash: bool = False
+) -> None:
     """Refuse masks and positions that hold more than causality and padding.
 
     Parameters
@@ -58,11 +74,15 @@ def check_structure(arguments: Mapping[str, Any], real: Tensor, cached: int) -> 
         ``(b, s)`` bool, the new tokens that are not padding.
     cached : int
         Tokens in the cache before this pass.
+    is_flash : bool
+        Whether the model runs under flash attention.
     """
     mask = _find_full_mask(arguments.get("attention_mask"))
     if isinstance(mask, Tensor) and mask.dim() == 4:
         _check_table(mask, real, cached)
-    if mask is None and cached == 0:
+    # Flash attention drops a mask of ones, and reads the documents of a single row as without one.
+    plain = mask is None or (mask.dim() == 2 and len(mask) == 1 and bool(mask.all()) and is_flash)
+    if plain and cached == 0:
         _check_positions(arguments.get("position_ids"))
     if arguments.get("cu_seq_lens_q") is not None:
         raise InputError(f"cu_seq_lens_q packs several documents into one row: {_UNPACK}")

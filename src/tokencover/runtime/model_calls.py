@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Method
 from tokencover.runtime.call_structure import check_structure, find_real_tokens
-from tokencover.runtime.decoder import PrunedCache, check_lengths
-from tokencover.runtime.families import Family, lay_in_lines
+from tokencover.runtime.decoder import PrunedCache, check_lengths, check_readable
+from tokencover.runtime.families import Family, lay_in_lines, needs_own_masks
 from tokencover.runtime.forward_pass import ForwardPass, VisualPass
 from tokencover.runtime.hooks import Hooks
 from tokencover.runtime.prompt import GivenMask, Words
@@ -182,7 +182,10 @@ class PassReader:
         calls: EncoderCalls,
         model_calls: ModelCalls,
     ) -> None:
-        self._config, self._family, self._method = model.config, family, method
+        self._config: Any = model.config
+        self._family, self._method = family, method
+        self._text_config: Any = model.get_submodule(family.decoder).config
+        self._own_masks = needs_own_masks(family, model)
         self._words, self._visual = words, visual
         self._calls, self._model_calls = calls, model_calls
 
@@ -198,7 +201,8 @@ class PassReader:
         cached = 0 if cache is None else int(cache.get_seq_length())
         shape = (tokens.shape[0], tokens.shape[1])
         mask = arguments.get("attention_mask")
-        real, past = find_real_tokens(mask, shape, tokens.device, cached)
+        is_static = getattr(cache, "is_compileable", False)
+        real, past = find_real_tokens(mask, shape, tokens.device, cached, is_static)
         found = self._find_visual(arguments, real, past, cached)
         generation = self._model_calls.generation
         if found is not None and cache is None and generation is not None:
@@ -206,7 +210,10 @@ class PassReader:
                 generation.check_prompt(arguments)
             found.used = generation.recall_used(found.used)
         if found is not None or isinstance(cache, PrunedCache):
-            check_structure(arguments, real, cached)
+            if self._own_masks:  # first: the tables of such a cache would be taken for documents
+                check_readable(self._text_config, cache)
+            attention = getattr(self._text_config, "_attn_implementation", None)
+            check_structure(arguments, real, cached, is_flash="flash" in str(attention))
         return found or ForwardPass(real, past, cached)
 
     def _require_embeddings(self, arguments: Mapping[str, Any]) -> Tensor:

@@ -278,7 +278,7 @@ class Session:
         """Keep one visual token for each group that was merged in the vision tower."""
         if IN_TOWER not in current.kept:
             tokens = VisualTokens.at(current, None, newlines=True)
-            first = merger.mark_first_of_groups(self._calls.input_ids, self._calls.media)
+            first = merger.mark_first_of_groups(self._calls)
             keep = current.real & (first | current.used)
             current.kept[IN_TOWER] = self._keep_where(keep, current, None)
             current.seconds += merger.seconds

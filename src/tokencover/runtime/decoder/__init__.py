@@ -1,6 +1,7 @@
 """The decoder: what its blocks get when sequences were shortened."""
 
 from tokencover.runtime.decoder.block_inputs import BlockInputs
+from tokencover.runtime.decoder.own_masks import check_readable
 from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning, check_lengths
 from tokencover.runtime.decoder.query_scales import QueryScales
 from tokencover.runtime.decoder.renumbering import Renumbering
@@ -13,6 +14,7 @@ __all__ = [
     "QueryScales",
     "Renumbering",
     "check_lengths",
+    "check_readable",
     "check_shared_keys",
     "find_stages",
 ]

@@ -104,6 +104,8 @@ class Family:
     folding : Folding, optional
         Which patches of the tower make which visual token, where several make one. With neither
         this nor `tower_tokens` nothing can be read from the tower.
+    merges_squares : bool
+        Whether squares of patches, folded later, can be merged: no block rotates or masks them.
     class_token : bool
         Whether the towers of its models begin with a class token.
     encodes_singly : bool
@@ -137,6 +139,7 @@ class Family:
     reads_attention: bool = True
     tower_tokens: TowerTokens | None = None
     folding: Folding | None = None
+    merges_squares: bool = False
     class_token: bool = False
     encodes_singly: bool = False
     needs: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -146,6 +149,11 @@ class Family:
     def reads_tower(self) -> bool:
         """Whether methods can be shown what the vision tower computed."""
         return self.tower_tokens is not None or self.folding is not None
+
+    @property
+    def merges_tower(self) -> bool:
+        """Whether methods can merge tokens inside the vision tower."""
+        return self.tower_tokens is not None or self.merges_squares
 
     @property
     def masks_of_its_own(self) -> bool:
@@ -292,7 +300,7 @@ def _asks(method: type[Method]) -> bool:
 def _has(family: Family, needs: set[str]) -> bool:
     offers = {
         "encoder": family.reads_tower,
-        "tower": family.tower_tokens is not None,
+        "tower": family.merges_tower,
         "class token": family.class_token,
         "tiles": family.tiles,
     }

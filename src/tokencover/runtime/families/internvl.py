@@ -43,5 +43,6 @@ FAMILY = Family(
     model_types=("internvl", "qianfan_ocr"),
     layouts=find_layouts,
     folding=SquareFolding(find_patches),
+    merges_squares=True,
     class_token=True,
 )

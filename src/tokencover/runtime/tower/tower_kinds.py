@@ -40,6 +40,8 @@ class TowerKind:
         How many class tokens come first.
     halves : Halves or None
         How to run its blocks by halves; None if tokens cannot be merged in them.
+    takes_mask : bool
+        Whether its blocks take an attention mask; otherwise only their attention does.
     packed : bool
         Whether it has pictures of all sizes one after the other in one row, instead of a row each.
     """
@@ -48,6 +50,7 @@ class TowerKind:
     attention: str = "self_attn"
     classes: int = 0
     halves: Halves | None = None
+    takes_mask: bool = True
     packed: bool = False
 
 
@@ -78,8 +81,29 @@ def _feed_as_dinov2(block: Any, states: Tensor) -> Tensor:
     return scaled + states
 
 
+def _attend_as_internvl(
+    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+) -> Tensor:
+    attended, _ = block.attention(block.layernorm_before(states), attention_mask=mask, **kwargs)
+    scaled: Tensor = _drop_path(block, "drop_path1", block.lambda_1 * attended)
+    return scaled + states
+
+
+def _feed_as_internvl(block: Any, states: Tensor) -> Tensor:
+    fed = block.lambda_2 * block.dropout(block.mlp(block.layernorm_after(states)))
+    scaled: Tensor = _drop_path(block, "drop_path2", fed)
+    return scaled + states
+
+
+def _drop_path(block: Any, name: str, states: Tensor) -> Tensor:
+    """Only Qianfan-OCR's blocks have this."""
+    found: Tensor = getattr(block, name)(states) if hasattr(block, name) else states
+    return found
+
+
 _CLIP = Halves(_attend_as_clip, _feed_as_clip)
 _DINOV2 = Halves(_attend_as_dinov2, _feed_as_dinov2)
+_INTERNVL = Halves(_attend_as_internvl, _feed_as_internvl)
 _PACKED = TowerKind("blocks", "attn", packed=True)
 
 TOWER_KINDS: dict[str, TowerKind] = {
@@ -87,8 +111,8 @@ TOWER_KINDS: dict[str, TowerKind] = {
     "siglip_vision_model": TowerKind(halves=_CLIP),
     "janus_vision_model": TowerKind(halves=_CLIP),
     "dinov2": TowerKind("encoder.layer", "attention", classes=1, halves=_DINOV2),
-    "internvl_vision": TowerKind("encoder.layer", "attention", classes=1),
-    "qianfan_ocr_vision": TowerKind("layers", "attention", classes=1),
+    "internvl_vision": TowerKind("encoder.layer", "attention", 1, _INTERNVL, takes_mask=False),
+    "qianfan_ocr_vision": TowerKind("layers", "attention", 1, _INTERNVL, takes_mask=False),
     "idefics3_vision": TowerKind(),
     "smolvlm_vision": TowerKind(),
     "ovis2_vision": TowerKind("transformer.encoder.layers", "attention"),

@@ -6,8 +6,9 @@ for: projector, packing of tiles and all else of the model work unchanged. Befor
 the runtime then keeps one visual token for each group, the first in the order of the sequence.
 
 This needs crops of one length that go through plain blocks (those of CLIP, SigLIP and DINOv2) and
-become visual tokens one to one, as in the LLaVAs. Families that pack pictures of any size into one
-row (the Qwens) or fold several patches into one token are refused.
+become visual tokens one to one, as in the LLaVAs, or square by square, as in InternVL, where it is
+squares that are merged (see `squares`). Families that pack pictures of any size into one row and
+rotate queries and keys by the places of patches (the Qwens) are refused: a merged patch has none.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method, TowerView
-from tokencover.runtime.families import FAMILIES, Family, Media
+from tokencover.runtime.families import FAMILIES, Family, Media, TowerFacts
+from tokencover.runtime.tower.encoder_calls import EncoderCalls
+from tokencover.runtime.tower.squares import Squares
 from tokencover.runtime.tower.tower_kinds import TOWER_KINDS, TowerAttention
 from tokencover.runtime.tower.tower_run import (
     TowerRun,
     add_bias,
     check_choice,
-    group_alone,
+    count_members,
     mark_first,
-    spread,
     weigh_sizes,
 )
 from tokencover.runtime.tower.vision_tower import (
@@ -64,10 +66,10 @@ class TowerMerger:
     """
 
     def __init__(self, model: nn.Module, family: Family, method: Method) -> None:
-        if family.tower_tokens is None:
-            able = [each.name for each in FAMILIES if each.tower_tokens is not None]
+        if not family.merges_tower:
+            able = [each.name for each in FAMILIES if each.merges_tower]
             raise refuse_family(method, family, MERGING, able)
-        self._method, self._config = method, model.config
+        self._method, self._family, self._config = method, family, model.config
         self._towers = VisionTowers(model, family, method, MERGING)
         for tower in self._towers.all:
             _check_blocks(tower, method)
@@ -93,7 +95,9 @@ class TowerMerger:
         if not self._inside:
             return
         for tower in self._towers.all:
-            for number in self._stages:
+            # A block that takes no mask cannot be told of sizes: it runs by halves, too.
+            takes_mask = tower.kind.takes_mask or not self._method.proportional_attention
+            for number in self._stages if takes_mask else range(tower.depth):
                 block = tower.blocks[number]
                 # accelerate puts a forward of its own on modules that it moves between devices.
                 name = "_old_forward" if "_old_forward" in vars(block) else "forward"
@@ -135,11 +139,22 @@ class TowerMerger:
         ]
         return sum(run.seconds for run in runs if run is not None)
 
-    def mark_first_of_groups(self, input_ids: Tensor, media: Media) -> Tensor:
+    def mark_first_of_groups(self, calls: EncoderCalls) -> Tensor:
         """``(b, s)`` bool, False for visual tokens that repeat an earlier one of their group."""
+        media = calls.media
         images = None if media.images is None else self._label_groups("image")
         videos = None if media.videos is None else self._label_groups("video")
-        carried = self._towers.carry(input_ids, media, images, videos)
+        if self._family.folding is None:
+            carried = self._towers.carry(calls.input_ids, media, images, videos)
+        else:
+            tower = self._towers.first
+            crops = calls.place_crops(TowerFacts(tower.classes, tower.window))
+            labels = torch.cat([each.flatten() for each in (images, videos) if each is not None])
+            pictures = (
+                [torch.where(each < 0, -1, labels[each]) for each in kind]
+                for kind in (crops.images, crops.videos)
+            )
+            carried = self._towers.spread(calls.input_ids, *pictures)
         labels = 2 * carried.numbers + carried.video
         return mark_first(torch.where(carried.numbers < 0, -1, labels))
 
@@ -149,7 +164,7 @@ class TowerMerger:
         if run is None:
             return output
         groups = run.groups[-1]
-        return spread(attention.cut_crops(output, len(groups)), groups)
+        return run.squares.spread(attention.cut_crops(output, len(groups)), groups)
 
     def _label_groups(self, name: str) -> Tensor:
         """``(c, n)`` int64 on the CPU, a number of its own for each group of each crop.
@@ -171,6 +186,9 @@ class TowerMerger:
     # ---- hooks ------------------------------------------------------------------------------
 
     def _begin(self, tower: VisionTower, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._local.run = None
+        if getattr(self._local, "media", None) is None:  # another model that shares the tower
+            return
         if torch.is_grad_enabled() and any(
             block.training and getattr(block, "gradient_checkpointing", False)
             for block in tower.blocks
@@ -179,7 +197,23 @@ class TowerMerger:
                 f"{type(self._method).__name__} merges tokens inside the vision tower, whose blocks"
                 " run a second time under gradient checkpointing: switch it off for the tower."
             )
-        self._local.run = TowerRun(tower.grid(args[0] if args else kwargs["pixel_values"]))
+        self._local.run = TowerRun(
+            self._find_squares(tower, args[0] if args else kwargs["pixel_values"])
+        )
+
+    def _find_squares(self, tower: VisionTower, pixels: Tensor) -> Squares:
+        """What becomes a visual token, in each of the crops."""
+        rows, columns = tower.grid(pixels)
+        if self._family.folding is None:
+            return Squares(rows, columns, 1, tower.classes)
+        images, videos = self._family.layouts(self._local.media)
+        _, tall, wide = [*images, *videos][0].shape
+        if (tall * (rows // tall), wide * (rows // tall)) != (rows, columns):
+            raise InputError(
+                f"{rows} x {columns} patches do not become {tall} x {wide} visual tokens evenly: "
+                "prepare the picture with the model's own processor."
+            )
+        return Squares(tall, wide, rows // tall, tower.classes)
 
     def _before_block(
         self, tower: VisionTower, number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]
@@ -188,15 +222,18 @@ class TowerMerger:
         if run is None:
             return None
         states, *others = args
-        run.groups.append(run.groups[-1] if run.groups else group_alone(states))
+        if number == 0:
+            states = run.squares.arrange(states)
+        run.groups.append(run.groups[-1] if run.groups else run.squares.group_alone(states))
         if number in self._stages and not self._inside:
             states = self._merge(tower, number, states, run)
         if number == 0:
             run.received = run.groups[0]
         run.projections, run.bias = {}, None
-        if not self._method.proportional_attention or states.shape[1] == run.groups[-1].shape[1]:
+        whole = run.squares.count(states) == run.groups[-1].shape[1]
+        if not self._method.proportional_attention or whole:
             return (states, *others), kwargs
-        run.bias = weigh_sizes(run.count_sizes(states), states)
+        run.bias = weigh_sizes(run.squares.repeat(run.count_sizes(states)), states)
         return add_bias((states, *others), kwargs, run.bias)
 
     def _run_in_halves(
@@ -214,18 +251,20 @@ class TowerMerger:
             return original(hidden_states, attention_mask, **kwargs)
         block: Any = tower.blocks[number]
         attended = halves.attend(block, hidden_states, attention_mask, kwargs)
-        return halves.feed(block, self._merge(tower, number, attended, run))
+        if number in self._stages:
+            attended = self._merge(tower, number, attended, run)
+        return halves.feed(block, attended)
 
     def _merge(self, tower: VisionTower, number: int, states: Tensor, run: TowerRun) -> Tensor:
         """Ask the method what to merge; give the merged states."""
-        view = self._make_view(tower, number, states, run)
+        view = self._make_view(tower, number, run.squares.join(states), run)
         begin = time.perf_counter()
         choice = self._method.choose_in_tower(view)
         run.seconds += time.perf_counter() - begin
         check_choice(choice, view, f"{'inside' if self._inside else 'before'} tower block {number}")
         groups = choice.groups.to(states.device)
         run.groups[-1] = groups.gather(1, view.members)
-        return choice.states
+        return run.squares.part(choice.states)
 
     def _make_view(
         self, tower: VisionTower, number: int, states: Tensor, run: TowerRun
@@ -239,8 +278,8 @@ class TowerMerger:
             depth=tower.depth,
             states=states,
             classes=tower.classes,
-            sizes=run.count_sizes(states),
-            grid=run.grid,
+            sizes=count_members(members, states.shape[1]),
+            grid=(run.squares.rows, run.squares.columns),
             crops=run.crops,
             feature_block=tower.feature_block,
             members=members,
@@ -249,11 +288,10 @@ class TowerMerger:
         )
 
     def _count_crops(self, members: Tensor) -> tuple[int, ...]:
-        media: Media | None = getattr(self._local, "media", None)
-        crops, tokens = members.shape
-        if media is None:
-            return (1,) * crops
-        return self._towers.count_crops(media, crops, tokens)
+        media: Media = self._local.media
+        if self._family.folding is not None:
+            return tuple(each.shape[0] for kind in self._family.layouts(media) for each in kind)
+        return self._towers.count_crops(media, *members.shape)
 
     def _record(
         self,
@@ -277,6 +315,7 @@ class TowerMerger:
         if isinstance(output, tuple):
             raise InputError("the vision tower gave a tuple: call the model with return_dict=True.")
         run.projections, run.bias, run.complete = {}, None, True
+        spread = run.squares.spread
         output.last_hidden_state = spread(output.last_hidden_state, run.groups[-1])
         if output.get("hidden_states") is not None:
             pairs = zip(output.hidden_states, [run.received, *run.groups], strict=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 from tokencover.methods import TowerChoice, TowerView
+from tokencover.runtime.tower.squares import Squares
 from tokencover.runtime.tower.vision_tower import VisionTower
 
 
@@ -19,13 +20,13 @@ class TowerRun:
 
     Attributes
     ----------
-    grid : tuple of int
-        Rows and columns of its first tokens, class tokens apart.
+    squares : Squares
+        What a method merges: its first tokens, class tokens apart, or squares of them.
     received : Tensor or None
-        ``(c, n)`` int64, which token block 0 received for each first token.
+        ``(c, n)`` int64, which of those that block 0 received stands for each first one.
     groups : list of Tensor
-        For each block that was reached ``(c, n)`` int64: which of its tokens stands for each first
-        token; in the end, which token of its output.
+        For each block that was reached ``(c, n)`` int64: which of its own stands for each first
+        one; in the end, which of its output.
     projections : dict
         ``(c, m, heads * head_dim)``, "q" and "k" of the attention that ran last, if it is
         watched.
@@ -39,7 +40,7 @@ class TowerRun:
         Whether the tower came to its end.
     """
 
-    grid: tuple[int, int]
+    squares: Squares
     received: Tensor | None = None
     groups: list[Tensor] = field(default_factory=list)
     projections: dict[str, Tensor] = field(default_factory=dict)
@@ -49,18 +50,21 @@ class TowerRun:
     complete: bool = False
 
     def count_sizes(self, states: Tensor) -> Tensor:
-        """``(c, m)`` int64, how many first tokens each of the states ``(c, m, d)`` stands for."""
-        return count_members(self.groups[-1], states.shape[1])
+        """``(c, m)`` int64, for how many first ones each of the states ``(c, t, d)`` stands."""
+        return count_members(self.groups[-1], self.squares.count(states))
 
     def keys(self, tower: VisionTower, block: int) -> Tensor:
         """``(c, heads, m, head_dim)``, of the attention that ran last, that of this block."""
-        return tower.by_head(block, self._find_projection("k", block))
+        return self.squares.average_keys(self._find_by_head(tower, "k", block))
 
     def attention(self, tower: VisionTower, block: int) -> Tensor:
         """``(c, m, m)`` float32, its weights, mean over heads."""
-        queries = tower.by_head(block, self._find_projection("q", block))
+        queries, keys = (self._find_by_head(tower, name, block) for name in ("q", "k"))
         scaling = tower.find_attention(block).scaling
-        return average_attention(queries, self.keys(tower, block), scaling, self.bias)
+        return self.squares.fold_weights(average_attention(queries, keys, scaling, self.bias))
+
+    def _find_by_head(self, tower: VisionTower, name: str, block: int) -> Tensor:
+        return tower.by_head(block, self._find_projection(name, block))
 
     def _find_projection(self, name: str, block: int) -> Tensor:
         if name not in self.projections:
@@ -107,19 +111,6 @@ def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
 def count_members(groups: Tensor, count: int) -> Tensor:
     """How many of the tokens ``(c, n)`` are in each group, ``(c, count)`` int64."""
     return groups.new_zeros(len(groups), count).scatter_add(1, groups, torch.ones_like(groups))
-
-
-def group_alone(states: Tensor) -> Tensor:
-    """Each token on its own, ``(c, n)`` int64."""
-    return torch.arange(states.shape[1], device=states.device).expand(states.shape[:2])
-
-
-def spread(states: Tensor, groups: Tensor) -> Tensor:
-    """Copy states ``(c, m, d)`` to all the tokens ``(c, n)`` that each stands for."""
-    if states.shape[1] == groups.shape[1] and torch.equal(groups, group_alone(states)):
-        return states
-    index = groups.to(states.device).unsqueeze(-1).expand(-1, -1, states.shape[-1])
-    return states.gather(1, index)
 
 
 def weigh_sizes(sizes: Tensor, states: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """What merging in the vision tower and reading from it have in common.
 
 Merging needs crops of one length that go through plain blocks and become visual tokens one to one,
-by the family's `tower_tokens`. Reading is possible too where several patches become one visual
-token, by the family's `folding`.
+by the family's `tower_tokens`, or square by square. Reading is possible wherever several patches
+become one visual token, by the family's `folding`.
 """
 
 from __future__ import annotations
@@ -107,8 +107,9 @@ class VisionTower:
 
     def grid(self, pixels: Tensor) -> tuple[int, int]:
         """Rows and columns of the patches that pixels ``(c, channels, height, width)`` make."""
-        config: Any = self.module.config
-        return pixels.shape[-2] // config.patch_size, pixels.shape[-1] // config.patch_size
+        size: Any = self.module.config.patch_size  # type: ignore[union-attr]
+        tall, wide = (size, size) if isinstance(size, int) else size
+        return pixels.shape[-2] // tall, pixels.shape[-1] // wide
 
 
 class VisionTowers:
@@ -205,11 +206,13 @@ class CarriedNumbers:
 
 def refuse_family(method: Method, family: Family, purpose: str, able: Sequence[str]) -> InputError:
     """The method cannot do this with the family's towers; it can with the able ones."""
-    reason = (
-        "its model folds patches into one visual token after the tower, and needs all of them"
-        if family.folding is not None
-        else "its visual tokens are neither patches of its tower nor made of known ones"
-    )
+    reason = "its visual tokens are neither patches of its tower nor made of known ones"
+    if family.folding is not None:
+        reason = (
+            "its model folds patches into one visual token after the tower, and rotates queries "
+            "and keys by the places of patches, masks some or scales pictures: what is merged "
+            "has no place there"
+        )
     return InputError(
         f"{type(method).__name__} {purpose}, which cannot be done for {family.name}: {reason}. It "
         f"works with {', '.join(able)}; elsewhere use a method that acts in the decoder, for "
