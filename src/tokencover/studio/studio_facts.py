@@ -110,7 +110,7 @@ def _render_layers(trace: Trace | None) -> str:
     changes = [block == 0 or count != counts[block - 1] for block, count in enumerate(counts)]
     bars = "".join(
         f'<span title="block {block + 1}: {count} tokens"><i style="height:'
-        f'{max(1, 48 * count // most)}px"></i>{count if few or changes[block] else ""}</span>'
+        f'{max(1, 48 * count // most)}px"></i>{count if few or changes[block] else "&nbsp;"}</span>'
         for block, count in enumerate(counts)
     )
     told = ", ".join(map(str, counts))
