@@ -214,6 +214,7 @@ def main() -> None:
     """Print the tables, a row as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--rows", type=int, help="only so many of the sizes, small ones first")
     parser.add_argument("--time", action="store_true", help="time it on CUDA or MPS, too")
     arguments = parser.parse_args()
     dtype = getattr(torch, arguments.dtype)
@@ -223,7 +224,8 @@ def main() -> None:
         f"| N | d | K | batch | way | kernels | per visual centre | GB | host reads | MB | {gpus} |"
     )
     print("|" + "---|" * (10 + len(ACCELERATORS)))
-    for row in ROWS:
+    rows = ROWS[: arguments.rows]
+    for row in rows:
         for way in WAYS:
             print(format_counts(row, way, dtype), flush=True)
     if not arguments.time:
@@ -235,7 +237,7 @@ def main() -> None:
     print(f"\n{name}, torch {torch.__version__}, median of 5\n")
     print("| N | d | K | batch | " + " | ".join(f"{way} ms" for way in WAYS) + " |")
     print("|" + "---|" * (4 + len(WAYS)))
-    for row in ROWS:
+    for row in rows:
         print(time_ways(row, device, dtype), flush=True)
 
 

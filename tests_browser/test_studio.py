@@ -13,8 +13,19 @@ import pytest
 from gradio_client import Client
 from PIL import Image
 from playwright.sync_api import Page, expect
+from transformers import (
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from tests_browser.conftest import PHONE
+from tokencover.pebble import PICTURE_CHECKPOINT
+from tokencover.studio import StudioSettings, open_studio
 
 FIRST, SECOND = "#first-facts .tc-answer", "#second-facts .tc-answer"
 
@@ -90,7 +101,7 @@ def test_a_fresh_scene_is_asked_about_at_once(page: Page, studio: str) -> None:
 
 def test_split_and_layer_move(page: Page, studio: str) -> None:
     open_page(page, f"{studio}?split=strong&after=3")
-    wait_for_row(page, "split", re.compile("24 for the question, 40 for the rest"))
+    wait_for_row(page, "split", re.compile("up to 24 for the question"))
     layers = page.locator(f"{FIRST} .tc-layers").get_attribute("aria-label")
     assert layers == "tokens per block: 576, 576, 576, 64, 64, 64"
 
@@ -216,6 +227,60 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page, studio: str) -> None:
     open_page(page, studio)
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= PHONE["width"]
+    for told in page.locator(".tc-key span, .tc-answer td, .tc-layers").all():  # nor is it cut off
+        box = told.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= PHONE["width"]
+
+
+def test_a_model_for_clips_alone(page: Page) -> None:
+    told: list[str] = []
+    opened = open_studio(
+        StudioSettings(model="pebble-clips", port=0), tell_address=told.append, wait=False
+    )
+    open_page(page, f"{told[0]}?budget=700")  # more than the slider has before anything is known
+    wait_for_row(page, "tokens kept", "700 of 1160")
+    assert "medium=clip" in page.url
+    opened.close()
+
+
+def test_a_model_with_fewer_tokens_than_the_usual_budget(page: Page, tmp_path: Path) -> None:
+    save_small_llava(tmp_path / "small")
+    told: list[str] = []
+    settings = StudioSettings(model=str(tmp_path / "small"), port=0, longest_answer=2)
+    opened = open_studio(settings, tell_address=told.append, wait=False)
+    open_page(page, told[0])
+    wait_for_row(page, "tokens kept", "16 of 16")
+    page.locator("#ask").click()
+    number = page.locator("#budget input[type=number]")
+    number.fill("6")
+    number.press("Enter")
+    page.locator("#ask").click()
+    wait_for_row(page, "tokens kept", "6 of 16")
+    opened.close()
+
+
+def save_small_llava(folder: Path) -> None:
+    """A LLaVA with 16 visual tokens and 14 blocks, random, in a folder with a stock processor."""
+    words = PreTrainedTokenizerFast.from_pretrained(PICTURE_CHECKPOINT)
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+    vision = CLIPVisionConfig(**size, num_hidden_layers=2, image_size=56, patch_size=14)
+    text = LlamaConfig(**size, num_hidden_layers=14, vocab_size=len(words))
+    image = words.convert_tokens_to_ids("<image>")
+    config = LlavaConfig(vision_config=vision, text_config=text, image_token_index=image)
+    LlavaForConditionalGeneration(config).save_pretrained(folder)
+    pictures = CLIPImageProcessorPil(
+        size={"shortest_edge": 56}, crop_size={"height": 56, "width": 56}
+    )
+    template = (PICTURE_CHECKPOINT / "chat_template.jinja").read_text()
+    LlavaProcessor(
+        pictures,
+        words,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        chat_template=template,
+        num_additional_image_tokens=1,
+    ).save_pretrained(folder)
 
 
 def test_many_visitors_lose_nothing(studio: str) -> None:

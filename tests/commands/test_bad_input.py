@@ -70,6 +70,7 @@ COLOR = ("--tasks", "pebble/color", "--limit", "1")
         (None, ("evaluate", *COLOR, "--methods", "fastv", "--budgets", "64", "--reference", "mob"),
          "nothing can be compared with 'mob': there are no results of it, only of fastv."),
         (None, ("evaluate", *COLOR, "--reference", "mob"), "only of the unpruned model"),
+        (None, ("evaluate", *COLOR, "--budgets", ","), "shares (0.111), got ','"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_before_a_model_is_loaded(
@@ -102,6 +103,12 @@ def test_threads_are_checked_everywhere(
     assert main([*command.split(), "--threads", number]) == 2
     told = capsys.readouterr().err
     assert f"is not from 1 to {CORES}" in told or "'many' is no whole number" in told
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate", "ablate --what fold"])
+def test_limits_are_checked_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--limit", "0"]) == 2
+    assert "'--limit': 0 is too few: give 1 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

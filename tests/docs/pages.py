@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 REPOSITORY = "https://github.com/tokencover/tokencover"
 RAW = "https://raw.githubusercontent.com/tokencover/tokencover/main"
 
+SHELLS = ("sh", "bash", "console", "shell")
 FENCE = re.compile(r"^( *)(`{3,})(\w*)[^\n]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 
 
@@ -53,16 +54,24 @@ def read_pages() -> dict[str, str]:
 
 def find_commands(text: str) -> list[list[str]]:
     """The commands of all shell blocks of a page, a list of words each."""
-    found = []
-    for block in find_blocks(text):
-        if block.language in ("sh", "bash", "console", "shell"):
+    shells = [block for block in find_blocks(text) if block.language in SHELLS]
+    return [words for block in shells for words in split_commands(block.text)]
+
+
+def split_commands(text: str) -> list[list[str]]:
+    """The commands of one shell block; what && joins is several."""
+    found, pending = [], ""
+    for line in text.replace("\\\n", " ").splitlines():
+        pending += f"{line}\n"
+        if is_closed(pending):
+            words = shlex.split(pending, comments=True)
+            while "&&" in words:
+                place = words.index("&&")
+                found.append(words[:place])
+                words = words[place + 1 :]
+            found.append(words)
             pending = ""
-            for line in block.text.replace("\\\n", " ").splitlines():
-                pending += f"{line}\n"
-                if is_closed(pending):
-                    found.append(shlex.split(pending, comments=True))
-                    pending = ""
-            assert not pending, f"a quotation is not closed: {pending}"
+    assert not pending, f"a quotation is not closed: {pending}"
     return [words for words in found if words]
 
 

@@ -1,9 +1,11 @@
-"""Run the Python blocks of pages as a reader would: pasted in order, one session a page.
+"""Run the blocks of pages as a reader would: pasted in order, one session a page.
 
     python -m tests.docs.run_pages FOLDER
 
 Works in FOLDER, where things lie that the pages speak of and do not make: a model under a name of
-the hub (pebble, which is a LLaVA), a picture, results. Prints a JSON object with what went wrong.
+the hub (pebble, which is a LLaVA), a picture, questions. Commands are run with less to do than
+they say, or not at all where that needs more than a test has: `shell_lines` says which. Prints a
+JSON object with what was done, and what went wrong.
 """
 
 from __future__ import annotations
@@ -13,39 +15,50 @@ import io
 import json
 import os
 import sys
-import tarfile
 import traceback
 from pathlib import Path
 from typing import Any
 
-from tests.docs.pages import ROOT, find_blocks, read_pages
+from tests.docs.pages import ROOT, SHELLS, find_blocks, read_pages, split_commands
+from tests.docs.shell_lines import find_reason, run_line
 
-OUTSIDE = Path("llava-hf") / "llava-1.5-7b-hf"
+OUTSIDE = ("llava-hf/llava-1.5-7b-hf", "MODEL", *(f"runs/seed{n}/checkpoint" for n in range(3)))
+FOLLOWED_ELSEWHERE = ("README.md",)
+"""Its commands are run whole, with the wheel in an empty environment: tools/try_wheel.py."""
 
 
 def main(folder: Path) -> None:
     """Run all pages."""
-    pages = {
-        name: blocks
-        for name, text in read_pages().items()
-        if (blocks := [each for each in find_blocks(text) if each.language == "python"])
-    }
     failed: dict[str, str] = {}
-    for name, blocks in pages.items():
+    lines: list[list[str]] = []
+    for name, text in read_pages().items():
         place = folder / name.replace("/", "-")
         lay_out(place)
         os.chdir(place)
-        space: dict[str, Any] = {"__name__": "__main__"}
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            for block in blocks:
+            why = run_page(name, text, lines)
+        if why:
+            failed[name] = why
+    print(json.dumps({"pages": len(read_pages()), "lines": lines, "failed": failed}))
+
+
+def run_page(name: str, text: str, lines: list[list[str]]) -> str:
+    """Do the blocks of a page in order, and note its commands; what went wrong, or nothing."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for block in find_blocks(text):
+        try:
+            if block.language == "python":
                 # Lines are counted as in the page, so that a traceback says where to look.
-                code = "\n" * (block.line - 1) + block.text
-                try:
-                    exec(compile(code, name, "exec"), space)
-                except Exception:
-                    failed[name] = f"block at line {block.line}: {traceback.format_exc(limit=-3)}"
-                    break
-    print(json.dumps({"pages": len(pages), "failed": failed}))
+                exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), space)
+            elif block.language in SHELLS and name not in FOLLOWED_ELSEWHERE:
+                for words in split_commands(block.text):
+                    if find_reason(words, lines) is None:
+                        lines.append(words)
+                        if why := run_line(words):
+                            return f"block at line {block.line}: {' '.join(words)}: {why}"
+        except (Exception, SystemExit):
+            return f"block at line {block.line}: {traceback.format_exc(limit=-3)}"
+    return ""
 
 
 def lay_out(place: Path) -> None:
@@ -53,16 +66,15 @@ def lay_out(place: Path) -> None:
     from tokencover.pebble import PICTURE_CHECKPOINT
     from tokencover.pebble.data import draw_scene, make_scene
 
-    (place / OUTSIDE.parent).mkdir(parents=True)
-    (place / OUTSIDE).symlink_to(PICTURE_CHECKPOINT)
+    for model in OUTSIDE:
+        (place / model).parent.mkdir(parents=True, exist_ok=True)
+        (place / model).symlink_to(PICTURE_CHECKPOINT)
+    (place / "docs").symlink_to(ROOT / "docs")
     draw_scene(make_scene(7)).save(place / "cat.png")
-    lines = [{"image": "cat.png", "question": "which color is most common ?", "answers": ["white"]}]
-    (place / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    question = {"image": "cat.png", "question": "which color is most common ?", "answer": "white"}
+    for file in ("mine", "other", "test", "my-questions", "gqa", "textvqa"):
+        (place / f"{file}.jsonl").write_text(json.dumps(question))
     (place / "profile.json").write_text(_make_profile())
-    if place.name == "docs-evaluation.md":
-        with tarfile.open(ROOT / "docs" / "study" / "clips.tar.xz") as archive:
-            archive.extractall(place, filter="data")
-        (place / "clips").rename(place / "results")
 
 
 def _make_profile() -> str:

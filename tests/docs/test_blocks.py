@@ -26,7 +26,7 @@ def test_blocks_are_of_languages_that_are_checked() -> None:
     assert not unknown
 
 
-def test_python_blocks_run_as_pasted(tmp_path: Path) -> None:
+def test_blocks_run_as_pasted(tmp_path: Path) -> None:
     """All pages in one process, where modules are loaded once; a session of its own for each."""
     paths = [ROOT, ROOT / "tools", ROOT / "src"]
     environment = {
@@ -41,6 +41,7 @@ def test_python_blocks_run_as_pasted(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["pages"] > 30
+    assert len(told["lines"]) > 30
     assert not told["failed"], "\n\n".join(f"{page}\n{why}" for page, why in told["failed"].items())
 
 

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from tests.docs.pages import ROOT, find_commands, read_pages
+from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, find_reason
 from tokencover.cli import main, make_app
 
 FOREIGN = {
@@ -153,3 +154,18 @@ def test_the_pictures_are_drawn_by_their_command(tmp_path: Path) -> None:
             colors = drawn.convert("RGB").getcolors(1 << 24)
         assert colors is not None
         assert len(colors) > 20
+
+
+def test_lines_of_docs_are_run_or_there_is_a_reason() -> None:
+    """A new command of a page is run by `run_pages`, unless it is listed with a reason."""
+    unknown = [
+        f"{page}: {' '.join(words)}"
+        for page, words in COMMANDS
+        if not find_reason(words, [])
+        and words[0] not in OF_THE_SYSTEM
+        and " ".join(words[:2]) not in LESS
+    ]
+    assert not unknown
+    used = {name for _, words in COMMANDS for name in (" ".join(words[:2]), *words)}
+    stale = (set(LEFT_OUT) | set(LESS)) - used
+    assert not stale

@@ -58,3 +58,11 @@ def test_a_wrong_value_is_left_out_and_told(name: str, value: str) -> None:
 
 def test_what_a_setup_does_not_have_is_ignored() -> None:
     assert read_query({"__class__": "x", "utm_source": "y"}) == (Setup(), [])
+
+
+def test_a_model_for_clips_is_asked_about_clips() -> None:
+    """The address says nothing, or what another model was asked about."""
+    assert read_query({}, ("clip",)) == (Setup(medium="clip"), [])
+    setup, faults = read_query({"medium": "picture"}, ("clip",))
+    assert setup.medium == "clip"
+    assert "medium was left out: 'picture' is not" in faults[0]

@@ -30,6 +30,14 @@ def read_whole_number(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} is no whole number, give for example 16.") from None
 
 
+def read_limit(text: str | int) -> int:
+    """Read 16; none at all would leave nothing to do."""
+    number = read_whole_number(text)
+    if number < 1:
+        raise typer.BadParameter(f"{number} is too few: give 1 or more, or leave it out for all.")
+    return number
+
+
 def read_threads(text: str | int) -> int:
     """Read a number of threads that this machine can run."""
     number, most = read_whole_number(text), os.cpu_count() or 1
@@ -124,7 +132,7 @@ Limit = Annotated[
         "N",
         "Scenes, clips, lines of a file (default: all).",
         QUESTIONS,
-        read=read_whole_number,
+        read=read_limit,
     ),
 ]
 AnswerLength = Annotated[
@@ -219,8 +227,11 @@ def read_budget(text: str, option: str = "--budget") -> int | float:
 
 
 def read_budgets(text: str) -> list[int | float]:
-    """Read "64,0.111"."""
-    return [read_budget(part, "--budgets") for part in split_at_commas(text)]
+    """Read "64,0.111"; nothing at all is no budget."""
+    parts = split_at_commas(text)
+    if text and not parts:
+        raise InputError(f"--budgets takes counts (64) or shares (0.111), got {text!r}.")
+    return [read_budget(part, "--budgets") for part in parts]
 
 
 def make_methods(text: str, budgets: Sequence[int | float], **settings: object) -> list[Method]:

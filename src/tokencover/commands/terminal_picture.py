@@ -34,7 +34,8 @@ def print_picture(
         Below it: colours, and what they mean.
     """
     console = Console(highlight=False)
-    if not console.is_terminal or console.color_system not in COLORFUL:
+    without = console.no_color or console.color_system not in COLORFUL
+    if without or not console.is_terminal:
         return
     if title:
         console.print(Text(title))

@@ -5,7 +5,7 @@ Links are written by other people: every value is checked, and a wrong one is le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -51,7 +51,6 @@ class Setup:
 
 
 _LIMITS: Final = {"scene": (0, MOST_SCENES), "budget": (1, MOST_TOKENS), "after": (0, 1000)}
-_CHOICES: Final = {"medium": ("picture", "clip")}
 
 
 def write_query(setup: Setup) -> str:
@@ -65,8 +64,17 @@ def write_query(setup: Setup) -> str:
     return urlencode(told)
 
 
-def read_query(query: Mapping[str, str]) -> tuple[Setup, list[str]]:
+def read_query(
+    query: Mapping[str, str], media: Sequence[str] = ("picture", "clip")
+) -> tuple[Setup, list[str]]:
     """Read a setup from the parameters of an address.
+
+    Parameters
+    ----------
+    query : mapping
+        The parameters.
+    media : sequence of str
+        What the model can be asked about; the first, if the address does not say.
 
     Returns
     -------
@@ -75,12 +83,14 @@ def read_query(query: Mapping[str, str]) -> tuple[Setup, list[str]]:
     faults
         What was left out, one sentence each.
     """
-    setup, faults = Setup(), []
+    setup, faults = Setup(medium=media[0]), []
     for field in fields(Setup):
         if field.name not in query:
             continue
         try:
-            changed: dict[str, Any] = {field.name: _read_value(field.name, query[field.name])}
+            changed: dict[str, Any] = {
+                field.name: _read_value(field.name, query[field.name], media)
+            }
         except ValueError as error:
             faults.append(f"the link's {field.name} was left out: {error}")
         else:
@@ -88,7 +98,7 @@ def read_query(query: Mapping[str, str]) -> tuple[Setup, list[str]]:
     return setup, faults
 
 
-def _read_value(name: str, text: str) -> str | int:
+def _read_value(name: str, text: str, media: Sequence[str]) -> str | int:
     if name in _LIMITS:
         least, most = _LIMITS[name]
         if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
@@ -96,6 +106,8 @@ def _read_value(name: str, text: str) -> str | int:
         return int(text[:9])
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"it has {len(text)} characters, at most {LONGEST_TEXT} are read.")
-    if name in _CHOICES and text not in _CHOICES[name]:
-        raise ValueError(f"{text[:40]!r} is none of {', '.join(_CHOICES[name])}.")
+    if name == "medium" and text not in media:
+        raise ValueError(
+            f"{text[:40]!r} is not what this model is asked about: {', '.join(media)}."
+        )
     return text

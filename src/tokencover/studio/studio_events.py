@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from tokencover.errors import InputError, TokenCoverError, UserNote
+from tokencover.errors import TokenCoverError, UserNote
 from tokencover.studio.setup_link import Setup, read_query, write_query
 from tokencover.studio.studio_desks import Desks, StudioPage, StudioRequest
 
@@ -93,7 +93,7 @@ class PageEvents:
             link,
             *self._write_files(found),
             gr.update(visible=bool(asked.setup.other)),
-            gr.update(maximum=max(found.visual_tokens, 1)),
+            _end_slider(found.visual_tokens, asked.setup.budget),
         ]
 
     def _play(self, *values: Any) -> str:
@@ -107,11 +107,9 @@ class PageEvents:
         return [gr.update(choices=questions, value=None), first, None, None]
 
     def _open_link(self, request: gr.Request) -> list[Any]:
-        setup, faults = read_query(dict(request.query_params))
         desks = self._desks
+        setup, faults = read_query(dict(request.query_params), desks.media)
         with _tell_visitor():
-            if setup.medium not in desks.media:
-                raise InputError(f"{desks.model_name} takes no {setup.medium}.")
             questions = desks.list_questions(setup.medium, setup.scene)
         for fault in faults:
             gr.Warning(escape(fault))
@@ -121,7 +119,7 @@ class PageEvents:
             setup.scene,
             setup.method,
             setup.other or NO_METHOD,
-            min(setup.budget, desks.most_tokens),
+            gr.update(value=setup.budget, maximum=max(setup.budget, desks.most_tokens)),
             setup.split,
             min(setup.after, desks.depth - 1),
             gr.update(choices=questions, value=None),
@@ -167,6 +165,12 @@ def _make_request(values: Sequence[Any]) -> StudioRequest:
         after=int(after),
     )
     return StudioRequest(setup, picture=picture, clip=clip)
+
+
+def _end_slider(tokens: int, budget: int) -> Any:
+    """No more can be kept than there are; Gradio refuses a value beyond the end."""
+    most = max(tokens, 1)
+    return gr.update(maximum=most, value=most) if budget > most else gr.update(maximum=most)
 
 
 def _show_drop(medium: str) -> tuple[Any, Any]:

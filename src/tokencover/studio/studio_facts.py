@@ -12,7 +12,7 @@ from tokencover.viewing import count_words, hover_html
 
 WORDS_SHOWN = 12
 MOST_NUMBERED = 12
-"""Blocks whose bars have room for numbers."""
+"""Blocks whose bars have room for numbers; of more, those are numbered where it changes."""
 
 
 def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: str) -> str:
@@ -84,7 +84,8 @@ def _compare_times(answer: StudioAnswer, plain: StudioAnswer) -> str:
 
 
 def _describe_split(split: Any) -> str:
-    told = f"{split.prompt_budget} for the question, {split.visual_budget} for the rest"
+    """Words may agree on tokens: what they leave of their share covers the rest."""
+    told = f"up to {split.prompt_budget} for the question, the others for the rest"
     return f"{told}, fold {split.fold}"
 
 
@@ -104,13 +105,15 @@ def _render_layers(trace: Trace | None) -> str:
     if trace is None:
         return ""
     most = max(1, trace.visual_tokens)
-    few = len(trace.tokens_per_layer) <= MOST_NUMBERED
+    counts = trace.tokens_per_layer
+    few = len(counts) <= MOST_NUMBERED
+    changes = [block == 0 or count != counts[block - 1] for block, count in enumerate(counts)]
     bars = "".join(
         f'<span title="block {block + 1}: {count} tokens"><i style="height:'
-        f'{max(1, 48 * count // most)}px"></i>{count if few else ""}</span>'
-        for block, count in enumerate(trace.tokens_per_layer)
+        f'{max(1, 48 * count // most)}px"></i>{count if few or changes[block] else "&nbsp;"}</span>'
+        for block, count in enumerate(counts)
     )
-    told = ", ".join(map(str, trace.tokens_per_layer))
+    told = ", ".join(map(str, counts))
     return (
         '<p class="tc-caption">tokens per block, first to last</p>'
         f'<div class="tc-layers" role="img" aria-label="tokens per block: {told}">{bars}</div>'

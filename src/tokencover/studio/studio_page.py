@@ -31,7 +31,7 @@ STYLE: Final = """
 .tc-layers { display: flex; align-items: flex-end; gap: 2px; }
 .tc-layers span { flex: 1; max-width: 38px; font-size: 11px; text-align: center; }
 .tc-layers i { background: #0078ff; display: block; }
-.tc-key { line-height: 1.8; } .tc-key span { white-space: nowrap; margin-right: 14px; }
+.tc-key { line-height: 1.8; } .tc-key span { display: inline-block; margin-right: 14px; }
 .tc-key b { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 0; }
 """
 KEY: Final = (
@@ -65,8 +65,9 @@ def make_page(desks: Desks) -> gr.Blocks:
     with gr.Blocks(
         title="tokencover studio", analytics_enabled=False, delete_cache=(3600, 3600)
     ) as page:
+        about = " or ".join(f"a {medium}" for medium in desks.media)
         gr.Markdown(
-            f"# tokencover studio\nAsk **{escape(desks.model_name)}** about a picture, and see "
+            f"# tokencover studio\nAsk **{escape(desks.model_name)}** about {about}, and see "
             "which visual tokens it was left with."
         )
         with gr.Row():
@@ -96,7 +97,7 @@ def _make_controls(desks: Desks) -> dict[str, Any]:
             file_types=[".gif", ".webp", ".mp4", ".mov", ".webm", ".mkv", ".avi"],
             visible=kinds == ("clip",),
             elem_id="clip",
-            height=100,
+            height=150,
         ),
     }
     with gr.Row():

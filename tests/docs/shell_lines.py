@@ -1,0 +1,109 @@
+"""What becomes of a line of a shell block in a test: less work of the same kind, or a reason."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from unittest.mock import patch
+
+from tests.docs.pages import ROOT
+from tokencover.cli import main
+
+LITTLE = ("--limit", "1", "--max-new-tokens", "1")
+LESS = {
+    "tokencover ask": (),
+    "tokencover methods": (),
+    "tokencover models": (),
+    "tokencover bench": (
+        "--repeats", "1", "--tokens-out", "1", "--budgets", "0.5",
+        "--methods", "mob", "--batch-size", "1",
+    ),
+    "tokencover evaluate": (*LITTLE, "--timing-batches", "0", "--budgets", "64"),
+    "tokencover ablate": (*LITTLE, "--budgets", "64", "--values", "0,1"),
+    "tokencover calibrate": ("--limit", "1"),
+    "tokencover report": ("--format", "svg"),
+    "python benchmarks/accelerator.py": ("--rows", "1"),
+    "python benchmarks/pebble_accuracy.py": ("--scenes", "1"),
+    "python benchmarks/pebble_class_token.py": ("--scenes", "1"),
+    "python benchmarks/pebble_pruning.py": (
+        "--scenes", "1", "--budgets", "32", "--methods", "mob", "random",
+    ),
+    "python benchmarks/pebble_seeds.py": (),
+    "python benchmarks/prefill.py": (
+        "--width", "128", "--blocks", "3", "--repeats", "1", "--tokens", "576", "--batches", "1",
+        "--after", "1", "--budgets", "64",
+    ),
+    "python benchmarks/selection.py": ("--tokens", "128", "--repeats", "1", "--no-memory"),
+    "python benchmarks/theory_counterexample.py": ("--steps", "6", "--samples", "5"),
+    "python benchmarks/twig_pebble.py": ("--steps", "1", "--pictures", "1"),
+}  # fmt: skip
+"""What is put behind the options of a line, where the last one counts."""
+OF_THE_SYSTEM = ("mkdir", "tar")
+LEFT_OUT = {
+    "pip": "takes packages from an index; the README's is run by tools/try_wheel.py",
+    "make": "builds environments; CI calls these targets",
+    "tokencover serve": "needs vLLM, as tests_vllm has it",
+    "vllm": "needs vLLM, as tests_vllm has it",
+    "tokencover studio": "waits for visitors, as in tests_browser",
+    "tokencover judge": "needs a server with a language model; tests/evaluation has a small one",
+    "tokencover pebble": "trains for an hour; tests/pebble does a few steps of it",
+    "python -m": "trains for an hour; tests/pebble does a few steps of it",
+    "python tools/draw_pictures.py": "takes a minute; test_commands draws two of its pictures",
+    "python benchmarks/theory_pebble.py": "takes a minute; tests/theory certifies such covers",
+    "--suite": "needs lmms-eval, as tests_lmms has it",
+    **dict.fromkeys(
+        ("first", "llava", "video-judged-by-Qwen_Qwen3-32B"),
+        "shows what lmms-eval's tasks gave, as tests_lmms has it",
+    ),
+    "results/exact": "24 methods on 280 questions; test_commands draws a chart of what is stored",
+    "--growth": "takes minutes",
+    "--paper": "is run by test_commands",
+    "--time": "needs an accelerator",
+}
+"""Programs and options that are not run here, and why; their options are checked all the same."""
+ONCE = ("tokencover bench", "python benchmarks/selection.py", "python benchmarks/prefill.py",
+        "python benchmarks/accelerator.py", "python benchmarks/pebble_accuracy.py")  # fmt: skip
+WRITTEN = ("--out", "--json", "--markdown", "--latex", "--csv", "--figures", "--export", "--growth")
+"""Options that name what is written."""
+
+
+def find_reason(words: list[str], before: list[list[str]]) -> str | None:
+    """Why a line is not run here, where those `before` were; None if it is."""
+    names = (words[0], " ".join(words[:2]), *words)
+    if names[1] in ONCE and words[:2] in [each[:2] for each in before]:
+        return "the first line of it was run, and others would measure the same again"
+    return next((LEFT_OUT[name] for name in names if name in LEFT_OUT), None)
+
+
+def shorten_line(words: list[str]) -> list[str]:
+    """The same line with less to do."""
+    name = " ".join(words[:2])
+    less = LESS[name]
+    own_data = any(word.endswith(".jsonl") for word in words)
+    if name in ("tokencover evaluate", "tokencover ablate") and not own_data:
+        clips = "pebble-clips" in words
+        less = (*less, "--tasks", "pebble-clips/when" if clips else "pebble/color")
+    return [*words, *less]
+
+
+def run_line(words: list[str]) -> str:
+    """Do it in this process, where torch is loaded already; what went wrong, or nothing."""
+    if words[0] in OF_THE_SYSTEM:
+        subprocess.run(words, check=True)
+        return ""
+    words = shorten_line(words)
+    if words[0] == "tokencover":
+        code = main(words[1:])
+        if code:
+            return f"ended with {code}"
+    else:
+        script = ROOT / words[1]
+        paths = [str(script.parent), *sys.path]
+        with patch.object(sys, "argv", words[1:]), patch.object(sys, "path", paths):
+            runpy.run_path(str(script), run_name="__main__")
+    named = [Path(value) for key, value in pairwise(words) if key in WRITTEN]
+    missing = [str(path) for path in named if not path.exists() and not str(path).startswith("-")]
+    return f"did not write {missing}" if missing else ""
