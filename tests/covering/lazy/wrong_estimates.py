@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.lazy import estimate
-from tokencover.covering.lazy.estimate import Workspace
+from tokencover.covering.lazy.workspace import Workspace
 
 
 @contextmanager

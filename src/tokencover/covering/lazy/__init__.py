@@ -13,14 +13,9 @@ proof.
 """
 
 from tokencover.covering.lazy.copies import Distinct
-from tokencover.covering.lazy.estimate import (
-    Cloud,
-    Workspace,
-    bound_error,
-    measure_norms,
-    scale_to_one,
-)
+from tokencover.covering.lazy.estimate import Cloud, bound_error, measure_norms, scale_to_one
 from tokencover.covering.lazy.search import search_farthest
+from tokencover.covering.lazy.workspace import Workspace
 
 __all__ = [
     "Cloud",

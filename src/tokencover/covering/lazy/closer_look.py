@@ -19,15 +19,8 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.exact import RESOLUTION, Points
-from tokencover.covering.lazy.estimate import (
-    ROUNDING,
-    Bounds,
-    Centers,
-    Cloud,
-    Rows,
-    Workspace,
-    measure_norms,
-)
+from tokencover.covering.lazy.estimate import ROUNDING, Bounds, Centers, Cloud, Rows, measure_norms
+from tokencover.covering.lazy.workspace import Workspace
 
 _UNIT_ROUNDOFF = 2.0**-24
 WIDEST = 0.02
@@ -43,6 +36,7 @@ _FAR = 4.0
 _EXTRA = 16
 """Columns beyond the coordinates, two of which are used: a whole cache line."""
 _MOVED_AT_ONCE = 32
+_MANY_PAIRS = 2**14
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +104,8 @@ class CloseCloud(Cloud):
         new = index[~self.is_ready[index]]
         if len(new) == 0:
             return
-        rows = torch.empty(min(len(new), _MOVED_AT_ONCE), self.width)
+        shape = (min(len(new), _MOVED_AT_ONCE), self.width)
+        rows = Workspace.of_this_thread("moved").empty("moved", shape, torch.float32)
         for some in new.split(_MOVED_AT_ONCE):
             self.tokens.index_copy_(0, some, self._move(some, rows[: len(some)]))
         self.is_ready[new] = True
@@ -118,9 +113,13 @@ class CloseCloud(Cloud):
     def _move(self, some: Rows, rows: Tensor) -> Tensor:
         """See some tokens from their references, into `rows`."""
         home, reach = self.home[some], self.reach
-        grid = self.whole.find_grid(some, Workspace.of_this_thread("moved"))
-        torch.sub(grid, self.references.index_select(0, home.clamp(min=0)), out=grid)
-        moved = rows[:, :reach].copy_(grid.mul_(1 / RESOLUTION))
+        space = Workspace.of_this_thread("moved")
+        grid = self.whole.find_grid(some, space)
+        seen_from = self.references
+        if len(seen_from) > 1:
+            out = space.empty("references", tuple(grid.shape), torch.float64)
+            seen_from = torch.index_select(seen_from, 0, home.clamp(min=0), out=out)
+        moved = rows[:, :reach].copy_(grid.sub_(seen_from).mul_(1 / RESOLUTION))
         rows[:, reach] = measure_norms(moved).square_().div_(2)
         rows[:, reach + 1] = home
         if home.amin() < 0:
@@ -142,7 +141,7 @@ class CloseBounds(Bounds):
     """
 
     def __init__(self, cloud: CloseCloud, centers: Centers, distance: Tensor) -> None:
-        self._cloud, self._centers = cloud, centers
+        self._cloud, self._centers, self._home = cloud, centers, cloud.home
         self._space = Workspace.of_this_thread("top")
         self._nearest = torch.full((len(cloud),), -math.inf)
         self._is_known = torch.zeros(len(cloud), dtype=torch.bool)
@@ -190,11 +189,18 @@ class CloseBounds(Bounds):
 
     def _get_to_know(self, tokens: Tensor) -> None:
         """Compare some tokens with the centres that all known ones have been compared with."""
-        if len(tokens):
-            centers = self._centers.directions[: self._compared]
-            nearest = self._cloud.estimate_cosines(centers, tokens, self._space).amax(-1)
-            self._nearest[tokens] = nearest
-            self._is_known[tokens] = True
+        if len(tokens) == 0:
+            return
+        centers = torch.arange(self._compared)
+        blocks = [(tokens, centers)]
+        if len(tokens) * len(centers) > _MANY_PAIRS:  # only those of the same neighbourhood count
+            home, others = self._home[tokens], self._home[self._centers.tokens[centers]]
+            blocks = [(tokens[home == one], centers[others == one]) for one in home.unique()]
+        for some, places in blocks:
+            directions = self._centers.directions.index_select(0, places)
+            nearest = self._cloud.estimate_cosines(directions, some, self._space).amax(-1)
+            self._nearest[some] = nearest
+        self._is_known[tokens] = True
 
 
 def look_closely(
@@ -246,10 +252,8 @@ def _bound_close_error(cloud: Cloud, radius: float) -> float:
     return 1.01 * (radius * (cloud.error + 4 * off) + 2 * off**2) + 1e-15
 
 
-def _choose_references(
-    centers: Centers, bounds: Bounds, distance: Tensor, widest: float
-) -> Tensor:
-    """Some centres, by their places, that all tokens are near to, and that are far from each other."""
+def _choose_references(centers: Centers, bounds: Bounds, distance: Tensor, widest: float) -> Tensor:
+    """Some centres, by their places, that all tokens are near to and each other are not."""
     free = (distance > -math.inf).nonzero().squeeze(-1)
     places = bounds.find_near_places(free, 1.0 - widest).unique()
     each_other = bounds.estimate_cosines(centers.tokens[places]).index_select(1, places)
@@ -260,7 +264,7 @@ def _choose_references(
         chosen.append(int(left.int().argmax()))
         left &= ~close[chosen[-1]]
         left[chosen[-1]] = False
-    return places[torch.tensor(chosen)]
+    return places.index_select(0, torch.tensor(chosen))
 
 
 def _settle(cosines: Tensor, distance: Tensor, error: float) -> tuple[Tensor | None, float]:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.exact import distances
-from tokencover.covering.lazy.estimate import Cloud, Workspace
+from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.workspace import Workspace
 
 _COMPARED_AT_ONCE, _MARKING_COLUMNS = 64, 8
 _EIGHT_TRUE = 0x0101010101010101
@@ -97,10 +98,9 @@ def _compare_with_next(tokens: Tensor, order: Tensor, pairs: Tensor) -> Tensor:
     )
     bits = rows.view(torch.int64) if shape[1] % 2 == 0 else rows.view(torch.int32)
     same = bits[1:] == bits[:-1]
-    if same.shape[1] % 8:
-        equal = same.all(-1)
-    else:  # eight at a time, which takes a third of the time
-        equal = same.view(torch.int64).amin(-1) == _EIGHT_TRUE
+    # Eight at a time takes a third of the time.
+    eight = same.shape[1] % 8 == 0
+    equal = same.view(torch.int64).amin(-1) == _EIGHT_TRUE if eight else same.all(-1)
     return equal[where[: len(pairs)]]
 
 

@@ -8,16 +8,11 @@ within twice the error of a threshold, and decides among those exactly, finds th
 The cosine to the nearest centre can only grow when centres are added: the cosine to the nearest of
 the starting centres bounds it for ever. So every token is compared with those, once, by estimates
 (`Bounds`), and with the centres added since (`Centers`) only where that is asked for.
-
-Fresh pages cost more than the arithmetic on a few dozen tokens: the system clears every one of
-them. So each thread keeps a few buffers between calls (`Workspace`), as matrix libraries do; large
-ones, for which clearing pages is a small part of the work, are given back at once.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +21,7 @@ from torch import Tensor
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, round_to_grid, snap
 from tokencover.covering.lazy.thread_use import use_threads_for
+from tokencover.covering.lazy.workspace import Workspace
 
 _UNIT_ROUNDOFF = 2.0**-24
 CHUNK = 128
@@ -40,37 +36,9 @@ _REFRESHED_AT_ONCE = 4096
 """Tokens compared with new centres at a time."""
 ROUNDING = 1e-6
 """More than float32 loses when the error is taken off an estimate."""
-_LARGEST_KEPT = 2**24
-"""Bytes; a larger buffer lives no longer than its workspace's user needs it."""
-
-_threads = threading.local()
 
 Rows = Tensor | slice
 """Some tokens: their indices, or those that lie side by side."""
-
-
-class Workspace:
-    """Buffers that grow to the largest size asked for."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[tuple[str, torch.dtype], Tensor] = {}
-
-    @classmethod
-    def of_this_thread(cls, name: str) -> Workspace:
-        """The thread's workspace for one purpose; no two users of it may be at work at a time."""
-        spaces: dict[str, Workspace] = vars(_threads)
-        return spaces.setdefault(name, cls())
-
-    def empty(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised tensor on the CPU; the next one of that name and type overwrites it."""
-        size = math.prod(shape)
-        buffer = self._buffers.get((name, dtype))
-        if buffer is None or len(buffer) < size:
-            with torch.inference_mode(False):  # or it could not be written to outside that mode
-                buffer = torch.empty(size, dtype=dtype, device="cpu")
-            if buffer.nbytes <= _LARGEST_KEPT:
-                self._buffers[name, dtype] = buffer
-        return buffer[:size].view(shape)
 
 
 @dataclass(frozen=True, slots=True)

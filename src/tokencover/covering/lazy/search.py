@@ -12,7 +12,9 @@ need never be looked at again (the accelerated greedy of Minoux, 1978). From che
 3. where estimates were too close to tell, exact distances decide at the end (`find_first_mistake`):
    what was chosen before the first mistake is kept, and the search goes on from there;
 4. where bounds have grown too old to tell anything, all tokens are compared with the newer centres
-   at once; where too many tokens are rivals for one place, or guesses go wrong, the search goes on
+   at once; where too many tokens are rivals for one place, exact distances decide about that place;
+5. where all that is left lies close to a centre, the search begins again with finer estimates
+   (`closer_look.py`); and where these, too, leave too many rivals, or guesses go wrong, it goes on
    by exact distances (`exact_rounds.py`).
 
 Copies of tokens take no part in this (`copies.py`).
@@ -38,10 +40,11 @@ from tokencover.covering.exact import (
 )
 from tokencover.covering.lazy.closer_look import WIDEST, CloseBounds, CloseCloud, look_closely
 from tokencover.covering.lazy.copies import Distinct, cut_at_zero, fill_by_index
-from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud, Workspace
+from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 from tokencover.covering.lazy.exact_rounds import ExactRounds
 from tokencover.covering.lazy.shortlist import Step, choose_from_shortlist
 from tokencover.covering.lazy.thread_use import use_one_thread
+from tokencover.covering.lazy.workspace import Workspace
 
 _FEWEST, _FEW, _MANY = 64, 160, 640
 """How many tokens are compared at a time: about as many as are wanted, doubled while that settles
@@ -160,8 +163,8 @@ class _Search:
         """Go on by finer estimates; returns whether there are any."""
         if isinstance(self._cloud, CloseCloud):
             return False
-        if not self._bounds.is_fresh:
-            self._bounds.refresh()
+        if not self._is_close_by() and not self._bounds.is_fresh:
+            self._bounds.refresh()  # old bounds may say more than there is
         found = look_closely(self._cloud, self._centers, self._bounds)
         if found is None:
             return False
@@ -229,7 +232,7 @@ class _Search:
             tokens, nearest, rows = tokens[rivals], nearest[rivals], rows.index_select(0, rivals)
         each_other = self._cloud.compare(rows, rows, space)
         steps = choose_from_shortlist(
-            nearest, each_other, most=self._wanted, limit=limit, doubt=doubt
+            nearest, each_other, most=self._wanted, limit=limit, doubt=doubt, crowd=4 * _CROWD
         )
         self._doubts += list_candidates(steps, tokens.tolist(), len(self._centers))
         self._take(tokens, nearest, each_other, steps)
