@@ -75,9 +75,14 @@ def _snap_by_blocks(tokens: Tensor) -> Points:
 
 def snap_in_place(grid: Tensor, scratch: Tensor) -> Points:
     """As `snap`, for tokens in float64 that are overwritten; `scratch` has their shape."""
-    norm = torch.linalg.vector_norm(grid, dim=-1, keepdim=True)
-    grid.mul_(torch.where(norm > 0, RESOLUTION / norm, 0.0)).round_()
+    round_to_grid(grid)
     return Points(grid, torch.mul(grid, grid, out=scratch).sum(-1))
+
+
+def round_to_grid(grid: Tensor) -> Tensor:
+    """As `snap_in_place`, without the squared lengths."""
+    norm = torch.linalg.vector_norm(grid, dim=-1, keepdim=True)
+    return grid.mul_(torch.where(norm > 0, RESOLUTION / norm, 0.0)).round_()
 
 
 def cosine(first: Points, second: Points) -> Tensor:

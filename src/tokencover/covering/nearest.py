@@ -8,7 +8,7 @@ from torch import Tensor
 from tokencover.covering.candidates import rank_candidates
 from tokencover.covering.checks import check_count, check_pair
 from tokencover.covering.exact import cosine, keep_precision, on_cpu, to_float32
-from tokencover.covering.lazy import Cloud, Workspace
+from tokencover.covering.lazy import Cloud, Distinct, Workspace
 from tokencover.covering.together import (
     Directions,
     keep_float32,
@@ -49,7 +49,7 @@ def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) ->
             with keep_float32():
                 clouds = Directions.of(visual.detach()[None]), Directions.of(prompt.detach()[None])
                 return _rank_on_accelerator(*clouds, budget, fold)
-        tokens = Cloud.of("visual", to_float32(visual))
+        tokens = Distinct.of("visual", to_float32(visual))
         words = Cloud.of("prompt", to_float32(prompt))
         return choose_nearest(tokens, words, budget, fold).to(visual.device)
 
@@ -67,13 +67,15 @@ def _rank_on_accelerator(visual: Directions, prompt: Directions, budget: int, fo
     return order[0, :count]
 
 
-def choose_nearest(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tensor:
+def choose_nearest(visual: Distinct, prompt: Cloud, budget: int, fold: int) -> Tensor:
     """Choose the visual tokens of one sample most aligned with the prompt, on a CPU.
 
     Parameters
     ----------
-    visual, prompt : Cloud
-        One sample's tokens.
+    visual : Distinct
+        One sample's visual tokens.
+    prompt : Cloud
+        Its prompt.
     budget : int
         Kp, the largest number of centres. Fewer come back when the candidates, at most `fold` per
         prompt token, are fewer.
@@ -87,16 +89,20 @@ def choose_nearest(visual: Cloud, prompt: Cloud, budget: int, fold: int) -> Tens
     """
     if budget == 0 or len(prompt.tokens) == 0:
         return torch.empty(0, dtype=torch.int64)
-    space = Workspace.of_this_thread("start")
-    estimate = visual.estimate_cosines(prompt.find_directions(), space=space).T
+    space, cloud = Workspace.of_this_thread("start"), visual.cloud
+    estimate = cloud.estimate_cosines(prompt.find_directions(), space=space).T
+    if visual.has_copies:
+        estimate = estimate.index_select(1, visual.place)
     fold = min(fold, estimate.shape[1])
     last = estimate.topk(fold, dim=1).values[:, -1:]
-    shortlist = (estimate >= last - visual.doubt).any(0).nonzero().squeeze(-1)
+    shortlist = (estimate >= last - cloud.doubt).any(0).nonzero().squeeze(-1)
     alignment = estimate.index_select(1, shortlist).double()
-    unsure = _find_unsure(alignment, last, visual.doubt).nonzero().squeeze(-1)
+    unsure = _find_unsure(alignment, last, cloud.doubt).nonzero().squeeze(-1)
+    different, which = visual.place[shortlist[unsure]].unique(return_inverse=True)
     words, space = prompt.snap(), Workspace.of_this_thread("top")
-    for block in unsure.split(_MADE_EXACT_AT_ONCE):
-        alignment[:, block] = cosine(words, visual.snap(shortlist[block], space))
+    blocks = different.split(_MADE_EXACT_AT_ONCE)
+    exact = torch.cat([cosine(words, cloud.snap(block, space)) for block in blocks], dim=1)
+    alignment[:, unsure] = exact[:, which]
     order, available = rank_candidates(alignment, torch.tensor(fold), budget)
     return shortlist[order[: int(available)]]
 

@@ -61,7 +61,7 @@ def test_exact_rounds_alone_equal_the_oracle(visual: Tensor, data: st.DataObject
     with (
         disturb_estimates(data.draw(st.sampled_from([0.0, 0.3]))),
         patch.multiple(exact_rounds, _FEW=few, _MANY=few, _MEASURED_AT_ONCE=2),
-        patch.multiple(search, _CROWD=0),
+        patch.multiple(search, _CROWD=0, _DECIDED=0),
     ):
         found = tc.farthest_points(visual, budget=count, start=torch.tensor(start)).tolist()
     assert found == oracle.choose_farthest(visual.numpy(), start, count)
@@ -83,10 +83,10 @@ def test_copies_are_found_and_zero_tokens_are_none() -> None:
     tokens[3] = 0
     tokens = torch.cat([tokens, torch.zeros(1, 4)])
     tokens[0] *= 2  # another norm: the same direction, but no copy
-    first = find_first_copies(Cloud.of("visual", tokens))
+    first = find_first_copies(tokens)
     assert first is not None
     assert first.tolist() == [0, 1, 2, 3, 1, 2, 6]
-    assert find_first_copies(Cloud.of("visual", torch.randn(50, 9))) is None
+    assert find_first_copies(torch.randn(50, 9)) is None
 
 
 def test_copies_take_no_part_in_the_search() -> None:

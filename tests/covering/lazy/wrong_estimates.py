@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.lazy import estimate
-from tokencover.covering.lazy.estimate import Workspace
+from tokencover.covering.lazy.workspace import Workspace
 
 
 @contextmanager
@@ -22,8 +22,9 @@ def disturb_estimates(noise: float) -> Iterator[None]:
     def multiply_noisily(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
         right = products(rows, directions, space)
         off = torch.rand(right.shape, generator=generator) * 2 - 1
-        # The product is scaled by one over the length of the row afterwards.
-        return right.addcmul(off, torch.linalg.vector_norm(rows, dim=-1, keepdim=True), value=noise)
+        # As an error of the products is: in proportion to the lengths of what is multiplied.
+        lengths = [torch.linalg.vector_norm(each, dim=-1) for each in (rows, directions)]
+        return right.addcmul(off, torch.outer(*lengths), value=noise)
 
     def admit_more(dimension: int) -> float:
         return error_bound(dimension) + noise

@@ -1,6 +1,7 @@
 """The fast search on a CPU: estimates first, exact arithmetic only where they cannot tell.
 
 ===================  ==============================================================
+`Distinct`           one sample's tokens, of several copies the first
 `Cloud`              one sample's tokens, with float32 cosines of proven error
 `search_farthest`    step 2 of Algorithm 1, as far as tokens can be told apart
 `Workspace`          memory that is used again, for those who work with a `Cloud`
@@ -11,17 +12,14 @@ How it works: `search.py`, from the bounds of `estimate.py` and guesses among a 
 proof.
 """
 
-from tokencover.covering.lazy.estimate import (
-    Cloud,
-    Workspace,
-    bound_error,
-    measure_norms,
-    scale_to_one,
-)
+from tokencover.covering.lazy.copies import Distinct
+from tokencover.covering.lazy.estimate import Cloud, bound_error, measure_norms, scale_to_one
 from tokencover.covering.lazy.search import search_farthest
+from tokencover.covering.lazy.workspace import Workspace
 
 __all__ = [
     "Cloud",
+    "Distinct",
     "Workspace",
     "bound_error",
     "measure_norms",

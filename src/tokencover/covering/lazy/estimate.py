@@ -8,24 +8,20 @@ within twice the error of a threshold, and decides among those exactly, finds th
 The cosine to the nearest centre can only grow when centres are added: the cosine to the nearest of
 the starting centres bounds it for ever. So every token is compared with those, once, by estimates
 (`Bounds`), and with the centres added since (`Centers`) only where that is asked for.
-
-Fresh pages cost more than the arithmetic on a few dozen tokens: the system clears every one of
-them. So each thread keeps a few buffers between calls (`Workspace`), as matrix libraries do; large
-ones, for which clearing pages is a small part of the work, are given back at once.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tokencover.covering.checks import check_finite
-from tokencover.covering.exact import Points, snap, snap_in_place
+from tokencover.covering.exact import Points, round_to_grid, snap
 from tokencover.covering.lazy.thread_use import use_threads_for
+from tokencover.covering.lazy.workspace import Workspace
 
 _UNIT_ROUNDOFF = 2.0**-24
 CHUNK = 128
@@ -34,41 +30,15 @@ smaller ones would take longer."""
 _NORM_CHUNK = 64
 _SAFE_NORM = 1e15
 """Between 1 / this and this, squares and products neither overflow nor vanish in float32."""
+_SMALL_PRODUCT, _FEW_ROWS, _FEW_DIRECTIONS = 2**14, 192, 24
+"""How many cosines, rows and directions are few."""
 _REFRESHED_AT_ONCE = 4096
 """Tokens compared with new centres at a time."""
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
 """More than float32 loses when the error is taken off an estimate."""
-_LARGEST_KEPT = 2**24
-"""Bytes; a larger buffer lives no longer than its workspace's user needs it."""
-
-_threads = threading.local()
 
 Rows = Tensor | slice
 """Some tokens: their indices, or those that lie side by side."""
-
-
-class Workspace:
-    """Buffers that grow to the largest size asked for."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[tuple[str, torch.dtype], Tensor] = {}
-
-    @classmethod
-    def of_this_thread(cls, name: str) -> Workspace:
-        """The thread's workspace for one purpose; no two users of it may be at work at a time."""
-        spaces: dict[str, Workspace] = vars(_threads)
-        return spaces.setdefault(name, cls())
-
-    def empty(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised tensor on the CPU; the next one of that name and type overwrites it."""
-        size = math.prod(shape)
-        buffer = self._buffers.get((name, dtype))
-        if buffer is None or len(buffer) < size:
-            with torch.inference_mode(False):  # or it could not be written to outside that mode
-                buffer = torch.empty(size, dtype=dtype, device="cpu")
-            if buffer.nbytes <= _LARGEST_KEPT:
-                self._buffers[name, dtype] = buffer
-        return buffer[:size].view(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +70,15 @@ class Cloud:
         return 2 * self.error
 
     @classmethod
-    def of(cls, name: str, tokens: Tensor) -> Cloud:
-        """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused."""
+    def of(cls, name: str, tokens: Tensor, whole: Tensor | None = None) -> Cloud:
+        """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused.
+
+        If they are some of a `whole`, the place that is told is the one there.
+        """
         norm = measure_norms(tokens)
         safe = (norm > 1 / _SAFE_NORM) & (norm < _SAFE_NORM)
         if tokens[~safe].any():  # more than zero rows
-            check_finite(name, tokens)
+            check_finite(name, tokens if whole is None else whole)
             tokens = scale_to_one(tokens)
             norm = measure_norms(tokens)
         inverse = torch.where(norm > 0, 1 / norm, 0.0).float()
@@ -128,24 +101,31 @@ class Cloud:
         self, directions: Tensor, index: Rows | None = None, space: Workspace | None = None
     ) -> Tensor:
         """Estimated cosine of some of the tokens, or all, with unit vectors, ``(n, m)`` float32."""
-        return _multiply(self._take_rows(index, space), directions, space).mul_(
-            self._take_scale(index)
-        )
+        rows = self._take_rows(index, space)
+        return self.multiply(rows, directions, space).mul_(self._take_scale(index))
 
-    def estimate_mutual_cosines(self, index: Tensor) -> Tensor:
-        """Estimated cosines of some tokens with each other, ``(m, m)`` float32."""
-        space = Workspace.of_this_thread("mutual")
-        out = space.empty("directions", (len(index), self.width), torch.float32)
-        return self.estimate_cosines(self.find_directions(index, out), index, space)
+    @staticmethod
+    def multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
+        """``rows @ directions.T``, as precise as the error bound assumes."""
+        return _multiply(rows, directions, space)
+
+    def compare(self, rows: Tensor, directions: Tensor, space: Workspace | None = None) -> Tensor:
+        """Estimated cosine of each pair of what `find_directions` gave, ``(n, m)`` float32."""
+        return self.multiply(rows, directions, space)
 
     def snap(self, index: Rows | None = None, space: Workspace | None = None) -> Points:
         """Some tokens, or all, in exact form; if in a `space`, until its next use."""
-        rows = self._take_rows(index, space)
         if space is None:
-            return snap(rows)
-        shape = tuple(rows.shape)
-        grid = space.empty("grid", shape, torch.float64).copy_(rows)
-        return snap_in_place(grid, space.empty("squares", shape, torch.float64))
+            return snap(self._take_rows(index))
+        grid = self.find_grid(index, space)
+        scratch = space.empty("squares", tuple(grid.shape), torch.float64)
+        return Points(grid, torch.mul(grid, grid, out=scratch).sum(-1))
+
+    def find_grid(self, index: Rows | None, space: Workspace) -> Tensor:
+        """Some tokens, or all, on the grid of `exact.py`, until the next use of the `space`."""
+        rows = self._take_rows(index, space)
+        grid = space.empty("grid", tuple(rows.shape), torch.float64).copy_(rows)
+        return round_to_grid(grid)
 
     def _take_rows(self, index: Rows | None, space: Workspace | None = None) -> Tensor:
         if index is None or isinstance(index, slice):
@@ -190,14 +170,29 @@ def measure_norms(tokens: Tensor, chunk: int = _NORM_CHUNK) -> Tensor:
 
 
 def _multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
-    """``rows @ directions.T``, summed chunk by chunk to keep the error bound small."""
+    """``rows @ directions.T``, summed chunk by chunk to keep the error bound small.
+
+    Libraries are made for large products: a few dozen rows go through all chunks in one call, and
+    with few directions these come first, which takes half the time.
+    """
     if not _float32_is_float32():
         return (rows.double() @ directions.double().T).float()
+    numbers = len(rows) * len(directions)
+    few = len(rows) <= _FEW_ROWS and 0 < numbers <= _SMALL_PRODUCT
+    if few and rows.shape[-1] % CHUNK == 0:
+        left, right = (each.unflatten(-1, (-1, CHUNK)) for each in (rows, directions))
+        return torch.bmm(left.transpose(0, 1), right.permute(1, 2, 0)).sum(0)
     space = Workspace() if space is None else space
-    shape = (len(rows), len(directions))
+    if len(directions) < _FEW_DIRECTIONS:
+        return _multiply_by_chunks(directions, rows, space).T
+    return _multiply_by_chunks(rows, directions, space)
+
+
+def _multiply_by_chunks(first: Tensor, second: Tensor, space: Workspace) -> Tensor:
+    shape = (len(first), len(second))
     total, part = (space.empty(name, shape, torch.float32) for name in ("total", "part"))
-    chunks = zip(rows.split(CHUNK, dim=-1), directions.split(CHUNK, dim=-1), strict=True)
-    with use_threads_for(total.numel() * rows.shape[-1]):
+    chunks = zip(first.split(CHUNK, dim=-1), second.split(CHUNK, dim=-1), strict=True)
+    with use_threads_for(total.numel() * first.shape[-1]):
         for number, (left, right) in enumerate(chunks):
             torch.mm(left, right.T, out=part if number else total)
             if number:
@@ -287,12 +282,45 @@ class Bounds:
         to_start = self._to_start[tokens]
         return torch.cat([to_start, self._estimate_from(to_start.shape[1], tokens)], dim=1)
 
-    def estimate_nearest(self, tokens: Tensor) -> Tensor:
-        """Estimated cosine of some tokens to the nearest centre, ``(tokens,)`` float32."""
+    def estimate_nearest(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Estimated cosine of some tokens to the nearest centre, ``(tokens,)`` float32.
+
+        `rows` are the tokens' directions, for those who have them.
+        """
         nearest = self._nearest.index_select(0, tokens)
-        if self.is_fresh:
+        if self._compared == len(self._centers):
             return nearest
-        return torch.maximum(nearest, self._estimate_from(self._compared, tokens).amax(-1))
+        rows = self._cloud.find_directions(tokens) if rows is None else rows
+        added = self._centers.directions[self._compared :]
+        return torch.maximum(nearest, self._cloud.compare(rows, added, self._space).amax(-1))
+
+    def find_rivals(self) -> Tensor:
+        """All tokens that may be the farthest, ascending."""
+        smallest = self.estimate_nearest(self.find_smallest(1)) + self._cloud.error
+        tokens = (self._bound <= smallest).nonzero().squeeze(-1)
+        nearest = self.estimate_nearest(tokens)
+        self.renew(tokens, nearest)
+        return tokens[nearest <= nearest.amin() + self._cloud.doubt]
+
+    def find_near_places(self, tokens: Tensor, enough: float) -> Tensor:
+        """For each token the place of a centre that is near, ``(tokens,)`` int64.
+
+        A starting centre, where one's cosine is `enough`; else the nearest of the others.
+        """
+        started = self._to_start.shape[1]
+        cosine, place = self._to_start[tokens].max(-1)
+        far = (cosine < enough).nonzero().squeeze(-1)
+        if len(far) and len(self._centers) > started:
+            later = self._estimate_from(started, tokens[far]).argmax(-1)
+            place[far] = later + started
+        return place
+
+    def compare_all(self, places: Tensor) -> Tensor:
+        """Estimated cosines of all tokens to the centres at some `places`, ascending."""
+        started = self._to_start.shape[1]
+        later = self._centers.directions[places[places >= started]]
+        to_later = self._cloud.estimate_cosines(later, space=self._space)
+        return torch.cat([self._to_start[:, places[places < started]], to_later], dim=1)
 
     def mark_possible_nearest(self, tokens: Rows) -> Tensor:
         """Which centres may be nearest to which tokens, ``(tokens, centres)`` bool."""
@@ -301,7 +329,7 @@ class Bounds:
 
     def find_largest_distances(self) -> Tensor:
         """What no token's distance to the nearest centre is above, ``(n,)`` float64."""
-        return 1.0 + _ROUNDING - self._bound.double()
+        return 1.0 + ROUNDING - self._bound.double()
 
     @property
     def is_fresh(self) -> bool:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.exact import Points, distances, find_largest
-from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud, Workspace
+from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 from tokencover.covering.lazy.shortlist import choose_from_shortlist
 from tokencover.covering.lazy.thread_use import use_one_thread
+from tokencover.covering.lazy.workspace import Workspace
 
 _FEW, _MANY = 96, 384
 """Tokens compared at a time; doubled while that settles nothing."""

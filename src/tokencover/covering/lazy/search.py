@@ -12,7 +12,9 @@ need never be looked at again (the accelerated greedy of Minoux, 1978). From che
 3. where estimates were too close to tell, exact distances decide at the end (`find_first_mistake`):
    what was chosen before the first mistake is kept, and the search goes on from there;
 4. where bounds have grown too old to tell anything, all tokens are compared with the newer centres
-   at once; where too many tokens are rivals for one place, or guesses go wrong, the search goes on
+   at once; where too many tokens are rivals for one place, exact distances decide about that place;
+5. where all that is left lies close to a centre, the search begins again with finer estimates
+   (`closer_look.py`); and where these, too, leave too many rivals, or guesses go wrong, it goes on
    by exact distances (`exact_rounds.py`).
 
 Copies of tokens take no part in this (`copies.py`).
@@ -28,12 +30,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tokencover.covering.exact import Points, cosine, distances, find_smallest, snap
-from tokencover.covering.lazy.copies import cut_at_zero, fill_by_index, find_first_copies
-from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud, Workspace
+from tokencover.covering.exact import (
+    Points,
+    cosine,
+    distances,
+    find_largest,
+    find_smallest,
+    snap,
+)
+from tokencover.covering.lazy.closer_look import WIDEST, CloseBounds, CloseCloud, look_closely
+from tokencover.covering.lazy.copies import Distinct, cut_at_zero, fill_by_index
+from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 from tokencover.covering.lazy.exact_rounds import ExactRounds
 from tokencover.covering.lazy.shortlist import Step, choose_from_shortlist
 from tokencover.covering.lazy.thread_use import use_one_thread
+from tokencover.covering.lazy.workspace import Workspace
 
 _FEWEST, _FEW, _MANY = 64, 160, 640
 """How many tokens are compared at a time: about as many as are wanted, doubled while that settles
@@ -41,16 +52,21 @@ nothing."""
 _SUMMED_AT_ONCE = 1024
 _TOKENS_OF_ONE = 8
 """Comparing all with the new centres pays instead of comparing one in so many once more."""
-_CROWD, _MISTAKES = 12, 1
-"""More rivals for one place, or more wrong guesses, and estimates are too coarse to be of use."""
+_CROWD, _MISTAKES, _PROGRESS = 12, 1, 32
+"""More rivals for one place, or more guesses that go wrong before so many centres, and estimates
+are too coarse to be of use."""
+_TOLD_APART = 32
+"""Distances below so many times their doubt are guessed wrong too often."""
+_DECIDED = 1.5
+"""How many rivals may be measured exactly for a place of theirs, for each token there is."""
 
 
-def search_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
+def search_farthest(tokens: Distinct, start: Tensor, count: int) -> Tensor:
     """Choose tokens, each farthest from the centres in `start` and those chosen before it.
 
     Parameters
     ----------
-    cloud : Cloud
+    tokens : Distinct
         The ``n`` tokens of one sample.
     start : Tensor
         Indices of centres that are there already, perhaps none, int64.
@@ -65,52 +81,98 @@ def search_farthest(cloud: Cloud, start: Tensor, count: int) -> Tensor:
     if count == 0:
         return start.new_empty(0)
     if len(start) == 0:
-        first = torch.tensor([_find_farthest_from_mean(cloud)])
-        return torch.cat([first, search_farthest(cloud, first, count - 1)])
-    first_copy = find_first_copies(cloud)
-    if first_copy is None:
-        return _search(cloud, start, count)
-    return _search_without_copies(cloud, start, count, first_copy)
+        first = tokens.first[_find_farthest_from_mean(tokens)].unsqueeze(0)
+        return torch.cat([first, search_farthest(tokens, first, count - 1)])
+    if not tokens.has_copies:
+        return _search(tokens.cloud, start, count)
+    begin = tokens.place[start].unique()
+    few = min(count, len(tokens.cloud) - len(begin))
+    alone = tokens.cloud
+    found = cut_at_zero(alone, begin, _search(alone, begin, few)) if few else begin[:0]
+    found = tokens.first[found]
+    rest = fill_by_index(torch.cat([start, found]), len(tokens), count - len(found))
+    return torch.cat([found, rest])
 
 
 def _search(cloud: Cloud, start: Tensor, count: int) -> Tensor:
     """The same, for tokens that are taken to differ."""
     centers = Centers(cloud, start, len(start) + count)
-    _Search(cloud, centers, len(start) + count).run()
+    _Search(cloud, centers, Bounds(cloud, centers), len(start) + count).run()
     return centers.tokens[len(start) :]
-
-
-def _search_without_copies(cloud: Cloud, start: Tensor, count: int, first_copy: Tensor) -> Tensor:
-    """The same, for tokens of which some are copies of others."""
-    different, place = first_copy.unique(return_inverse=True)
-    begin = place[start].unique()
-    few = min(count, len(different) - len(begin))
-    alone = cloud.select(different)
-    found = cut_at_zero(alone, begin, _search(alone, begin, few)) if few else begin[:0]
-    found = different[found]
-    rest = fill_by_index(torch.cat([start, found]), len(first_copy), count - len(found))
-    return torch.cat([found, rest])
 
 
 class _Search:
     """Adds centres until there are `total`."""
 
-    def __init__(self, cloud: Cloud, centers: Centers, total: int) -> None:
-        self._cloud, self._centers, self._total = cloud, centers, total
-        self._bounds = Bounds(cloud, centers)
+    def __init__(self, cloud: Cloud, centers: Centers, bounds: Bounds, total: int) -> None:
+        self._cloud, self._centers, self._bounds, self._total = cloud, centers, bounds, total
         self._doubts: list[Candidate] = []
+        self._decided = 0
 
     @property
     def _wanted(self) -> int:
         return self._total - len(self._centers)
 
     def run(self) -> None:
-        """Guess and prove as long as that helps; then choose by exact distances."""
-        mistakes = 0
-        while mistakes <= _MISTAKES and not self._guess_and_prove():
-            mistakes += 1
-        if self._wanted:
-            ExactRounds(self._cloud, self._centers, self._bounds, self._total).run()
+        """Guess and prove as long as that helps; then look closer, or choose by exact distances."""
+        mistakes = 0 if self._can_tell_apart() else _MISTAKES + 1
+        while self._wanted and mistakes <= _MISTAKES:
+            before = len(self._centers)
+            if not self._guess_and_prove():
+                mistakes += len(self._centers) - before < _PROGRESS
+            elif self._wanted and (self._is_close_by() or not self._decide()):
+                break
+        if self._wanted and not self._look_closely():
+            cloud = self._cloud.whole if isinstance(self._cloud, CloseCloud) else self._cloud
+            ExactRounds(cloud, self._centers, self._bounds, self._total).run()
+
+    def _can_tell_apart(self) -> bool:
+        """Whether distances are large enough for these estimates."""
+        return self._find_largest_distance() > min(_TOLD_APART * self._cloud.doubt, WIDEST)
+
+    def _is_close_by(self) -> bool:
+        """Whether a closer look would tell more."""
+        return self._find_largest_distance() <= WIDEST
+
+    def _find_largest_distance(self) -> float:
+        """An upper bound for distances that estimates as usual give; infinite for finer ones."""
+        if isinstance(self._cloud, CloseCloud):
+            return math.inf
+        return float(self._bounds.find_largest_distances().amax())
+
+    def _decide(self) -> bool:
+        """Find one centre among many rivals by exact distances; False if that is too much work.
+
+        Where a cluster has no centre yet, all its tokens may be the farthest, and once one of them
+        is chosen none is.
+        """
+        with use_one_thread():
+            rivals = self._bounds.find_rivals()
+            self._decided += len(rivals)
+            if self._decided > _DECIDED * len(self._cloud):
+                return False
+            points = self._cloud.snap(rivals, Workspace.of_this_thread("top"))
+            near = self._bounds.mark_possible_nearest(rivals)
+            _, away = measure_distances(self._cloud, self._centers, points, near)
+            pick = rivals[find_largest(away.amin(-1))].unsqueeze(0)
+            self._bounds.renew(pick, torch.tensor([math.inf]))
+            self._centers.add(pick)
+        return True
+
+    def _look_closely(self) -> bool:
+        """Go on by finer estimates; returns whether there are any."""
+        if isinstance(self._cloud, CloseCloud):
+            return False
+        if not self._is_close_by() and not self._bounds.is_fresh:
+            self._bounds.refresh()  # old bounds may say more than there is
+        found = look_closely(self._cloud, self._centers, self._bounds)
+        if found is None:
+            return False
+        close, distance = found
+        centers = Centers(close, self._centers.tokens, self._total)
+        _Search(close, centers, CloseBounds(close, centers, distance), self._total).run()
+        self._centers.add(centers.tokens[len(self._centers) :])
+        return True
 
     def _guess_all(self) -> None:
         """Guess among the tokens that may be farthest; compare all anew when that fails."""
@@ -154,7 +216,10 @@ class _Search:
         Returns whether there were too many rivals for a single place.
         """
         doubt = self._cloud.doubt
-        nearest = self._bounds.estimate_nearest(tokens)
+        space = Workspace.of_this_thread("pool")
+        shape = (len(tokens), self._cloud.width)
+        rows = self._cloud.find_directions(tokens, space.empty("rows", shape, torch.float32))
+        nearest = self._bounds.estimate_nearest(tokens, rows)
         self._bounds.renew(tokens, nearest)
         limit = self._bounds.find_smallest_without(tokens) - self._cloud.error
         smallest = float(nearest.amin())
@@ -163,10 +228,11 @@ class _Search:
         if smallest >= limit:
             return False
         rivals = (nearest < limit + doubt).nonzero().squeeze(-1)  # the others are too near
-        tokens, nearest = tokens[rivals], nearest[rivals]
-        each_other = self._cloud.estimate_mutual_cosines(tokens)
+        if len(rivals) < len(tokens):
+            tokens, nearest, rows = tokens[rivals], nearest[rivals], rows.index_select(0, rivals)
+        each_other = self._cloud.compare(rows, rows, space)
         steps = choose_from_shortlist(
-            nearest, each_other, most=self._wanted, limit=limit, doubt=doubt
+            nearest, each_other, most=self._wanted, limit=limit, doubt=doubt, crowd=4 * _CROWD
         )
         self._doubts += list_candidates(steps, tokens.tolist(), len(self._centers))
         self._take(tokens, nearest, each_other, steps)
@@ -180,12 +246,13 @@ class _Search:
         self._centers.add(tokens[chosen])
 
 
-def _find_farthest_from_mean(cloud: Cloud) -> int:
+def _find_farthest_from_mean(tokens: Distinct) -> int:
     """The first centre when there is none: the token farthest from the mean of all."""
-    everyone = torch.arange(len(cloud.tokens)).split(_SUMMED_AT_ONCE)
-    mean = snap(
-        torch.stack([cloud.snap(some).grid.sum(0, keepdim=True) for some in everyone]).sum(0)
-    )
+    cloud = tokens.cloud
+    number = tokens.place.bincount(minlength=len(cloud)).double()
+    everyone = torch.arange(len(cloud)).split(_SUMMED_AT_ONCE)
+    sums = [number[some].unsqueeze(0) @ cloud.snap(some).grid for some in everyone]
+    mean = snap(torch.stack(sums).sum(0))
     direction = torch.nn.functional.normalize(mean.grid, dim=-1).float()
     estimate = cloud.estimate_cosines(direction).squeeze(-1)
     rivals = (estimate <= estimate.amin() + cloud.doubt).nonzero().squeeze(-1)

@@ -16,7 +16,13 @@ these are. Sorts by rising cosine, then by place: the tie rule."""
 
 
 def choose_from_shortlist(
-    nearest: Tensor, each_other: Tensor, *, most: int, limit: float, doubt: float
+    nearest: Tensor,
+    each_other: Tensor,
+    *,
+    most: int,
+    limit: float,
+    doubt: float,
+    crowd: float = math.inf,
 ) -> list[Step]:
     """Choose tokens in turn, each with the smallest cosine to its nearest centre.
 
@@ -34,6 +40,8 @@ def choose_from_shortlist(
         End when the smallest cosine has come to this.
     doubt : float
         Tokens whose cosines differ by no more are rivals.
+    crowd : float
+        End where more than so many come into question for one place.
     """
     queue = _Queue(nearest.tolist())
     steps: list[Step] = []
@@ -43,6 +51,8 @@ def choose_from_shortlist(
         rivals = []
         while queue.find_smallest() <= line:
             rivals.append(queue.pop())
+        if len(rivals) >= crowd:
+            break
         queue.put_back(rivals)
         steps.append([place for _, place, _ in (first, *rivals)])
         queue.add_center(each_other[first[1]].tolist())
