@@ -71,3 +71,23 @@ def test_the_same_embeddings_in_two_passes_are_two_passes() -> None:
             left = left_over(inputs, gone)
             expected = blocked_forward(model, inputs, gone[0], 0)
             torch.testing.assert_close(found[left], expected[left], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_attention_is_read_with_the_rotations_that_a_block_has(after: int) -> None:
+    """EXAONE 4.5 rotates in blocks with windows only."""
+    entry = ZOO["exaone4_5"]
+    model, inputs = entry.build("eager"), entry.inputs("single")
+    visual = entry.visual(inputs)[0]
+    with torch.no_grad():
+        weights = model(**inputs, output_attentions=True).attentions[after - 1]
+        with tc.prune(model, tc.FastV(6, after=after), prompt=entry.user_words(inputs)) as run:
+            model(**inputs)
+    scores = weights[0].mean(0)[-1, visual]
+    torch.testing.assert_close(scores[run.trace[0].kept].sum(), scores.topk(6).values.sum())
+
+
+def test_attention_of_a_block_that_is_told_no_rotations_is_not_read() -> None:
+    entry = ZOO["cohere_compass"]
+    with pytest.raises(tc.InputError, match=r"block 1 cannot be watched.* is told no rotations"):
+        tc.prune(entry.build(), tc.FastV(6, after=2), prompt=torch.zeros(1, 1))

@@ -15,8 +15,10 @@ from tokencover.runtime.hooks import run_aside
 KNOWN_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "rotary_emb"}
 """Of an attention whose weights are the softmax of scaled products of rotated projections."""
 
-UNROTATED = ("cohere2",)
+UNROTATED = ("cohere2", "cohere_compass_text", "exaone4")
 """Text models that do not rotate queries and keys in blocks with full attention."""
+UNTOLD = "cohere_compass_text"
+"""Of these, the one whose blocks get no tables of rotations then."""
 
 Letter = Literal["q", "k"]
 """Queries or keys."""
@@ -146,6 +148,8 @@ def _refuse_unknown(block: str, attention: Any) -> None:
         reason = f"its {name} caps the products before the softmax"
     elif _scales_by_position(attention):
         reason = f"its {name} scales queries by their position"
+    elif _find_type(attention) == UNTOLD and not _rotates(attention):
+        reason = f"its {name} is told no rotations"
     elif not hasattr(attention, "scaling") or _find_rotation(attention) is None:
         reason = f"its {name} does not tell its scaling or its rotation"
     if reason is not None:
@@ -162,8 +166,15 @@ def _scales_by_position(attention: Any) -> bool:
 
 def _rotates(attention: Any) -> bool:
     """Whether it rotates at all; that of some models does only where it has windows."""
-    kind = getattr(getattr(attention, "config", None), "model_type", None)
-    return kind not in UNROTATED or attention.sliding_window is not None
+    if _find_type(attention) not in UNROTATED:
+        return True
+    if hasattr(attention, "is_sliding"):  # EXAONE 4: in all blocks if none has windows
+        return bool(attention.sliding_window is None or attention.is_sliding)
+    return attention.sliding_window is not None
+
+
+def _find_type(attention: Any) -> Any:
+    return getattr(getattr(attention, "config", None), "model_type", None)
 
 
 def _find_rotation(attention: Any) -> Any:
