@@ -111,6 +111,12 @@ def test_limits_are_checked_everywhere(command: str, capsys: pytest.CaptureFixtu
     assert "'--limit': 0 is too few: give 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["--max-upload", "--max-pixels", "--max-new-tokens"])
+def test_bounds_of_the_studio_are_checked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["studio", name, "0"]) == 1
+    assert f"{name} must be at least 1, got 0." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("cores", "load", "free"),
     [(2, 0.1, 2), (2, 1.0, 1), (2, 7.0, 1), (8, 0.4, 8), (8, 3.6, 4), (1, 0.0, 1)],

@@ -79,8 +79,10 @@ def run_bench(
     if paper:
         table, data = _compute_paper_costs()
     else:
-        if batch_size < 1:
-            raise InputError(f"--batch-size must be at least 1, got {batch_size}.")
+        counts = {"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats}
+        for name, count in counts.items():  # before a model is loaded
+            if count < 1:
+                raise InputError(f"{name} must be at least 1, got {count}.")
         if question is not None:
             check_questions([question])
         wanted = make_methods(methods, read_budgets(budgets))

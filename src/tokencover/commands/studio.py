@@ -13,6 +13,7 @@ from tokencover.commands.options import (
     read_whole_number,
     take,
 )
+from tokencover.errors import InputError
 
 SERVER = "Page"
 Host = Annotated[
@@ -51,6 +52,10 @@ def open_page(
     from tokencover.commands.threads import set_threads
     from tokencover.studio import StudioSettings, open_studio
 
+    limits = {"upload": max_upload, "pixels": max_pixels, "new-tokens": max_new_tokens}
+    for name, value in limits.items():
+        if value < 1:
+            raise InputError(f"--max-{name} must be at least 1, got {value}.")
     set_threads(threads)
     settings = StudioSettings(
         model=model,
