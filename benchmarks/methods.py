@@ -189,6 +189,39 @@ def select_visionzip(inputs: Inputs) -> None:
         torch.nn.functional.pad(kept, (0, WIDTH - TOWER))
 
 
+def select_fastv(inputs: Inputs) -> None:
+    """The largest head means of one row of attention."""
+    inputs.attention.mean(1)[0, -1].topk(inputs.budget).indices.sort()
+
+
+def read_class_row(inputs: Inputs) -> Tensor:
+    """What the class token of each crop looks at, mean over heads, ``(crops, cells)``."""
+    scale = (TOWER // HEADS) ** -0.5
+    row = (inputs.queries[:, :, :1] @ inputs.keys.mT * scale).softmax(-1)
+    received: Tensor = row[:, :, 0, 1:].mean(1)
+    return received
+
+
+def select_fastervlm(inputs: Inputs) -> None:
+    """The patches of each crop that its class token looks at most."""
+    scores = read_class_row(inputs)
+    scores.topk(inputs.budget // len(scores)).indices.sort()
+
+
+def select_scope(inputs: Inputs) -> None:
+    """The greedy cover by cosines, weighted by the class token's attention."""
+    saliency = read_class_row(inputs).flatten()
+    unit = torch.nn.functional.normalize(inputs.visual, dim=-1)
+    cosine = (unit @ unit.T).clamp(min=0)
+    covered = torch.zeros(len(unit))
+    taken = torch.zeros(len(unit), dtype=torch.bool)
+    for _ in range(inputs.budget):
+        gain = (cosine - covered).clamp(min=0).sum(1) * saliency
+        pick = int(gain.masked_fill(taken, -math.inf).argmax())
+        taken[pick] = True
+        covered = torch.maximum(covered, cosine[pick])
+
+
 def select_tokencarve(inputs: Inputs) -> None:
     """Shares in the singular values by a decomposition of the tokens, then merging."""
     left, values, _ = torch.linalg.svd(inputs.visual, full_matrices=False)
@@ -214,6 +247,9 @@ PAIRS = {
     "DivPrune": Pair(tc.DivPrune, select_divprune),
     "CDPruner": Pair(tc.CDPruner, select_cdpruner),
     "VisionZip": Pair(tc.VisionZip, select_visionzip),
+    "FastV": Pair(tc.FastV, select_fastv),
+    "FasterVLM": Pair(tc.FasterVLM, select_fastervlm),
+    "SCOPE": Pair(tc.SCOPE, select_scope, slow=True),
     "TokenCarve": Pair(tc.TokenCarve, select_tokencarve, slow=True),
 }
 

@@ -10,7 +10,7 @@ from tests.methods.test_mob import states_before
 from tests.methods.views import hand_made
 from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
-from tokencover.covering import find_most_isolated
+from tokencover.covering import choose_diverse, farthest_points, find_most_isolated
 from tokencover.errors import InputError
 from tokencover.methods.divprune import DivPrune
 from tokencover.runtime import prune
@@ -123,3 +123,18 @@ def test_on_a_model_it_sees_what_the_decoder_is_given(name: str) -> None:
     for trace in run.trace:
         visual = states[trace.sample, entry.visual(inputs)[trace.sample]]
         assert trace.kept.tolist() == expected(visual, 5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_of_all_cosines_gives_the_same(seed: int) -> None:
+    """Fewer tokens than coordinates are searched in the table that the first one needed."""
+    wide = random_tokens(40, seed=seed, width=48)[0]
+    wide[10:20] = wide[:10] + 1e-6 * wide[20:30]
+    first = find_most_isolated(wide)
+    others = farthest_points(wide, budget=24, start=first)
+    assert choose_diverse(wide, budget=25).tolist() == [*first.tolist(), *others.tolist()]
+    assert choose_diverse(wide, budget=1).tolist() == first.tolist()
+    copies = torch.cat([wide[:20], wide[:5]])
+    first = find_most_isolated(copies)
+    others = farthest_points(copies, budget=24, start=first)
+    assert choose_diverse(copies, budget=25).tolist() == [*first.tolist(), *others.tolist()]

@@ -40,7 +40,7 @@ from tokencover.covering.exact import (
     to_float32,
 )
 from tokencover.covering.farthest import farthest_points
-from tokencover.covering.isolation import find_most_isolated
+from tokencover.covering.isolation import choose_diverse, find_most_isolated
 from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
 from tokencover.covering.nearest import nearest_points
 from tokencover.covering.radii import farthest_order, prompt_order
@@ -54,6 +54,7 @@ __all__ = [
     "check_finite",
     "check_mask",
     "check_pair",
+    "choose_diverse",
     "cosine",
     "count_before",
     "coupling",

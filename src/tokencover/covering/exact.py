@@ -25,7 +25,7 @@ from torch import Tensor
 
 RESOLUTION = 2.0**24
 """Grid steps per unit length: as fine as float32 tells numbers near one apart."""
-_PAIRS_AT_ONCE = 384
+_PAIRS_AT_ONCE = 192
 _SNAPPED_AT_ONCE = 32
 
 

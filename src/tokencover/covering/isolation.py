@@ -1,4 +1,4 @@
-"""The token that is farthest from its own nearest neighbour, where max-min diversity begins."""
+"""Max-min diversity: the token farthest from its own nearest neighbour, then farthest points."""
 
 from __future__ import annotations
 
@@ -17,9 +17,18 @@ from tokencover.covering.exact import (
     snap,
     to_float32,
 )
-from tokencover.covering.lazy import Cloud
+from tokencover.covering.farthest import farthest_points
+from tokencover.covering.lazy import (
+    Cloud,
+    Distinct,
+    TableCloud,
+    Workspace,
+    search_among_different,
+    search_farthest,
+)
 
-_ROWS_AT_ONCE = 512
+_ROWS_AT_ONCE, _CHUNK = 192, 512
+"""Larger chunks are quicker; there are so many products that this counts more than their error."""
 
 
 def find_most_isolated(tokens: Tensor) -> Tensor:
@@ -41,30 +50,76 @@ def find_most_isolated(tokens: Tensor) -> Tensor:
     check_tokens("visual", tokens)
     with keep_precision(tokens.device):
         values = to_float32(tokens)
-        rivals = torch.arange(len(values), device=values.device)
         if on_cpu(tokens):
-            cloud = Cloud.of("visual", values)
-            nearest = _estimate_nearest_neighbours(cloud)
-            rivals = (nearest <= nearest.amin() + cloud.doubt).nonzero().squeeze(-1)
+            found = _find_on_cpu(Cloud.of("visual", values, chunk=_CHUNK), None)
         else:
             check_finite("visual", values)
-        if len(rivals) == 1:
-            return rivals.to(tokens.device)
-        exact = [_find_nearest_neighbours(values, some) for some in rivals.split(_ROWS_AT_ONCE)]
-        first = find_smallest(torch.cat(exact))
-        return rivals[first].unsqueeze(0).to(tokens.device)
+            found = _decide(values, torch.arange(len(values), device=values.device))
+        return found.to(tokens.device)
 
 
-def _estimate_nearest_neighbours(cloud: Cloud) -> Tensor:
+def choose_diverse(tokens: Tensor, *, budget: int) -> Tensor:
+    """Choose the most isolated token, then in turn the one farthest from all chosen.
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(n, d)``.
+    budget : int
+        How many, at most n and at least 1.
+
+    Returns
+    -------
+    Tensor
+        Indices in order of choice, int64.
+    """
+    check_tokens("visual", tokens)
+    if not on_cpu(tokens) or len(tokens) > tokens.shape[-1]:  # a table would be the larger one
+        first = find_most_isolated(tokens)
+        others = farthest_points(tokens, budget=budget - 1, start=first)
+        return torch.cat([first, others])
+    with keep_precision(tokens.device):
+        every = Distinct.of("visual", to_float32(tokens), _CHUNK)
+        if every.has_copies:  # they are nearest to each other, which the table does not tell
+            first = find_most_isolated(tokens).cpu()
+            found = torch.cat([first, search_farthest(every, first, budget - 1)])
+        else:
+            cloud = every.cloud
+            table = torch.empty(len(cloud), len(cloud))
+            first = _find_on_cpu(cloud, table)
+            others = search_among_different(TableCloud.of_table(table, cloud), first, budget - 1)
+            found = torch.cat([first, others])
+        return found.to(tokens.device)
+
+
+def _find_on_cpu(cloud: Cloud, table: Tensor | None) -> Tensor:
+    """The most isolated token, ``(1,)``; estimates of all cosines go to the `table`, if any."""
+    nearest = _estimate_nearest_neighbours(cloud, table)
+    rivals = (nearest <= nearest.amin() + cloud.doubt).nonzero().squeeze(-1)
+    return rivals if len(rivals) == 1 else _decide(cloud.tokens, rivals)
+
+
+def _decide(values: Tensor, rivals: Tensor) -> Tensor:
+    """The most isolated of some tokens, ``(1,)``, by exact cosines."""
+    exact = [_find_nearest_neighbours(values, some) for some in rivals.split(_ROWS_AT_ONCE)]
+    return rivals[find_smallest(torch.cat(exact))].unsqueeze(0)
+
+
+def _estimate_nearest_neighbours(cloud: Cloud, table: Tensor | None) -> Tensor:
     """Estimated cosine of each token with the nearest other one, ``(n,)`` float32."""
-    unit = cloud.find_directions()
+    tokens, scale = cloud.tokens, cloud.inverse_norm
     nearest = torch.full((len(cloud),), -math.inf)
+    space = Workspace()
     blocks = range(0, len(cloud), _ROWS_AT_ONCE)
     for first in blocks:
         rows = slice(first, first + _ROWS_AT_ONCE)
         for second in blocks[first // _ROWS_AT_ONCE :]:
             columns = slice(second, second + _ROWS_AT_ONCE)
-            cosines = cloud.estimate_cosines(unit[columns], rows)
+            cosines = cloud.multiply(tokens[rows], tokens[columns], space)
+            cosines.mul_(scale[columns]).mul_(scale[rows].unsqueeze(-1))
+            if table is not None:
+                table[rows, columns] = cosines
+                table[columns, rows] = cosines.T
             if first == second:
                 cosines.fill_diagonal_(-math.inf)
             torch.maximum(nearest[rows], cosines.amax(1), out=nearest[rows])

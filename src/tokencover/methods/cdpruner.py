@@ -90,7 +90,8 @@ class CDPruner(BeforeDecoder):
         kept = []
         for sample, count in enumerate(self.left(view)):
             with keep_precision(view.states.device):
-                tokens = to_float32(view.states[sample, view.mask[sample]])
+                states, mask = view.states[sample], view.mask[sample]
+                tokens = to_float32(states if mask.all() else states[mask])
                 words = to_float32(view.prompt[sample, view.prompt_mask[sample]])
                 check_finite("prompt", words)
                 points = snap(tokens)

@@ -16,9 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
-from tokencover.covering import farthest_points, find_most_isolated
+from tokencover.covering import choose_diverse
 from tokencover.methods.base import BeforeDecoder, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -51,8 +49,6 @@ class DivPrune(BeforeDecoder):
         """Farthest point sampling from the most isolated token."""
         kept = []
         for states, mask, count in zip(view.states, view.mask, self.left(view), strict=True):
-            tokens = states[mask]
-            first = find_most_isolated(tokens)
-            others = farthest_points(tokens, budget=count - 1, start=first)
-            kept.append(torch.cat([first, others]))
+            tokens = states if mask.all() else states[mask]  # which copies them
+            kept.append(choose_diverse(tokens, budget=count))
         return Choice(kept)

@@ -89,7 +89,8 @@ class SCOPE(ReadsTower):
             states = view.states if self.compare == "projected" else read_features(view)
             for sample, count in enumerate(self.left(view)):
                 mask = view.mask[sample]
-                tokens = to_float32(states[sample, mask.to(states.device)])
+                mine = states[sample]
+                tokens = to_float32(mine if mask.all() else mine[mask.to(mine.device)])
                 weights = salient[sample, mask.to(salient.device)]
                 check_finite("visual", tokens)
                 check_finite("saliency", weights)

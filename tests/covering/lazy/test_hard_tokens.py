@@ -92,13 +92,13 @@ def test_copies_are_found_and_zero_tokens_are_none() -> None:
 def test_copies_take_no_part_in_the_search() -> None:
     visual, prompt = draw("copies")
     searched = []
-    whole = search._search
+    whole = search.search_among_different
 
     def watch(cloud: Cloud, *rest: object) -> Tensor:
         searched.append(len(cloud))
         return whole(cloud, *rest)  # type: ignore[arg-type]
 
-    with patch.object(search, "_search", watch):
+    with patch.object(search, "search_among_different", watch):
         tc.mob(visual, prompt, budget=80, prompt_budget=10, fold=4)
     assert searched == [700 // 8]
 

@@ -19,15 +19,17 @@ def disturb_estimates(noise: float) -> Iterator[None]:
     products, error_bound = estimate._multiply, estimate.bound_error
     generator = torch.Generator().manual_seed(0)
 
-    def multiply_noisily(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
-        right = products(rows, directions, space)
+    def multiply_noisily(
+        rows: Tensor, directions: Tensor, space: Workspace | None, chunk: int
+    ) -> Tensor:
+        right = products(rows, directions, space, chunk)
         off = torch.rand(right.shape, generator=generator) * 2 - 1
         # As an error of the products is: in proportion to the lengths of what is multiplied.
         lengths = [torch.linalg.vector_norm(each, dim=-1) for each in (rows, directions)]
         return right.addcmul(off, torch.outer(*lengths), value=noise)
 
-    def admit_more(dimension: int) -> float:
-        return error_bound(dimension) + noise
+    def admit_more(dimension: int, chunk: int) -> float:
+        return error_bound(dimension, chunk) + noise
 
     with patch.multiple(estimate, _multiply=multiply_noisily, bound_error=admit_more):
         yield

@@ -4,6 +4,7 @@
 `Distinct`           one sample's tokens, of several copies the first
 `Cloud`              one sample's tokens, with float32 cosines of proven error
 `search_farthest`    step 2 of Algorithm 1, as far as tokens can be told apart
+`TableCloud`         a cloud with all its cosines, for `search_among_different`
 `Workspace`          memory that is used again, for those who work with a `Cloud`
 `bound_error`        that error; `measure_norms` and `scale_to_one` are what it assumes
 ===================  ==============================================================
@@ -14,15 +15,18 @@ proof.
 
 from tokencover.covering.lazy.copies import Distinct
 from tokencover.covering.lazy.estimate import Cloud, bound_error, measure_norms, scale_to_one
-from tokencover.covering.lazy.search import search_farthest
+from tokencover.covering.lazy.search import search_among_different, search_farthest
+from tokencover.covering.lazy.table import TableCloud
 from tokencover.covering.lazy.workspace import Workspace
 
 __all__ = [
     "Cloud",
     "Distinct",
+    "TableCloud",
     "Workspace",
     "bound_error",
     "measure_norms",
     "scale_to_one",
+    "search_among_different",
     "search_farthest",
 ]

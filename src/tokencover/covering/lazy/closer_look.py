@@ -93,6 +93,10 @@ class CloseCloud(Cloud):
         """As of the tokens as they are."""
         return self.whole.snap(index, space)
 
+    def get_whole(self) -> Cloud:
+        """The tokens as they are."""
+        return self.whole
+
     def prepare(self, index: Tensor | None) -> None:
         """Fill in the rows of some tokens, or of all."""
         if index is None:
@@ -264,7 +268,8 @@ def _choose_references(centers: Centers, bounds: Bounds, distance: Tensor, wides
         chosen.append(int(left.int().argmax()))
         left &= ~close[chosen[-1]]
         left[chosen[-1]] = False
-    return places.index_select(0, torch.tensor(chosen))
+    found: Tensor = places[torch.tensor(chosen)]
+    return found
 
 
 def _settle(cosines: Tensor, distance: Tensor, error: float) -> tuple[Tensor | None, float]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.exact import distances
-from tokencover.covering.lazy.estimate import Cloud
+from tokencover.covering.lazy.estimate import CHUNK, Cloud
 from tokencover.covering.lazy.workspace import Workspace
 
 _COMPARED_AT_ONCE, _MARKING_COLUMNS = 64, 8
@@ -40,14 +40,14 @@ class Distinct:
     place: Tensor
 
     @classmethod
-    def of(cls, name: str, tokens: Tensor) -> Distinct:
+    def of(cls, name: str, tokens: Tensor, chunk: int = CHUNK) -> Distinct:
         """Find copies among the tokens (``(n, d)`` float32); NaN and infinity are refused."""
         copy_of = find_first_copies(tokens)
         if copy_of is None:
             everyone = torch.arange(len(tokens))
-            return cls(Cloud.of(name, tokens), everyone, everyone)
+            return cls(Cloud.of(name, tokens, chunk=chunk), everyone, everyone)
         first, place = copy_of.unique(return_inverse=True)
-        return cls(Cloud.of(name, tokens.index_select(0, first), tokens), first, place)
+        return cls(Cloud.of(name, tokens.index_select(0, first), tokens, chunk), first, place)
 
     def __len__(self) -> int:
         return len(self.place)

@@ -13,7 +13,7 @@ the starting centres bounds it for ever. So every token is compared with those, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -53,11 +53,14 @@ class Cloud:
         ``(n,)`` float32; 0 for a zero token.
     error : float
         Largest possible difference between an estimated and an exact cosine.
+    chunk : int
+        Over how many coordinates products are summed at a time.
     """
 
     tokens: Tensor
     inverse_norm: Tensor
     error: float
+    chunk: int = field(default=CHUNK, kw_only=True)
 
     @property
     def width(self) -> int:
@@ -70,7 +73,9 @@ class Cloud:
         return 2 * self.error
 
     @classmethod
-    def of(cls, name: str, tokens: Tensor, whole: Tensor | None = None) -> Cloud:
+    def of(
+        cls, name: str, tokens: Tensor, whole: Tensor | None = None, chunk: int = CHUNK
+    ) -> Cloud:
         """Measure the tokens (``(n, d)`` float32) once; NaN and infinity are refused.
 
         If they are some of a `whole`, the place that is told is the one there.
@@ -82,14 +87,14 @@ class Cloud:
             tokens = scale_to_one(tokens)
             norm = measure_norms(tokens)
         inverse = torch.where(norm > 0, 1 / norm, 0.0).float()
-        return cls(tokens, inverse, bound_error(tokens.shape[-1]))
+        return cls(tokens, inverse, bound_error(tokens.shape[-1], chunk), chunk=chunk)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def select(self, index: Tensor) -> Cloud:
-        """Some of the tokens."""
-        return Cloud(self.tokens[index], self.inverse_norm[index], self.error)
+    def get_whole(self) -> Cloud:
+        """The tokens as they are, for clouds that see them in another way."""
+        return self
 
     def find_directions(self, index: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Unit vectors of some tokens, or of all, ``(m, d)`` float32."""
@@ -104,10 +109,9 @@ class Cloud:
         rows = self._take_rows(index, space)
         return self.multiply(rows, directions, space).mul_(self._take_scale(index))
 
-    @staticmethod
-    def multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
+    def multiply(self, rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
         """``rows @ directions.T``, as precise as the error bound assumes."""
-        return _multiply(rows, directions, space)
+        return _multiply(rows, directions, space, self.chunk)
 
     def compare(self, rows: Tensor, directions: Tensor, space: Workspace | None = None) -> Tensor:
         """Estimated cosine of each pair of what `find_directions` gave, ``(n, m)`` float32."""
@@ -169,7 +173,9 @@ def measure_norms(tokens: Tensor, chunk: int = _NORM_CHUNK) -> Tensor:
     return torch.cat(norms, dim=-1).double().square_().sum(-1).sqrt_()
 
 
-def _multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tensor:
+def _multiply(
+    rows: Tensor, directions: Tensor, space: Workspace | None, chunk: int = CHUNK
+) -> Tensor:
     """``rows @ directions.T``, summed chunk by chunk to keep the error bound small.
 
     Libraries are made for large products: a few dozen rows go through all chunks in one call, and
@@ -179,19 +185,19 @@ def _multiply(rows: Tensor, directions: Tensor, space: Workspace | None) -> Tens
         return (rows.double() @ directions.double().T).float()
     numbers = len(rows) * len(directions)
     few = len(rows) <= _FEW_ROWS and 0 < numbers <= _SMALL_PRODUCT
-    if few and rows.shape[-1] % CHUNK == 0:
-        left, right = (each.unflatten(-1, (-1, CHUNK)) for each in (rows, directions))
+    if few and rows.shape[-1] % chunk == 0:
+        left, right = (each.unflatten(-1, (-1, chunk)) for each in (rows, directions))
         return torch.bmm(left.transpose(0, 1), right.permute(1, 2, 0)).sum(0)
     space = Workspace() if space is None else space
     if len(directions) < _FEW_DIRECTIONS:
-        return _multiply_by_chunks(directions, rows, space).T
-    return _multiply_by_chunks(rows, directions, space)
+        return _multiply_by_chunks(directions, rows, space, chunk).T
+    return _multiply_by_chunks(rows, directions, space, chunk)
 
 
-def _multiply_by_chunks(first: Tensor, second: Tensor, space: Workspace) -> Tensor:
+def _multiply_by_chunks(first: Tensor, second: Tensor, space: Workspace, chunk: int) -> Tensor:
     shape = (len(first), len(second))
     total, part = (space.empty(name, shape, torch.float32) for name in ("total", "part"))
-    chunks = zip(first.split(CHUNK, dim=-1), second.split(CHUNK, dim=-1), strict=True)
+    chunks = zip(first.split(chunk, dim=-1), second.split(chunk, dim=-1), strict=True)
     with use_threads_for(total.numel() * first.shape[-1]):
         for number, (left, right) in enumerate(chunks):
             torch.mm(left, right.T, out=part if number else total)

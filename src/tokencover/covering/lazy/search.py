@@ -43,6 +43,7 @@ from tokencover.covering.lazy.copies import Distinct, cut_at_zero, fill_by_index
 from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 from tokencover.covering.lazy.exact_rounds import ExactRounds
 from tokencover.covering.lazy.shortlist import Step, choose_from_shortlist
+from tokencover.covering.lazy.table import TableCloud, choose_from_table
 from tokencover.covering.lazy.thread_use import use_one_thread
 from tokencover.covering.lazy.workspace import Workspace
 
@@ -84,18 +85,20 @@ def search_farthest(tokens: Distinct, start: Tensor, count: int) -> Tensor:
         first = tokens.first[_find_farthest_from_mean(tokens)].unsqueeze(0)
         return torch.cat([first, search_farthest(tokens, first, count - 1)])
     if not tokens.has_copies:
-        return _search(tokens.cloud, start, count)
+        return search_among_different(tokens.cloud, start, count)
     begin = tokens.place[start].unique()
     few = min(count, len(tokens.cloud) - len(begin))
     alone = tokens.cloud
-    found = cut_at_zero(alone, begin, _search(alone, begin, few)) if few else begin[:0]
+    found = (
+        cut_at_zero(alone, begin, search_among_different(alone, begin, few)) if few else begin[:0]
+    )
     found = tokens.first[found]
     rest = fill_by_index(torch.cat([start, found]), len(tokens), count - len(found))
     return torch.cat([found, rest])
 
 
-def _search(cloud: Cloud, start: Tensor, count: int) -> Tensor:
-    """The same, for tokens that are taken to differ."""
+def search_among_different(cloud: Cloud, start: Tensor, count: int) -> Tensor:
+    """The same, for tokens that are taken to differ, and at least one centre."""
     centers = Centers(cloud, start, len(start) + count)
     _Search(cloud, centers, Bounds(cloud, centers), len(start) + count).run()
     return centers.tokens[len(start) :]
@@ -123,8 +126,7 @@ class _Search:
             elif self._wanted and (self._is_close_by() or not self._decide()):
                 break
         if self._wanted and not self._look_closely():
-            cloud = self._cloud.whole if isinstance(self._cloud, CloseCloud) else self._cloud
-            ExactRounds(cloud, self._centers, self._bounds, self._total).run()
+            ExactRounds(self._cloud.get_whole(), self._centers, self._bounds, self._total).run()
 
     def _can_tell_apart(self) -> bool:
         """Whether distances are large enough for these estimates."""
@@ -165,7 +167,7 @@ class _Search:
             return False
         if not self._is_close_by() and not self._bounds.is_fresh:
             self._bounds.refresh()  # old bounds may say more than there is
-        found = look_closely(self._cloud, self._centers, self._bounds)
+        found = look_closely(self._cloud.get_whole(), self._centers, self._bounds)
         if found is None:
             return False
         close, distance = found
@@ -177,6 +179,8 @@ class _Search:
     def _guess_all(self) -> None:
         """Guess among the tokens that may be farthest; compare all anew when that fails."""
         few = min(max(self._wanted, _FEWEST), _FEW)
+        if isinstance(self._cloud, TableCloud):
+            few = len(self._cloud)  # it costs nothing to look at all
         size = few
         while self._wanted:
             before = len(self._centers)
@@ -231,9 +235,11 @@ class _Search:
         if len(rivals) < len(tokens):
             tokens, nearest, rows = tokens[rivals], nearest[rivals], rows.index_select(0, rivals)
         each_other = self._cloud.compare(rows, rows, space)
-        steps = choose_from_shortlist(
-            nearest, each_other, most=self._wanted, limit=limit, doubt=doubt, crowd=4 * _CROWD
-        )
+        if isinstance(self._cloud, TableCloud):
+            steps = choose_from_table(nearest, each_other, most=self._wanted, doubt=doubt)
+        else:
+            limits = {"limit": limit, "doubt": doubt, "crowd": 4.0 * _CROWD}
+            steps = choose_from_shortlist(nearest, each_other, most=self._wanted, **limits)
         self._doubts += list_candidates(steps, tokens.tolist(), len(self._centers))
         self._take(tokens, nearest, each_other, steps)
         return False

@@ -19,7 +19,7 @@ from tokencover.covering import Points, cosine, find_largest
 
 _STEP = 2.0**-36
 """Gains are compared in steps of this; the error of their updates is far below."""
-_COMPARED_AT_ONCE = 32
+_COMPARED_AT_ONCE = 48
 
 
 def choose_volume(points: Points, quality: Tensor, count: int) -> Tensor:
