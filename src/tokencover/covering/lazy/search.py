@@ -99,8 +99,9 @@ def search_farthest(tokens: Distinct, start: Tensor, count: int) -> Tensor:
 
 def search_among_different(cloud: Cloud, start: Tensor, count: int) -> Tensor:
     """The same, for tokens that are taken to differ, and at least one centre."""
-    centers = Centers(cloud, start, len(start) + count)
-    _Search(cloud, centers, Bounds(cloud, centers), len(start) + count).run()
+    with use_one_thread():
+        centers = Centers(cloud, start, len(start) + count)
+        _Search(cloud, centers, Bounds(cloud, centers), len(start) + count).run()
     return centers.tokens[len(start) :]
 
 
@@ -167,7 +168,8 @@ class _Search:
             return False
         if not self._is_close_by() and not self._bounds.is_fresh:
             self._bounds.refresh()  # old bounds may say more than there is
-        found = look_closely(self._cloud.get_whole(), self._centers, self._bounds)
+        with use_one_thread():
+            found = look_closely(self._cloud.get_whole(), self._centers, self._bounds)
         if found is None:
             return False
         close, distance = found
