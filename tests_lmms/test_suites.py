@@ -142,7 +142,6 @@ def test_all_videos_of_the_paper_are_kept_for_a_judge(tmp_path: Path) -> None:
         (["--tasks", "lmms:activitynetqa"], "activitynetqa lets a judge score its answers"),
         (["--tasks", "lmms:seedbench"], "the data of seedbench cannot be had"),
         (["--tasks", "lmms:gqa,lmms:tokencover_tgif_qa"], "cannot be asked of 'pebble'"),
-        (["--suite", "paper-images", "--limit", "0"], "at least 1 example must be asked"),
     ],
 )
 def test_what_is_wrong_is_told_before_a_model_is_loaded(
