@@ -20,6 +20,7 @@ from tokencover.commands.options import (
     ModelName,
     Picture,
     Threads,
+    check_counts,
     check_questions,
     make_methods,
     print_json,
@@ -27,7 +28,6 @@ from tokencover.commands.options import (
     read_whole_number,
     take,
 )
-from tokencover.errors import InputError
 from tokencover.tables import TextTable, print_table
 
 if TYPE_CHECKING:
@@ -79,10 +79,7 @@ def run_bench(
     if paper:
         table, data = _compute_paper_costs()
     else:
-        counts = {"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats}
-        for name, count in counts.items():  # before a model is loaded
-            if count < 1:
-                raise InputError(f"{name} must be at least 1, got {count}.")
+        check_counts({"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats})
         if question is not None:
             check_questions([question])
         wanted = make_methods(methods, read_budgets(budgets))

@@ -14,6 +14,7 @@ from tokencover.commands.options import (
     RUNNING,
     JsonInstead,
     Reference,
+    check_counts,
     name_reference,
     print_json,
     read_number,
@@ -22,7 +23,6 @@ from tokencover.commands.options import (
     take,
 )
 from tokencover.commands.stopping import INTERRUPTED
-from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 
 AnsweredResults = Annotated[
@@ -87,8 +87,7 @@ def judge_answers(
         render,
     )
 
-    if parallel < 1:
-        raise InputError(f"--parallel must be at least 1, got {parallel}.")
+    check_counts({"--parallel": parallel})
     judge = Judge(
         url,
         model,

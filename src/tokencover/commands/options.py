@@ -38,6 +38,13 @@ def read_limit(text: str | int) -> int:
     return number
 
 
+def check_counts(counts: Mapping[str, int]) -> None:
+    """Refuse options, by name, that count something and are below 1; before anything is loaded."""
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"{name} must be at least 1, got {count}.")
+
+
 def read_threads(text: str | int) -> int:
     """Read a number of threads that this machine can run."""
     number, most = read_whole_number(text), os.cpu_count() or 1

@@ -10,10 +10,10 @@ from tokencover.commands.options import (
     Dtype,
     ModelName,
     Threads,
+    check_counts,
     read_whole_number,
     take,
 )
-from tokencover.errors import InputError
 
 SERVER = "Page"
 Host = Annotated[
@@ -53,9 +53,7 @@ def open_page(
     from tokencover.studio import StudioSettings, open_studio
 
     limits = {"upload": max_upload, "pixels": max_pixels, "new-tokens": max_new_tokens}
-    for name, value in limits.items():
-        if value < 1:
-            raise InputError(f"--max-{name} must be at least 1, got {value}.")
+    check_counts({f"--max-{name}": limit for name, limit in limits.items()})
     set_threads(threads)
     settings = StudioSettings(
         model=model,

@@ -15,7 +15,6 @@ from torch import Tensor
 from tokencover.covering.exact import Points, distances, find_largest
 from tokencover.covering.lazy.estimate import Bounds, Centers, Cloud
 from tokencover.covering.lazy.shortlist import choose_from_shortlist
-from tokencover.covering.lazy.thread_use import use_one_thread
 from tokencover.covering.lazy.workspace import Workspace
 
 _FEW, _MANY = 96, 384
@@ -54,9 +53,7 @@ class ExactRounds:
         """Choose among the tokens that may be farthest; measure more where that fails."""
         size = _FEW
         while len(self._centers) < self._total:
-            with use_one_thread():
-                settled = self._choose(size)
-            if settled:
+            if self._choose(size):
                 size = _FEW
             elif self._make_rivals_exact():
                 continue

@@ -149,17 +149,16 @@ class _Search:
         Where a cluster has no centre yet, all its tokens may be the farthest, and once one of them
         is chosen none is.
         """
-        with use_one_thread():
-            rivals = self._bounds.find_rivals()
-            self._decided += len(rivals)
-            if self._decided > _DECIDED * len(self._cloud):
-                return False
-            points = self._cloud.snap(rivals, Workspace.of_this_thread("top"))
-            near = self._bounds.mark_possible_nearest(rivals)
-            _, away = measure_distances(self._cloud, self._centers, points, near)
-            pick = rivals[find_largest(away.amin(-1))].unsqueeze(0)
-            self._bounds.renew(pick, torch.tensor([math.inf]))
-            self._centers.add(pick)
+        rivals = self._bounds.find_rivals()
+        self._decided += len(rivals)
+        if self._decided > _DECIDED * len(self._cloud):
+            return False
+        points = self._cloud.snap(rivals, Workspace.of_this_thread("top"))
+        near = self._bounds.mark_possible_nearest(rivals)
+        _, away = measure_distances(self._cloud, self._centers, points, near)
+        pick = rivals[find_largest(away.amin(-1))].unsqueeze(0)
+        self._bounds.renew(pick, torch.tensor([math.inf]))
+        self._centers.add(pick)
         return True
 
     def _look_closely(self) -> bool:
@@ -168,8 +167,7 @@ class _Search:
             return False
         if not self._is_close_by() and not self._bounds.is_fresh:
             self._bounds.refresh()  # old bounds may say more than there is
-        with use_one_thread():
-            found = look_closely(self._cloud.get_whole(), self._centers, self._bounds)
+        found = look_closely(self._cloud.get_whole(), self._centers, self._bounds)
         if found is None:
             return False
         close, distance = found
@@ -186,8 +184,7 @@ class _Search:
         size = few
         while self._wanted:
             before = len(self._centers)
-            with use_one_thread():
-                crowded = self._guess(self._bounds.find_smallest(size))
+            crowded = self._guess(self._bounds.find_smallest(size))
             if len(self._centers) > before:
                 size = few
             elif crowded:
@@ -207,8 +204,7 @@ class _Search:
         bounds = self._bounds.copy()
         self._doubts.clear()
         self._guess_all()
-        with use_one_thread():
-            mistake = find_first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
+        mistake = find_first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
         if mistake is None:
             return True
         self._centers.cut(mistake.place)

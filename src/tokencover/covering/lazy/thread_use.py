@@ -2,10 +2,10 @@
 
 A parallel region waits for its slowest thread. Where another process has one of the cores, that is
 a time slice of the scheduler, far longer than a product of a few dozen tokens takes on one thread.
-So the rounds of the search run on one thread, and only products of some size use all of them.
+So a search runs on one thread, and only products of some size use all of them.
 
 torch knows one number of threads for all that runs on the calling thread: it is set for the time of
-a round and set back. (A thread that uses torch for the first time in that very moment begins with
+a search and set back. (A thread that uses torch for the first time in that very moment begins with
 the number of the moment; `torch.set_num_threads(1)` at the start of a program leaves nothing to
 set.)
 """
