@@ -25,7 +25,7 @@ LOWEST := $(CACHE)/lowest-$(shell cksum < constraints-lowest.txt | cut -d' ' -f1
 LOWEST_TESTS := tests/runtime/test_family_kin.py tests/runtime/test_prune.py \
 	tests/runtime/test_matrix.py tests/runtime/test_folded_towers.py tests/pebble/test_shipped.py
 
-.PHONY: help env demo test test-browser test-lmms test-lowest test-vllm lint format catalog bench pebble docs dist test-install pictures clean check-python
+.PHONY: help env demo test test-browser test-lmms test-lowest test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -99,6 +99,9 @@ pictures: $(STAMP) ## draw the pictures of README and docs again
 
 pebble: $(STAMP) ## train the bundled model again (about an hour on two cores; can be resumed)
 	@$(BIN)/tokencover pebble train --out pebble-training --resume
+
+study: $(STAMP) ## all methods, costs and training seeds on pebble (hours; goes on from where it stands)
+	@$(BIN)/python benchmarks/study.py --out results/study
 
 docs: | $(TOOLS_ENV)/.ready ## build the documentation into site/, strictly and without network
 	@echo "==> building the documentation"

@@ -42,15 +42,23 @@ def main() -> None:
     """Train or compare."""
     options = _read_options()
     torch.set_num_threads(1)
-    model, processor = tc.load_pebble()
+    model, processor = tc.load_pebble(options.checkpoint)
     if options.command == "train":
-        _train(model, options)
+        train_twig(
+            model,
+            options.out,
+            steps=options.steps,
+            pictures=options.pictures,
+            rate=options.rate,
+            depth=options.depth,
+        )
     else:
         _compare(model, processor, options)
 
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--checkpoint", type=Path, help="folder; by default the shipped model")
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")
     training.add_argument("--out", type=Path, required=True, help="folder for the twig")
@@ -70,8 +78,29 @@ def _read_options() -> argparse.Namespace:
 # ---- training -------------------------------------------------------------------------------
 
 
-def _train(model: Any, options: argparse.Namespace) -> None:
-    settings = TrainingSettings(options.steps, after=AFTER, depth=options.depth, rate=options.rate)
+def train_twig(
+    model: Any,
+    out: Path,
+    *,
+    steps: int = 300,
+    pictures: int = 4,
+    rate: float = 1e-3,
+    depth: int = DEPTH,
+) -> None:
+    """Train a twig for a model and save it, from where an earlier try stands.
+
+    Parameters
+    ----------
+    model
+        A picture model.
+    out
+        Folder for the twig.
+    steps, pictures, rate
+        Steps, pictures in each, and the learning rate.
+    depth
+        Blocks of the twig.
+    """
+    settings = TrainingSettings(steps, after=AFTER, depth=depth, rate=rate)
     start = time.monotonic()
     recent: list[float] = []
 
@@ -81,14 +110,8 @@ def _train(model: Any, options: argparse.Namespace) -> None:
             mean = sum(recent[-10:]) / len(recent[-10:])
             print(f"step {step:4} loss {mean:.3f} ({time.monotonic() - start:.0f} s)", flush=True)
 
-    twig = train(
-        model,
-        make_batches(options.pictures),
-        settings,
-        checkpoint=options.out / "state.pt",
-        report=report,
-    )
-    save_twig(twig, options.out)
+    batches, state = make_batches(pictures), out / "state.pt"
+    save_twig(train(model, batches, settings, checkpoint=state, report=report), out)
 
 
 def make_batches(pictures: int) -> Iterator[Mapping[str, Tensor]]:

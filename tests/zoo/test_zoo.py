@@ -61,12 +61,6 @@ DISTINCT = tuple(name for name in NAMES if ZOO[name].alike is None)
 every_distinct_case = pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name, kind in WITH_MEDIA if name in DISTINCT]
 )
-ATTENTIONS = [
-    (name, attention)
-    for name in NAMES
-    for attention in ("sdpa", "eager")
-    if name in DISTINCT or attention == "sdpa"
-]
 
 
 @cache
@@ -131,7 +125,7 @@ def test_builds_in_half_precision(name: str) -> None:
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 
-@every_case
+@every_distinct_case
 def test_sdpa_equals_eager(name: str, kind: str) -> None:
     inputs = ZOO[name].inputs(kind, "left")
     real = inputs["attention_mask"].bool()
@@ -141,10 +135,10 @@ def test_sdpa_equals_eager(name: str, kind: str) -> None:
     assert difference(by_sdpa, by_eager) < TOLERANCE
 
 
-@every_case_and_side
-def test_batch_equals_single(name: str, kind: str, side: Side) -> None:
+@every_case
+def test_batch_equals_single(name: str, kind: str) -> None:
     entry, model = ZOO[name], model_of(name)
-    inputs = entry.inputs(kind, side)
+    inputs = entry.inputs(kind, "left")
     batch = logits_of(model, inputs)
     samples = entry.samples(kind)
     for row, sample in enumerate(samples if entry.equals_single_runs(kind) else samples[:1]):
@@ -239,9 +233,9 @@ def _block_input(model: PreTrainedModel, inputs: Inputs) -> Tensor:
     return seen[0]
 
 
-@every_case_and_side
-def test_oracle_that_drops_nothing_is_the_model(name: str, kind: str, side: Side) -> None:
-    model, inputs = model_of(name), ZOO[name].inputs(kind, side)
+@every_case
+def test_oracle_that_drops_nothing_is_the_model(name: str, kind: str) -> None:
+    model, inputs = model_of(name), ZOO[name].inputs(kind, "left")
     real = inputs["attention_mask"].bool()
     plain = logits_of(model, inputs)
     blocked = blocked_forward(model, inputs, nothing(inputs), 3)
@@ -392,10 +386,10 @@ def test_dropping_in_steps_adds_up(name: str) -> None:
     assert difference(together[kept], only_first[kept]) == 0
 
 
-@pytest.mark.parametrize(("name", "attention"), ATTENTIONS)
-def test_cached_decoding_of_the_plain_model_is_the_recomputation(name: str, attention: str) -> None:
+@every_name
+def test_cached_decoding_of_the_plain_model_is_the_recomputation(name: str) -> None:
     """What the runtime will be held to holds for the unpruned model, with a ragged batch."""
-    model, inputs = model_of(name, attention), ZOO[name].inputs("ragged", "left")
+    model, inputs = model_of(name), ZOO[name].inputs("ragged", "left")
     steps = 4
     out: Any = model.generate(  # type: ignore[operator]
         **inputs,

@@ -1,0 +1,244 @@
+"""The study on pebble: all methods, four costs counted three ways, three training seeds, and clips.
+
+    python benchmarks/study.py --out results/study        # or: make study
+
+Takes hours. What is done is kept, and the same command goes on from there. Models of other seeds
+than the shipped one are trained first if they are not there. Then settings that hang on the depth
+of the decoder are chosen on validation scenes, for all methods alike; then the test scenes are
+asked; last, times to the first token are measured, with nothing else running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tokencover as tc
+from study_plan import (
+    CHOICES,
+    METHODS,
+    MODES,
+    SEEDS,
+    Amount,
+    find_amounts,
+    list_specs,
+    make_tasks,
+)
+from study_tables import write_tables
+from tokencover.budget import BudgetMode
+from tokencover.errors import TokenCoverError
+from tokencover.evaluation import ResultRow, Results, load_model
+from tokencover.files import write_atomically
+from tokencover.methods import Spec
+from tokencover.pebble.data import CLIP_TOKENS, PICTURE_TOKENS
+from tokencover.pebble.training import run_training
+from twig_pebble import train_twig
+
+TUNED_AT = 64
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One run: a model is asked about scenes under some methods.
+
+    Attributes
+    ----------
+    folder
+        Where its results go.
+    model
+        A bundled one's name, or where it lies.
+    benchmark, split, scenes
+        What it is asked.
+    specs
+        Methods with their budgets.
+    timed
+        Batches that measure the time to the first token; 0 for none.
+    """
+
+    folder: Path
+    model: str
+    benchmark: str
+    split: str
+    scenes: int
+    specs: tuple[Spec, ...]
+    timed: int = 0
+
+    def do(self, part: tuple[int, int] = (0, 1)) -> Results:
+        """Do what is not done yet, or a part of it."""
+        torch.set_num_threads(1)
+        return tc.evaluate(
+            load_model(self.model),
+            methods=self.specs,
+            data=make_tasks(self.benchmark, self.split, self.scenes),
+            split=self.split,
+            limit=self.scenes,
+            batch_size=20,
+            max_new_tokens=4,
+            timing_batches=self.timed,
+            out=self.folder,
+            part=part,
+        )
+
+
+def main() -> None:
+    """Run the study from where it stands."""
+    options = _read_options()
+    models = {seed: _find_model(options, seed) for seed in options.seeds}
+    settings = _choose_settings(options, models[options.seeds[0]])
+    own = {seed: _add_twig(options, settings, seed, model) for seed, model in models.items()}
+    for seed, model in models.items():
+        for mode in options.modes:
+            _ask(options, f"seed{seed}-{mode}", model, mode, own[seed])
+    for mode in options.modes if options.clips else ():
+        _ask(options, f"clips-{mode}", "pebble-clips", mode, settings)
+    first = options.seeds[0]
+    if options.timed:
+        _measure_times(options, models[first], own[first])
+    print(write_tables(options.out, options.seeds, options.modes))
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, default=Path("results/study"), help="folder")
+    parser.add_argument("--models", type=Path, help="folder of trained models; by default in --out")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help="by default all")
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
+    parser.add_argument("--scenes", type=int, default=100, help="test scenes")
+    parser.add_argument("--clips", type=int, default=40, help="test clips, or 0")
+    parser.add_argument("--validation", type=int, default=40, help="scenes that settings need")
+    parser.add_argument("--timed", type=int, default=5, help="batches that are timed, or 0")
+    parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
+    return parser.parse_args()
+
+
+# ---- models ---------------------------------------------------------------------------------
+
+
+def _find_model(options: argparse.Namespace, seed: int) -> str:
+    """The shipped model is that of seed 0; others are trained as it was, if they are not there."""
+    if seed == 0:
+        return "pebble"
+    folder = (options.models or options.out / "models") / f"seed{seed}"
+    if not (folder / "checkpoint").is_dir():
+        print(f"training the model of seed {seed}", flush=True)
+        run_training(folder, captions=True, seed=seed, workers=options.workers, resume=True)
+    return str(folder / "checkpoint")
+
+
+def _add_twig(
+    options: argparse.Namespace, settings: Mapping[str, Any], seed: int, model: str
+) -> dict[str, Any]:
+    """Settings with a twig for the model: the shipped one has its own, others are given one."""
+    if "twigvlm" not in options.methods:
+        return dict(settings)
+    if seed == 0:
+        return {**settings, "twigvlm": {"weights": "pebble"}}
+    folder = (options.models or options.out / "models") / f"seed{seed}" / "twig"
+    if not folder.is_dir():
+        print(f"training a twig for the model of seed {seed}", flush=True)
+        train_twig(load_model(model).model, folder)
+    return {**settings, "twigvlm": {"weights": str(folder)}}
+
+
+# ---- runs -----------------------------------------------------------------------------------
+
+
+def _choose_settings(options: argparse.Namespace, model: str) -> dict[str, dict[str, Any]]:
+    """For each method the settings that are best on validation scenes; the first of equals."""
+    path = options.out / "settings.json"
+    if path.exists():
+        settings: dict[str, dict[str, Any]] = json.loads(path.read_text())
+        return settings
+    amount = next(each for each in _find_amounts(model, "flops") if each.cost == TUNED_AT)
+    choices_of = {name: CHOICES[name] for name in CHOICES if name in options.methods}
+    tried = {
+        (name, place): {"method": name, **choice, "budget": amount.budget, "budget_mode": "flops"}
+        for name, choices in choices_of.items()
+        for place, choice in enumerate(choices)
+    }
+    folder, scenes = options.out / "validation", options.validation
+    asked = Asked(folder, model, "pebble", "validation", scenes, tuple(tried.values()))
+    rows = _do_in_parts(asked, options.workers).rows[1:]
+    found = {key: _average(row) for key, row in zip(tried, rows, strict=True)}
+    settings = {
+        name: choices[_find_best([found[name, place] for place in range(len(choices))])]
+        for name, choices in choices_of.items()
+    }
+    write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
+    return settings
+
+
+def _find_best(scores: Sequence[float]) -> int:
+    return max(range(len(scores)), key=lambda place: (scores[place], -place))
+
+
+def _average(row: ResultRow) -> float:
+    """Mean over kinds of the share of right answers; below all others if the method cannot run."""
+    if row.summary is None:
+        return -1.0
+    scores = [score for score in row.summary.accuracy.values() if score is not None]
+    return sum(scores) / len(scores)
+
+
+def _ask(
+    options: argparse.Namespace,
+    name: str,
+    model: str,
+    mode: BudgetMode,
+    settings: Mapping[str, Mapping[str, Any]],
+) -> None:
+    clips = model == "pebble-clips"
+    # Twigs are trained for pictures.
+    methods = [name for name in options.methods if not (clips and name == "twigvlm")]
+    specs = tuple(list_specs(methods, settings, _find_amounts(model, mode)))
+    benchmark, scenes = (model, options.clips) if clips else ("pebble", options.scenes)
+    print(f"{name}: {len(specs)} methods and budgets, {scenes} scenes", flush=True)
+    _do_in_parts(
+        Asked(options.out / name, model, benchmark, "test", scenes, specs), options.workers
+    )
+
+
+def _measure_times(
+    options: argparse.Namespace, model: str, settings: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """One process, one thread: nothing must run beside it."""
+    amounts = [
+        each
+        for mode in options.modes
+        for each in _find_amounts(model, mode)
+        if each.cost == TUNED_AT
+    ]
+    specs = tuple(list_specs(options.methods, settings, amounts))
+    Asked(options.out / "times", model, "pebble", "test", 20, specs, options.timed).do()
+
+
+def _find_amounts(model: str, mode: BudgetMode) -> list[Amount]:
+    total = CLIP_TOKENS if model == "pebble-clips" else PICTURE_TOKENS
+    return find_amounts(load_model(model).model, mode, total)
+
+
+def _do_in_parts(asked: Asked, workers: int) -> Results:
+    """Do a run in several processes, then read all of it."""
+    if workers == 1:
+        return asked.do()
+    context = multiprocessing.get_context("spawn")
+    parts = [context.Process(target=asked.do, args=((part, workers),)) for part in range(workers)]
+    for each in parts:
+        each.start()
+    for each in parts:
+        each.join()
+    if any(each.exitcode for each in parts):
+        raise TokenCoverError(f"{asked.folder.name} did not end well: see above, then run it again")
+    return asked.do()
+
+
+if __name__ == "__main__":
+    main()

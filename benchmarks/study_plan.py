@@ -1,0 +1,152 @@
+"""What the study on pebble compares: methods, costs, what a cost counts, and what is asked.
+
+A cost is named by K, the tokens that the paper's MoB keeps after one block: K = 64 is what that
+costs. Methods are compared three ways at each: with K tokens left in the end, with the mean over
+blocks that MoB has, and with the operations of the prefill that MoB has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tokencover.budget import BudgetMode, block_cost
+from tokencover.evaluation import Example, Task, find_tasks
+from tokencover.methods import MoB, Spec
+
+COSTS: Final = (192, 128, 64, 32)
+MODES: Final[tuple[BudgetMode, ...]] = ("exact", "layer_mean", "flops")
+SEEDS: Final = (0, 1, 2)
+METHODS: Final = (
+    "mob",
+    "nearest",
+    "farthest",
+    "random",
+    "grid",
+    "downsample",
+    "fastv",
+    "sparsevlm",
+    "pyramiddrop",
+    "dart",
+    "tokencarve",
+    "look_ahead",
+    "twigvlm",
+    "divprune",
+    "cdpruner",
+    "scope",
+    "fastervlm",
+    "visionzip",
+    "hired",
+    "prumerge",
+    "prumerge+",
+    "mustdrop",
+    "tome",
+    "ficoco_v",
+)
+CHOICES: Final[dict[str, tuple[dict[str, Any], ...]]] = {
+    "mob": ({"after": 0}, {"after": 1}, {"after": 2}),
+    "nearest": ({"after": 0}, {"after": 1}, {"after": 2}),
+    "farthest": ({"after": 0}, {"after": 1}, {"after": 2}),
+    "random": ({"after": 0}, {"after": 1}, {"after": 2}),
+    "grid": ({"after": 0}, {"after": 1}, {"after": 2}),
+    "fastv": ({"after": 1}, {"after": 2}, {"after": 3}),
+    "dart": ({"after": 1}, {"after": 2}, {"after": 3}),
+    "tokencarve": ({"after": 1}, {"after": 2}, {"after": 3}),
+    "pyramiddrop": ({}, {"stages": (1, 3, 6)}, {"stages": (2, 4, 7)}),
+    "sparsevlm": ({}, {"stages": (1, 3, 6)}, {"stages": (2, 4, 7)}),
+    "look_ahead": ({}, {"after": 1, "layers": 1}, {"after": 1, "layers": 2}),
+}
+"""Settings that hang on the depth of a decoder: each method has the one that is best for it on
+validation scenes at the operations of K = 64, the first if they are equally good."""
+OTHER_TOKENS: Final = 14
+"""About so many tokens of a prompt are not visual."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A cost as one mode counts it: what `budget` and `budget_mode` are given."""
+
+    cost: int
+    mode: BudgetMode
+    budget: int
+
+
+def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
+    """The budgets at which MoB, as the paper has it, keeps K tokens: one for each K.
+
+    Parameters
+    ----------
+    model
+        Whose decoder is pruned.
+    mode
+        What budgets count.
+    total
+        Its visual tokens.
+    """
+    decoder = model.model.language_model
+    depth, cost = len(decoder.layers), block_cost(decoder.layers, decoder.config)
+
+    def find_budget(kept: int) -> int:
+        counts = MoB(kept).schedule(kept, total, depth)
+        if mode == "exact":
+            return kept
+        if mode == "layer_mean":
+            return round(sum(counts) / depth)
+        spent = sum(float(cost.of(count + OTHER_TOKENS)) for count in counts)
+        wasted = {
+            each: abs(depth * float(cost.of(each + OTHER_TOKENS)) - spent) for each in range(total)
+        }
+        return min(wasted, key=wasted.__getitem__)
+
+    return [Amount(kept, mode, find_budget(kept)) for kept in COSTS]
+
+
+def make_tasks(benchmark: str, split: str, scenes: int) -> list[Task]:
+    """Questions of all kinds, of which each scene is asked every second one, in turn.
+
+    Twice the scenes tell more than twice the questions about each: those of one scene hang
+    together.
+
+    Parameters
+    ----------
+    benchmark
+        "pebble" or "pebble-clips".
+    split, scenes
+        Which scenes, and how many.
+    """
+    found = find_tasks([benchmark], split=split, limit=scenes)
+    return [_ask_every_second(task, place % 2) for place, task in enumerate(found)]
+
+
+def _ask_every_second(task: Task, turn: int) -> Task:
+    def examples() -> Iterator[Example]:
+        return (each for each in task.examples() if int(each.id) % 2 == turn)
+
+    return replace(task, examples=examples, version=f"{task.version}, every second", source="")
+
+
+def list_specs(
+    methods: Sequence[str], settings: Mapping[str, Mapping[str, Any]], amounts: Sequence[Amount]
+) -> list[Spec]:
+    """Every method at every budget, as `tokencover.evaluate` takes them.
+
+    Parameters
+    ----------
+    methods
+        By name.
+    settings
+        Of those that have others than their defaults.
+    amounts
+        The budgets.
+    """
+    return [
+        {
+            "method": name,
+            **settings.get(name, {}),
+            "budget": amount.budget,
+            "budget_mode": amount.mode,
+        }
+        for amount in amounts
+        for name in methods
+    ]
