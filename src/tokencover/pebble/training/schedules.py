@@ -129,34 +129,34 @@ PICTURE_SCHEDULE: Final = Schedule(
 
 CAPTION_SCHEDULE: Final = Schedule(
     (
-        Stage("vision", "vision", 900, 4, vision_rate=8e-4, cost=0.8),
-        Stage("few", "joint", 600, 4, rate=1.5e-3, visual_tokens=6, things=6, asks=False, cost=0.6),
+        Stage("vision", "vision", 900, 4, vision_rate=8e-4, cost=0.6),
+        Stage("few", "joint", 300, 4, rate=1.5e-3, visual_tokens=6, things=6, asks=False, cost=1.1),
         Stage(
-            "some", "joint", 300, 4, rate=1e-3, visual_tokens=36, things=12, asks=False, cost=0.6
+            "some", "joint", 120, 4, rate=1e-3, visual_tokens=36, things=12, asks=False, cost=0.8
         ),
-        Stage("part", "joint", 500, 4, rate=1e-3, choices=(96, 144, 192), cost=1.0),
+        Stage("part", "joint", 500, 4, rate=1e-3, choices=(96, 144, 192), cost=1.2),
         Stage(
             "whole",
             "joint",
-            1800,
+            1000,
             3,
             rate=6e-4,
             vision_rate=1.5e-4,
             description=0.3,
             choices=(192, 288, 576, 576),
-            cost=1.8,
+            cost=1.5,
         ),
         Stage(
             "finish",
             "joint",
-            800,
+            500,
             3,
             rate=2e-4,
             vision_rate=5e-5,
             blind=0.5,
             description=0.3,
             choices=(192, 288, 576, 576),
-            cost=1.8,
+            cost=1.5,
         ),
     ),
     kinds=SCENE_QUESTIONS.kinds,
