@@ -2,8 +2,8 @@
 
     python benchmarks/study.py --out results/study        # or: make study
 
-Takes hours. What is done is kept, and the same command goes on from there. Models of other seeds
-than the shipped one are trained first if they are not there. Then settings that hang on the depth
+Takes hours. What is done is kept, and the same command goes on from there. Models that are not in
+`benchmarks/models` are trained first. Then settings that hang on the depth
 of the decoder are chosen on validation scenes, for all methods alike; then the test scenes are
 asked; last, times to the first token are measured, with nothing else running.
 """
@@ -41,6 +41,8 @@ from tokencover.pebble.data import CLIP_TOKENS, PICTURE_TOKENS
 from tokencover.pebble.training import run_training
 from twig_pebble import train_twig
 
+MODELS = Path(__file__).parent / "models"
+"""Models of the caption recipe, one for each training seed."""
 TUNED_AT = 64
 
 
@@ -107,7 +109,6 @@ def main() -> None:
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("results/study"), help="folder")
-    parser.add_argument("--models", type=Path, help="folder of trained models; by default in --out")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="by default all")
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
@@ -123,10 +124,11 @@ def _read_options() -> argparse.Namespace:
 
 
 def _find_model(options: argparse.Namespace, seed: int) -> str:
-    """The shipped model is that of seed 0; others are trained as it was, if they are not there."""
-    if seed == 0:
-        return "pebble"
-    folder = (options.models or options.out / "models") / f"seed{seed}"
+    """The model of a training seed; it is trained if it is not there."""
+    kept = MODELS / f"seed{seed}"
+    if kept.is_dir():
+        return str(kept)
+    folder = options.out / "models" / f"seed{seed}"
     if not (folder / "checkpoint").is_dir():
         print(f"training the model of seed {seed}", flush=True)
         run_training(folder, captions=True, seed=seed, workers=options.workers, resume=True)
@@ -136,13 +138,11 @@ def _find_model(options: argparse.Namespace, seed: int) -> str:
 def _add_twig(
     options: argparse.Namespace, settings: Mapping[str, Any], seed: int, model: str
 ) -> dict[str, Any]:
-    """Settings with a twig for the model: the shipped one has its own, others are given one."""
+    """Settings with a twig for the model; it is trained if it is not there."""
     if "twigvlm" not in options.methods:
         return dict(settings)
-    if seed == 0:
-        return {**settings, "twigvlm": {"weights": "pebble"}}
-    folder = (options.models or options.out / "models") / f"seed{seed}" / "twig"
-    if not folder.is_dir():
+    folder = options.out / "models" / f"seed{seed}-twig"
+    if not (folder / "twig.json").exists():
         print(f"training a twig for the model of seed {seed}", flush=True)
         train_twig(load_model(model).model, folder)
     return {**settings, "twigvlm": {"weights": str(folder)}}

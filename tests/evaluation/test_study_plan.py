@@ -15,6 +15,7 @@ from study_tables import Found, compute_tau, make_score_table
 from tokencover.budget import BudgetMode
 from tokencover.methods import METHODS as REGISTERED
 from tokencover.methods import make_method
+from tokencover.pebble import PICTURE_CHECKPOINT
 from tokencover.pebble.data import PICTURE_TOKENS, draw_scene, make_scene
 from tokencover.statistics import Interval
 
@@ -80,6 +81,9 @@ def test_a_study_that_was_stopped_goes_on(
         main()
         return capsys.readouterr().out
 
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "seed0").symlink_to(PICTURE_CHECKPOINT)
+    monkeypatch.setattr("study.MODELS", tmp_path / "models")
     whole, halved = tmp_path / "whole", tmp_path / "halved"
     told = study(whole)
     assert "## Equal operations of the prefill" in told
