@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tokencover.covering.exact import distances
 from tokencover.covering.lazy.estimate import CHUNK, Cloud
-from tokencover.covering.lazy.thread_use import use_one_thread
 from tokencover.covering.lazy.workspace import Workspace
 
 _COMPARED_AT_ONCE, _MARKING_COLUMNS = 64, 8
@@ -73,8 +72,7 @@ def find_first_copies(tokens: Tensor) -> Tensor | None:
         return None
     pairs = alike.nonzero().squeeze(-1)
     blocks = pairs.split(_COMPARED_AT_ONCE)
-    with use_one_thread():
-        same = torch.cat([_compare_with_next(tokens, order, some) for some in blocks])
+    same = torch.cat([_compare_with_next(tokens, order, some) for some in blocks])
     pairs = pairs[same]
     no_mark = pairs[marks[pairs] == 0]
     if len(no_mark):
