@@ -107,3 +107,22 @@ def test_clusters_need_no_exact_rounds(kind: str, most: int) -> None:
     with patch.object(search, "ExactRounds", wraps=ExactRounds) as rounds:
         tc.mob(visual, prompt, budget=250, prompt_budget=40, fold=8)
     assert rounds.call_count == most
+
+
+@pytest.mark.parametrize("width", [9, 16])
+def test_repeated_frames_and_blank_pages_are_found_and_so_is_what_differs(width: int) -> None:
+    frame = torch.randn(6, width)
+    assert _list_copies(frame.repeat(3, 1)) == 3 * [0, 1, 2, 3, 4, 5]
+    assert _list_copies(frame[:1].repeat(5, 1)) == 5 * [0]
+    last_differs = frame.repeat(3, 1)
+    last_differs[-1, 1] += 1  # not in a coordinate that marks tokens
+    assert _list_copies(last_differs) == [*(2 * [0, 1, 2, 3, 4, 5]), 0, 1, 2, 3, 4, 17]
+    between = torch.cat([frame[:3], torch.randn(1, width), frame[:3]])
+    assert _list_copies(between) == [0, 1, 2, 3, 0, 1, 2]
+
+
+def _list_copies(tokens: Tensor) -> list[int]:
+    found = find_first_copies(tokens)
+    assert found is not None
+    places: list[int] = found.tolist()
+    return places

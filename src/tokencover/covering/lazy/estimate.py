@@ -184,14 +184,20 @@ def _multiply(
     if not _float32_is_float32():
         return (rows.double() @ directions.double().T).float()
     numbers = len(rows) * len(directions)
-    few = len(rows) <= _FEW_ROWS and 0 < numbers <= _SMALL_PRODUCT
-    if few and rows.shape[-1] % chunk == 0:
-        left, right = (each.unflatten(-1, (-1, chunk)) for each in (rows, directions))
-        return torch.bmm(left.transpose(0, 1), right.permute(1, 2, 0)).sum(0)
+    if 0 < numbers <= _SMALL_PRODUCT and rows.shape[-1] % chunk == 0:
+        if len(rows) <= _FEW_ROWS:
+            return _multiply_small(rows, directions, chunk)
+        if len(directions) < _FEW_DIRECTIONS:
+            return _multiply_small(directions, rows, chunk).T
     space = Workspace() if space is None else space
     if len(directions) < _FEW_DIRECTIONS:
         return _multiply_by_chunks(directions, rows, space, chunk).T
     return _multiply_by_chunks(rows, directions, space, chunk)
+
+
+def _multiply_small(first: Tensor, second: Tensor, chunk: int) -> Tensor:
+    left, right = (each.unflatten(-1, (-1, chunk)) for each in (first, second))
+    return torch.bmm(left.transpose(0, 1), right.permute(1, 2, 0)).sum(0)
 
 
 def _multiply_by_chunks(first: Tensor, second: Tensor, space: Workspace, chunk: int) -> Tensor:
