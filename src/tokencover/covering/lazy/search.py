@@ -47,7 +47,7 @@ from tokencover.covering.lazy.table import TableCloud, choose_from_table
 from tokencover.covering.lazy.thread_use import use_one_thread
 from tokencover.covering.lazy.workspace import Workspace
 
-_FEWEST, _FEW, _MANY = 96, 160, 640
+_FEWEST, _FEW, _MANY = 64, 160, 640
 """How many tokens are compared at a time: about as many as are wanted, doubled while that settles
 nothing."""
 _SUMMED_AT_ONCE = 1024
