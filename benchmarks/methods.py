@@ -42,6 +42,7 @@ class Inputs:
     keys: Tensor
     queries: Tensor
     attention: Tensor
+    decoder_keys: Tensor
     budget: int
 
     @classmethod
@@ -65,12 +66,17 @@ class Inputs:
             keys=draw(*heads),
             queries=draw(*heads),
             attention=draw(1, 32, 1, tokens).softmax(-1),
+            decoder_keys=draw(1, 32, tokens, WIDTH // 32),
             budget=budget,
         )
 
     def to(self, dtype: torch.dtype) -> Inputs:
         """The same with tokens and words of another dtype."""
         return replace(self, visual=self.visual.to(dtype), prompt=self.prompt.to(dtype))
+
+    def read_keys(self, places: Tensor | None) -> Tensor:
+        """The decoder's keys of all visual tokens, or as many as there are places."""
+        return self.decoder_keys[:, :, : None if places is None else places.shape[-1]]
 
     def show(self) -> View:
         """The same as a method sees it."""
@@ -113,7 +119,7 @@ class Inputs:
             "column": cell % side,
             "kind": zeros,
             "video": zeros > 0,
-            "keys": lambda block, places=None, *, rotated=False: self.keys,
+            "keys": lambda block, places=None, *, rotated=False: self.read_keys(places),
             "attention": lambda block, queries: self.attention,
             "ahead": lambda blocks, queries: self.attention,
             "norm": lambda states: states,
@@ -208,6 +214,49 @@ def select_fastervlm(inputs: Inputs) -> None:
     scores.topk(inputs.budget // len(scores)).indices.sort()
 
 
+def select_hired(inputs: Inputs) -> None:
+    """The patches of each picture that its class token looks at most, summed over heads."""
+    scores = read_class_row(inputs) * HEADS
+    scores.topk(inputs.budget // len(scores)).indices.sort()
+
+
+def select_pyramiddrop(inputs: Inputs) -> None:
+    """The largest head means of one row of attention, half of the tokens: the first stage."""
+    row = inputs.attention.mean(1)[0, -1]
+    row.topk(len(row) // 2).indices.sort()
+
+
+def select_dart(inputs: Inputs) -> None:
+    """Tokens least like one of eight pivots, in turn; pivots have the largest keys."""
+    norms = inputs.decoder_keys.abs().sum((1, 3))[0]
+    words = inputs.read_keys(inputs.prompt[:, 0]).abs().sum((1, 3))[0].topk(4).indices
+    own = norms.topk(4).indices
+    unit = torch.nn.functional.normalize(inputs.visual, dim=-1)
+    others = torch.nn.functional.normalize(inputs.prompt[words], dim=-1)
+    free = torch.ones(len(unit), dtype=torch.bool).index_fill_(0, own, False)
+    for pivot in torch.cat([unit[own], others]):
+        alike = (unit @ pivot).masked_fill(~free, math.inf)
+        free[alike.topk((inputs.budget - 4) // 8, largest=False).indices] = False
+
+
+def select_prumerge(inputs: Inputs) -> None:
+    """Each kept patch with its 32 nearest by keys, weighted by attention; one token of the rest."""
+    crops, _, length, _ = inputs.keys.shape
+    queries, keys = (
+        each.transpose(1, 2).reshape(crops, length, TOWER) for each in (inputs.queries, inputs.keys)
+    )
+    rows = (queries[:, :1] @ keys.mT * TOWER**-0.5).softmax(-1)[:, 0, 1:]
+    for crop in range(crops):
+        scores, features = rows[crop], inputs.features[crop, 1:]
+        kept = scores.topk(inputs.budget // crops - 1).indices.sort().values
+        unit = torch.nn.functional.normalize(keys[crop, 1:], dim=-1)
+        alike = unit[kept] @ unit.T
+        near = alike.scatter_(1, kept.unsqueeze(1), -math.inf).topk(32).indices
+        enriched = features[kept] + (scores[near].unsqueeze(-1) * features[near]).sum(1)
+        rest = scores.index_fill(0, kept, 0) @ features
+        torch.nn.functional.pad(torch.cat([enriched, rest[None]]), (0, WIDTH - TOWER))
+
+
 def select_scope(inputs: Inputs) -> None:
     """The greedy cover by cosines, weighted by the class token's attention."""
     saliency = read_class_row(inputs).flatten()
@@ -249,6 +298,12 @@ PAIRS = {
     "VisionZip": Pair(tc.VisionZip, select_visionzip),
     "FastV": Pair(tc.FastV, select_fastv),
     "FasterVLM": Pair(tc.FasterVLM, select_fastervlm),
+    "HiRED": Pair(tc.HiRED, select_hired),
+    "PruMerge": Pair(tc.PruMerge, select_prumerge),
+    "PyramidDrop": Pair(
+        lambda budget: tc.PyramidDrop(0.125, stages=(2, 8, 16)), select_pyramiddrop
+    ),
+    "DART": Pair(tc.DART, select_dart),
     "SCOPE": Pair(tc.SCOPE, select_scope, slow=True),
     "TokenCarve": Pair(tc.TokenCarve, select_tokencarve, slow=True),
 }

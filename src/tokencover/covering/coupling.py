@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_mask, check_pair
 from tokencover.covering.exact import keep_precision, on_cpu, square_distance, to_float32
-from tokencover.covering.lazy import Cloud
+from tokencover.covering.lazy import Cloud, use_one_thread
 from tokencover.covering.together import (
     Directions,
     keep_float32,
@@ -92,7 +92,8 @@ def _measure_both_ways(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         forth, back = _measure_together(first[None], second[None], None, None)
         return forth[0], back[0]
     with keep_precision(first.device):
-        squares = _compare_few(to_float32(first), to_float32(second))
+        with use_one_thread():
+            squares = _compare_few(to_float32(first), to_float32(second))
         forth, back = (square.clamp(min=0.0).sqrt_() for square in squares)
     return forth, back
 

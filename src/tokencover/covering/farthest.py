@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_tokens
 from tokencover.covering.exact import keep_precision, on_cpu, to_float32
-from tokencover.covering.lazy import Distinct, search_farthest
+from tokencover.covering.lazy import Distinct, search_farthest, use_one_thread
 from tokencover.covering.together import (
     Directions,
     choose_farthest_exactly,
@@ -53,7 +53,9 @@ def farthest_points(visual: Tensor, *, budget: int, start: Tensor | None = None)
                 cloud = Directions.of(visual.detach().unsqueeze(0))
                 none = centers.new_empty(0)
                 return _continue_on_accelerator(cloud, centers, count) if count else none
-        order = search_farthest(Distinct.of("visual", to_float32(visual)), centers.cpu(), count)
+        with use_one_thread():
+            tokens = Distinct.of("visual", to_float32(visual))
+            order = search_farthest(tokens, centers.cpu(), count)
     return order.to(visual.device)
 
 

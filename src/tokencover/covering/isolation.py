@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import torch
 from torch import Tensor
@@ -23,8 +24,11 @@ from tokencover.covering.lazy import (
     Distinct,
     TableCloud,
     Workspace,
+    count_threads,
     search_among_different,
     search_farthest,
+    share_out,
+    use_one_thread,
 )
 
 _ROWS_AT_ONCE, _CHUNK = 192, 512
@@ -51,7 +55,8 @@ def find_most_isolated(tokens: Tensor) -> Tensor:
     with keep_precision(tokens.device):
         values = to_float32(tokens)
         if on_cpu(tokens):
-            found = _find_on_cpu(Cloud.of("visual", values, chunk=_CHUNK), None)
+            with use_one_thread():
+                found = _find_on_cpu(Cloud.of("visual", values, chunk=_CHUNK), None)
         else:
             check_finite("visual", values)
             found = _decide(values, torch.arange(len(values), device=values.device))
@@ -78,7 +83,7 @@ def choose_diverse(tokens: Tensor, *, budget: int) -> Tensor:
         first = find_most_isolated(tokens)
         others = farthest_points(tokens, budget=budget - 1, start=first)
         return torch.cat([first, others])
-    with keep_precision(tokens.device):
+    with keep_precision(tokens.device), use_one_thread():
         every = Distinct.of("visual", to_float32(tokens), _CHUNK)
         if every.has_copies:  # they are nearest to each other, which the table does not tell
             first = find_most_isolated(tokens).cpu()
@@ -109,21 +114,26 @@ def _estimate_nearest_neighbours(cloud: Cloud, table: Tensor | None) -> Tensor:
     """Estimated cosine of each token with the nearest other one, ``(n,)`` float32."""
     tokens, scale = cloud.tokens, cloud.inverse_norm
     nearest = torch.full((len(cloud),), -math.inf)
-    space = Workspace()
-    blocks = range(0, len(cloud), _ROWS_AT_ONCE)
-    for first in blocks:
-        rows = slice(first, first + _ROWS_AT_ONCE)
-        for second in blocks[first // _ROWS_AT_ONCE :]:
-            columns = slice(second, second + _ROWS_AT_ONCE)
+    blocks = [slice(begin, begin + _ROWS_AT_ONCE) for begin in range(0, len(cloud), _ROWS_AT_ONCE)]
+    pairs = [(rows, columns) for place, rows in enumerate(blocks) for columns in blocks[place:]]
+    one_at_a_time = threading.Lock()
+
+    def compare(some: slice) -> None:
+        space = Workspace.of_this_thread("pairs")
+        for rows, columns in pairs[some]:
             cosines = cloud.multiply(tokens[rows], tokens[columns], space)
             cosines.mul_(scale[columns]).mul_(scale[rows].unsqueeze(-1))
             if table is not None:
                 table[rows, columns] = cosines
                 table[columns, rows] = cosines.T
-            if first == second:
+            if rows == columns:
                 cosines.fill_diagonal_(-math.inf)
-            torch.maximum(nearest[rows], cosines.amax(1), out=nearest[rows])
-            torch.maximum(nearest[columns], cosines.amax(0), out=nearest[columns])
+            with one_at_a_time:
+                torch.maximum(nearest[rows], cosines.amax(1), out=nearest[rows])
+                torch.maximum(nearest[columns], cosines.amax(0), out=nearest[columns])
+
+    threads = count_threads(len(cloud) ** 2 // 2 * cloud.width)
+    share_out(compare, len(pairs), threads, smallest=1)
     return nearest
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from tokencover.covering.accelerator import cover_together
 from tokencover.covering.checks import Count, Sample, check_mask, check_pair, check_samples
 from tokencover.covering.exact import find_largest, keep_precision, on_cpu, rank_descending
-from tokencover.covering.lazy import Cloud, Distinct, search_farthest
+from tokencover.covering.lazy import Cloud, Distinct, search_farthest, use_one_thread
 from tokencover.covering.nearest import choose_nearest
 from tokencover.errors import InputError
 
@@ -195,8 +195,9 @@ def mob_batch(
 def _cover_lazily(sample: Sample) -> tuple[Tensor, Tensor]:
     """Prompt centres and visual centres of one sample, in order of choice."""
     counts = sample.counts
-    visual, prompt = Distinct.of("visual", sample.visual), Cloud.of("prompt", sample.prompt)
-    prompt_centers = choose_nearest(visual, prompt, counts.prompt_budget, counts.fold)
-    rest = counts.budget - len(prompt_centers)
-    visual_centers = search_farthest(visual, prompt_centers, rest)
+    with use_one_thread():
+        visual, prompt = Distinct.of("visual", sample.visual), Cloud.of("prompt", sample.prompt)
+        prompt_centers = choose_nearest(visual, prompt, counts.prompt_budget, counts.fold)
+        rest = counts.budget - len(prompt_centers)
+        visual_centers = search_farthest(visual, prompt_centers, rest)
     return sample.places[prompt_centers], sample.places[visual_centers]

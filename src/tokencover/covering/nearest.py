@@ -8,7 +8,7 @@ from torch import Tensor
 from tokencover.covering.candidates import rank_candidates
 from tokencover.covering.checks import check_count, check_pair
 from tokencover.covering.exact import cosine, keep_precision, on_cpu, to_float32
-from tokencover.covering.lazy import Cloud, Distinct, Workspace
+from tokencover.covering.lazy import Cloud, Distinct, Workspace, use_one_thread
 from tokencover.covering.together import (
     Directions,
     keep_float32,
@@ -49,9 +49,10 @@ def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) ->
             with keep_float32():
                 clouds = Directions.of(visual.detach()[None]), Directions.of(prompt.detach()[None])
                 return _rank_on_accelerator(*clouds, budget, fold)
-        tokens = Distinct.of("visual", to_float32(visual))
-        words = Cloud.of("prompt", to_float32(prompt))
-        return choose_nearest(tokens, words, budget, fold).to(visual.device)
+        with use_one_thread():
+            tokens = Distinct.of("visual", to_float32(visual))
+            words = Cloud.of("prompt", to_float32(prompt))
+            return choose_nearest(tokens, words, budget, fold).to(visual.device)
 
 
 def _rank_on_accelerator(visual: Directions, prompt: Directions, budget: int, fold: int) -> Tensor:

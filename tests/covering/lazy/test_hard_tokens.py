@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from threading import Thread
 from unittest.mock import patch
 
 import pytest
@@ -21,7 +19,6 @@ from tokencover.covering.lazy import exact_rounds, search
 from tokencover.covering.lazy.copies import find_first_copies
 from tokencover.covering.lazy.estimate import Cloud
 from tokencover.covering.lazy.exact_rounds import ExactRounds
-from tokencover.covering.lazy.thread_use import use_one_thread, use_threads_for
 
 
 def draw(kind: str, count: int = 700, width: int = 80) -> tuple[Tensor, Tensor]:
@@ -112,45 +109,20 @@ def test_clusters_need_no_exact_rounds(kind: str, most: int) -> None:
     assert rounds.call_count == most
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+@pytest.mark.parametrize("width", [9, 16])
+def test_repeated_frames_and_blank_pages_are_found_and_so_is_what_differs(width: int) -> None:
+    frame = torch.randn(6, width)
+    assert _list_copies(frame.repeat(3, 1)) == 3 * [0, 1, 2, 3, 4, 5]
+    assert _list_copies(frame[:1].repeat(5, 1)) == 5 * [0]
+    last_differs = frame.repeat(3, 1)
+    last_differs[-1, 1] += 1  # not in a coordinate that marks tokens
+    assert _list_copies(last_differs) == [*(2 * [0, 1, 2, 3, 4, 5]), 0, 1, 2, 3, 4, 17]
+    between = torch.cat([frame[:3], torch.randn(1, width), frame[:3]])
+    assert _list_copies(between) == [0, 1, 2, 3, 0, 1, 2]
 
 
-@pytest.mark.usefixtures("two_threads")
-def test_small_work_is_done_on_one_thread_and_the_number_comes_back() -> None:
-    with use_one_thread():
-        assert torch.get_num_threads() == 1
-        with use_threads_for(10):
-            assert torch.get_num_threads() == 1
-        with use_threads_for(2**40):
-            assert torch.get_num_threads() == 2
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == 2
-    with pytest.raises(tc.InputError), use_one_thread():
-        raise tc.InputError("stop")
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_threads_that_select_at_the_same_time_all_keep_their_number() -> None:
-    visual, prompt = draw("many clusters", count=300)
-    numbers = []
-
-    def select() -> None:
-        torch.get_num_threads()  # only then torch knows this thread, see `thread_use`
-        torch.set_num_threads(2)
-        for _ in range(3):
-            tc.mob(visual, prompt, budget=60, prompt_budget=10, fold=4)
-        numbers.append(torch.get_num_threads())
-
-    threads = [Thread(target=select) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert numbers == [2, 2, 2]
-    assert torch.get_num_threads() == 2
+def _list_copies(tokens: Tensor) -> list[int]:
+    found = find_first_copies(tokens)
+    assert found is not None
+    places: list[int] = found.tolist()
+    return places

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, round_to_grid, snap
-from tokencover.covering.lazy.thread_use import use_threads_for
+from tokencover.covering.lazy.thread_use import count_threads, share_out
 from tokencover.covering.lazy.workspace import Workspace
 
 _UNIT_ROUNDOFF = 2.0**-24
@@ -184,26 +184,44 @@ def _multiply(
     if not _float32_is_float32():
         return (rows.double() @ directions.double().T).float()
     numbers = len(rows) * len(directions)
-    few = len(rows) <= _FEW_ROWS and 0 < numbers <= _SMALL_PRODUCT
-    if few and rows.shape[-1] % chunk == 0:
-        left, right = (each.unflatten(-1, (-1, chunk)) for each in (rows, directions))
-        return torch.bmm(left.transpose(0, 1), right.permute(1, 2, 0)).sum(0)
+    if 0 < numbers <= _SMALL_PRODUCT and rows.shape[-1] % chunk == 0:
+        if len(rows) <= _FEW_ROWS:
+            return _multiply_small(rows, directions, chunk)
+        if len(directions) < _FEW_DIRECTIONS:
+            return _multiply_small(directions, rows, chunk).T
     space = Workspace() if space is None else space
     if len(directions) < _FEW_DIRECTIONS:
         return _multiply_by_chunks(directions, rows, space, chunk).T
     return _multiply_by_chunks(rows, directions, space, chunk)
 
 
+def _multiply_small(first: Tensor, second: Tensor, chunk: int) -> Tensor:
+    left, right = (each.unflatten(-1, (-1, chunk)) for each in (first, second))
+    return torch.bmm(left.transpose(0, 1), right.permute(1, 2, 0)).sum(0)
+
+
 def _multiply_by_chunks(first: Tensor, second: Tensor, space: Workspace, chunk: int) -> Tensor:
     shape = (len(first), len(second))
     total, part = (space.empty(name, shape, torch.float32) for name in ("total", "part"))
-    chunks = zip(first.split(chunk, dim=-1), second.split(chunk, dim=-1), strict=True)
-    with use_threads_for(total.numel() * first.shape[-1]):
-        for number, (left, right) in enumerate(chunks):
-            torch.mm(left, right.T, out=part if number else total)
-            if number:
-                total += part
+
+    def multiply_rows(some: slice) -> None:
+        _sum_chunks(first[some], second, total[some], part[some], chunk)
+
+    def multiply_columns(some: slice) -> None:
+        _sum_chunks(first, second[some], total[:, some], part[:, some], chunk)
+
+    threads = count_threads(total.numel() * first.shape[-1])
+    share_out(multiply_columns if shape[0] < shape[1] else multiply_rows, max(shape), threads)
     return total
+
+
+def _sum_chunks(first: Tensor, second: Tensor, total: Tensor, part: Tensor, chunk: int) -> None:
+    """``first @ second.T`` into `total`; `part` has its shape."""
+    chunks = zip(first.split(chunk, dim=-1), second.split(chunk, dim=-1), strict=True)
+    for number, (left, right) in enumerate(chunks):
+        torch.mm(left, right.T, out=part if number else total)
+        if number:
+            total += part
 
 
 def _float32_is_float32() -> bool:
