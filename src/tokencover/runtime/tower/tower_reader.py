@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method
-from tokencover.runtime.families import FAMILIES, Family, FoldedCrops, Media, TowerFacts
+from tokencover.runtime.families import FAMILIES, Family, FoldedCrops
 from tokencover.runtime.tower.encoder_calls import EncoderCalls
 from tokencover.runtime.tower.encodings import BlockRecord, Encodings, Recording, join_recordings
-from tokencover.runtime.tower.tower_kinds import TowerAttention
+from tokencover.runtime.tower.tower_attention import TowerAttention
 from tokencover.runtime.tower.tower_merger import TowerMerger
 from tokencover.runtime.tower.vision_tower import (
     CarriedNumbers,
@@ -62,6 +62,12 @@ class TowerReader:
         self._towers = VisionTowers(model, family, method, READING)
         _refuse_packed(method, family, self._towers.first)
         self._blocks = _find_blocks(method, self._towers.first, type(model).__name__)
+        if merging is not None and self._blocks and self._towers.first.kind.packed:
+            raise InputError(
+                f"{type(method).__name__} {READING} where it merges, but {family.name} rotates "
+                "queries and keys, and copies of those of merged tokens would be rotated by other "
+                "places than theirs: name no encoder_blocks, or no tower_blocks."
+            )
         self._projector = model.get_submodule(family.projector)
         self._local = threading.local()
 
@@ -134,11 +140,11 @@ class TowerReader:
         found = {name: self._take_one(name) for name in given if given[name] is not None}
         crops: FoldedCrops | None = None
         if self.folds:
-            crops = calls.place_crops(TowerFacts(tower.classes, tower.window))
+            crops = calls.place_crops(tower.facts)
             index = torch.cat([crops.class_index, crops.index], dim=1)
             carried = self._towers.spread(calls.input_ids, crops.images, crops.videos)
         else:
-            index, carried = self._carry_crops(calls.input_ids, media, found)
+            index, carried = self._carry_crops(calls, found)
         return Encodings(
             recordings=list(found.values()),
             index=index,
@@ -157,7 +163,7 @@ class TowerReader:
         return recording
 
     def _carry_crops(
-        self, input_ids: Tensor, media: Media, found: dict[str, Recording]
+        self, calls: EncoderCalls, found: dict[str, Recording]
     ) -> tuple[Tensor, CarriedNumbers]:
         """Crops of one length, whose patches are visual tokens one to one."""
         numbers: dict[str, Tensor] = {}
@@ -175,7 +181,7 @@ class TowerReader:
             )
         (tokens,) = lengths
         images, videos = numbers.get("image"), numbers.get("video")
-        carried = self._towers.carry(input_ids, media, images, videos)
+        carried = self._towers.carry(calls, images, videos)
         return torch.arange(start).view(-1, tokens), carried
 
     # ---- hooks ------------------------------------------------------------------------------
@@ -206,7 +212,7 @@ class TowerReader:
         if record is not None:
             output = output.detach()
             if self._merging is not None:
-                output = self._merging.spread_now(attention, output)
+                output = self._merging.spread_now(attention.flatten(name, output))
             record.outputs[name] = output
 
     def _finish(
