@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,21 @@ from torch import Tensor
 from transformers.vision_utils import get_vision_window_index
 
 from tests.runtime.merging_method import MergePairs
+from tokencover.methods.base import TowerChoice, TowerView
+
+
+@dataclass(frozen=True)
+class MergeByAttention(MergePairs):
+    """Merge squares by how much they are attended to; each row of weights must add up to 1."""
+
+    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+        weights = view.attention()
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
+        groups = torch.stack([self.plan(each.sum(0), view.classes) for each in weights])
+        joins = torch.nn.functional.one_hot(groups) * view.sizes.unsqueeze(-1)
+        shares = joins.transpose(1, 2).to(view.states)
+        return TowerChoice(groups, shares @ view.states / shares.sum(-1, keepdim=True))
+
 
 Patches = list[int]
 """Where the patches of a square lie in the tower's row."""
@@ -46,10 +62,7 @@ class SlowTower:
 
     def begin(self, _: Any, args: Any, kwargs: Any) -> None:
         grids = kwargs["grid_thw"] if "grid_thw" in kwargs else args[1]
-        self.frames, start = [], 0
-        for squares in list_squares(self.tower, grids):
-            self.frames.append(SlowFrame(squares))
-            start += sum(map(len, squares))
+        self.frames = [SlowFrame(squares) for squares in list_squares(self.tower, grids)]
 
     def run(
         self,
@@ -82,6 +95,7 @@ class SlowFrame:
         self.members = [[number] for number in range(len(squares))]
         self.states: list[Tensor] = []
         self.keys: list[Tensor] | None = None
+        self.received = torch.empty(0)
 
     def take(self, states: Tensor) -> None:
         self.states = [states[self.squares[min(each)]] for each in self.members]
@@ -99,31 +113,30 @@ class SlowFrame:
                 (_rotate(query, *table), _rotate(key, *table), value)
                 for (query, key, value), table in zip(projected, tables, strict=True)
             ]
-        labels = [_label(self.squares[min(members)], ends) for members in self.members]
         self.keys = [key.mean(0) for _, key, _ in projected]
-        attended = []
-        for (query, _, _), label in zip(projected, labels, strict=True):
-            seen = [other for other, own in enumerate(labels) if set(own) & set(label)]
-            rows = []
-            for patch, own in enumerate(label):
-                keys, values, sizes = [], [], []
-                for other in seen:
-                    for place, segment in enumerate(labels[other]):
-                        if segment == own:
-                            keys.append(projected[other][1][place])
-                            values.append(projected[other][2][place])
-                            count = len(self.members[other])
-                            sizes.append(float(count if method.proportional_attention else 1))
-                products = torch.einsum("hd,nhd->hn", query[patch], torch.stack(keys))
-                weights = (products * parts.scaling + torch.tensor(sizes).log()).softmax(-1)
-                rows.append(torch.einsum("hn,nhd->hd", weights, torch.stack(values)).flatten())
-            attended.append(parts.output(torch.stack(rows)))
+        queries, keys, values = (torch.cat(each) for each in zip(*projected, strict=True))
+        # A square stands where its first one did, patch by patch.
+        places = [place for members in self.members for place in self.squares[min(members)]]
+        labels = torch.tensor([sum(place >= end for end in ends[1:]) for place in places])
+        products = torch.einsum("qhd,khd->hqk", queries, keys) * parts.scaling
+        products = products.masked_fill(labels[:, None] != labels, -torch.inf)
+        if method.proportional_attention:
+            patches = len(self.squares[0])
+            sizes = [len(members) for members in self.members for _ in range(patches)]
+            products = products + torch.tensor(sizes).log()
+        weights = products.softmax(-1)
+        by_patch = weights.mean(0).sum(0) / len(self.squares[0])
+        self.received = torch.stack([each.sum() for each in by_patch.split(len(self.squares[0]))])
+        mixed = torch.einsum("hqk,khd->qhd", weights, values)
+        attended = parts.output(mixed.flatten(1)).split(len(self.squares[0]))
         self.states = [a + b for a, b in zip(self.states, attended, strict=True)]
 
     def merge(self, method: MergePairs) -> None:
         scores = torch.stack([each.sum() for each in self.states])
         if self.keys is not None:
             scores = scores + torch.stack([each.mean(0).sum() for each in self.keys])
+        if isinstance(method, MergeByAttention):
+            scores = self.received
         groups = method.plan(scores, 0).tolist()
         states, owned = [], []
         for group in range(max(groups) + 1):
@@ -178,44 +191,42 @@ class Parts:
 
 
 def list_squares(tower: Any, grids: Tensor) -> list[list[Patches]]:
-    """For each frame its squares in raster order, each with the places of its patches."""
-    config, start, frames = tower.config, 0, []
+    """For each crop its squares in raster order, each with the places of its patches.
+
+    ERNIE makes one token of a square of two frames.
+    """
+    config, start, crops = tower.config, 0, []
     side = config.spatial_merge_size
     in_raster = type(tower).__name__.startswith("PaddleOCR")
     for times, rows, columns in grids.tolist():
-        for _ in range(times):
-            squares = []
+        together = getattr(config, "temporal_merge_size", 1) if times > 1 else 1
+        for _ in range(times // together):
+            squares: list[Patches] = []
             for row in range(rows // side):
                 for column in range(columns // side):
                     if in_raster:
                         corner = start + row * side * columns + column * side
-                        places = [
-                            corner + a * columns + b for a in range(side) for b in range(side)
-                        ]
+                        one = [corner + a * columns + b for a in range(side) for b in range(side)]
                     else:
                         first = start + (row * (columns // side) + column) * side**2
-                        places = list(range(first, first + side**2))
-                    squares.append(places)
-            frames.append(squares)
-            start += rows * columns
+                        one = list(range(first, first + side**2))
+                    frames = range(together)
+                    squares.append([at + frame * rows * columns for frame in frames for at in one])
+            crops.append(squares)
+            start += together * rows * columns
     if not hasattr(config, "fullatt_block_indexes"):
-        return frames
+        return crops
     order, _ = get_vision_window_index(grids, side, config.window_size, config.patch_size)
     new = order.argsort().tolist()
     return [
         [[new[place // side**2] * side**2 + place % side**2 for place in square] for square in each]
-        for each in frames
+        for each in crops
     ]
 
 
 def _find_layers(tower: Any) -> Any:
     whole = tower.vision_model if hasattr(tower, "vision_model") else tower
     return whole.encoder.layers
-
-
-def _label(places: Patches, ends: list[int]) -> list[int]:
-    """The segment of each patch."""
-    return [sum(place >= end for end in ends[1:]) for place in places]
 
 
 def _rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

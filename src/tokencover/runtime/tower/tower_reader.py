@@ -61,13 +61,10 @@ class TowerReader:
         self._family, self._method, self._merging = family, method, merging
         self._towers = VisionTowers(model, family, method, READING)
         _refuse_packed(method, family, self._towers.first)
+        _refuse_without_class(method, family, self._towers.first)
         self._blocks = _find_blocks(method, self._towers.first, type(model).__name__)
-        if merging is not None and self._blocks and self._towers.first.kind.packed:
-            raise InputError(
-                f"{type(method).__name__} {READING} where it merges, but {family.name} rotates "
-                "queries and keys, and copies of those of merged tokens would be rotated by other "
-                "places than theirs: name no encoder_blocks, or no tower_blocks."
-            )
+        if merging is not None and self._blocks:
+            _refuse_rotated(method, family, self._towers.first)
         self._projector = model.get_submodule(family.projector)
         self._local = threading.local()
 
@@ -243,6 +240,25 @@ def _refuse_packed(method: Method, family: Family, tower: VisionTower) -> None:
             f"{type(method).__name__} {READING}, but {family.name} with a tower of type "
             f"{config.model_type!r} has pictures of all sizes in one row: use a method that acts "
             "in the decoder, for example tc.MoB."
+        )
+
+
+def _refuse_without_class(method: Method, family: Family, tower: VisionTower) -> None:
+    card = getattr(method, "card", None)  # methods that are not registered may have none
+    if card is not None and "class token" in card.needs and tower.classes == 0:
+        raise InputError(
+            f"{type(method).__name__} needs the class token's attention to each visual token, and "
+            f"the vision tower of {family.name} has no class token here: use a model with a CLIP "
+            "tower, or another method."
+        )
+
+
+def _refuse_rotated(method: Method, family: Family, tower: VisionTower) -> None:
+    if tower.kind.packed:
+        raise InputError(
+            f"{type(method).__name__} {READING} where it merges, but the tower of {family.name} "
+            "rotates queries and keys: those of a merged token have no place of their own that "
+            "could be told. Name no encoder_blocks, or no tower_blocks."
         )
 
 
