@@ -82,7 +82,8 @@ class TowerAttention:
         if rotation is not None:
             queries, keys = _rotate(self.module, queries, keys, rotation)
         module: Any = self.module
-        dropout = float(module.attention_dropout) if module.training else 0.0
+        share = module.attention_dropout if hasattr(module, "attention_dropout") else module.dropout
+        dropout = float(share) if module.training else 0.0
         lengths = ends.diff().tolist()
         heads = [each.transpose(0, 1).split(lengths, dim=1) for each in (queries, keys, values)]
         attended = [

@@ -244,8 +244,8 @@ def refuse_family(method: Method, family: Family, purpose: str, able: Sequence[s
     reason = "its visual tokens are neither patches of its tower nor made of known ones"
     if family.folding is not None:
         reason = (
-            "its model masks patches, attends from picture to picture or scales pictures after the "
-            "tower: what is merged has no place there"
+            "its model masks patches in the tower, attends from frame to frame, or scales, folds "
+            "or drops them in a way of its own: what is merged has no place there"
         )
     return InputError(
         f"{type(method).__name__} {purpose}, which cannot be done for {family.name}: {reason}. It "
