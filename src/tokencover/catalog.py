@@ -78,7 +78,8 @@ class FamilyEntry:
         Whether it is known which tokens of the vision tower make which visual token, so that
         methods can look at its attention.
     merges_in_tower : bool
-        Whether they become visual tokens one to one, so that methods can merge them in the tower.
+        Whether they become visual tokens one to one, or square by square, in a tower whose blocks
+        are known, so that methods can merge them there.
     needs : tuple of str
         Which of `model_types` need a newer transformers than the lowest, as in "aria 5.20".
     kin : tuple of str

@@ -129,14 +129,12 @@ def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
     members: list[Group] = [[token] for token in range(len(states))]
     keys: Tensor | None = None
     dinov2 = _is_dinov2(tower)
-    hidden, classes = [], int(_is_clip(tower) or dinov2)
+    hidden, classes = [states], int(_is_clip(tower) or dinov2)
     for number, block in enumerate(tower.encoder.layer if dinov2 else tower.encoder.layers):
         parts = _Parts(block, dinov2)
         merges = number in method.tower_stages
         if merges and not method.inside_tower_blocks:
             states, members = _merged(method, states, members, keys, classes)
-        if number == 0:
-            hidden.append(_spread(states, members))
         normed = parts.norm(states[None])[0]
         keys = parts.attention.k_proj(normed).unflatten(-1, (-1, parts.attention.head_dim))
         # Attending to every copy is the same as attending to sizes.

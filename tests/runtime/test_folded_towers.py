@@ -223,6 +223,7 @@ def test_a_picture_of_windows_is_put_in_raster_order_again() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_folded_after_the_tower_cannot_be_merged_in_it() -> None:
-    with pytest.raises(InputError, match="folds patches into one visual token after the tower"):
-        prune(built("qwen2_vl"), MergePairs(), prompt=torch.zeros(1, 1))
+@pytest.mark.parametrize("name", ["llava_onevision", "kimi_k25", "smolvlm"])
+def test_what_is_masked_mixed_or_scaled_cannot_be_merged(name: str) -> None:
+    with pytest.raises(InputError, match="masks patches in the tower, attends from frame to frame"):
+        prune(built(name), MergePairs(), prompt=torch.zeros(1, 1))

@@ -15,6 +15,8 @@ from tests.runtime.test_prune import fingerprint
 from tests.zoo import ZOO
 from tests.zoo.oracle import blocked_forward
 from tokencover.methods import Method
+from tokencover.runtime.tower.crop_sets import CropSet
+from tokencover.runtime.tower.row import begin_row
 from tokencover.runtime.tower.squares import Squares
 
 NAMES = ("internvl", "qianfan_ocr")
@@ -166,12 +168,29 @@ def test_published_methods_merge_squares(method: Method) -> None:
 
 
 def test_squares_are_joined_and_parted() -> None:
-    squares = Squares(rows=2, columns=3, side=2, classes=1)
-    raster = torch.arange(25).view(1, 25, 1)
-    arranged = squares.arrange(raster)
-    assert arranged[0, 1:5, 0].tolist() == [1, 2, 7, 8]  # of rows of six patches, class token first
-    joined = squares.join(arranged)
-    assert joined.shape == (1, 7, 4)
-    assert joined[0, 1].tolist() == [1, 2, 7, 8]
-    assert torch.equal(squares.part(joined), arranged)
-    assert torch.equal(squares.spread(arranged, squares.group_alone(arranged)), raster)
+    squares = Squares(rows=2, columns=3, patches=4, classes=1)
+    states = torch.arange(50).view(1, 25, 2)
+    joined = squares.join(states)
+    assert joined.shape == (1, 7, 8)
+    assert joined[0, 1].tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert torch.equal(squares.part(joined), states)
+    assert squares.find_tokens(torch.tensor([[0, 3, 1]])).tolist() == [
+        [0, 9, 10, 11, 12, 1, 2, 3, 4]
+    ]
+
+
+def test_a_row_is_cut_spread_and_averaged() -> None:
+    """Two pictures of 2 and 3 squares of one patch, the second one's merged two by one."""
+    sets = [
+        CropSet(Squares(1, 2, 1, 0), torch.tensor([[1, 0]]), (1,)),
+        CropSet(Squares(1, 3, 1, 0), torch.tensor([[2, 4, 3]]), (1,)),
+    ]
+    row = begin_row(sets, torch.device("cpu"))
+    values = torch.arange(5.0).unsqueeze(-1)
+    assert [each.flatten().tolist() for each in row.cut(values)] == [[1, 0], [2, 4, 3]]
+    merged = row.merge([torch.tensor([[0, 1]]), torch.tensor([[1, 0, 1]])], [2, 2])
+    assert merged.find_homes().tolist() == [1, 0, 4, 2]
+    arranged = merged.arrange(merged.number_segments(torch.tensor([0, 1, 3, 5])))
+    assert arranged.average(values).flatten().tolist() == [0, 1, 2.5, 4]
+    spread = arranged.spread(torch.tensor([[10.0], [11.0], [12.0], [13.0]]))
+    assert spread.flatten().tolist() == [10, 11, 12, 12, 13]

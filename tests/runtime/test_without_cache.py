@@ -108,3 +108,16 @@ def test_another_prompt_is_not_mistaken_for_the_one_that_is_held(change: str) ->
                 model(**other, use_cache=False)
             generate(model, other, **OPTIONS)  # chooses for itself
         model(**other, use_cache=False)
+
+
+@pytest.mark.parametrize("name", [name for name in ("qwen2_vl", "cosmos3_edge") if name in ZOO])
+def test_positions_of_a_picture_are_not_taken_for_packed_documents(name: str) -> None:
+    """Cosmos 3 Edge without pruning takes them so, if it is given neither a mask nor a cache."""
+    entry, model = ZOO[name], built(name)
+    inputs = entry.inputs("single")
+    bare = {name: value for name, value in inputs.items() if name != "attention_mask"}
+    with torch.no_grad(), tc.prune(model, tc.FastV(4, after=2), prompt=entry.user_words(inputs)):
+        expected = model(**inputs, use_cache=False).logits
+        torch.testing.assert_close(model(**bare, use_cache=False).logits, expected)
+        found = [generate(model, inputs, **OPTIONS, use_cache=each) for each in (True, False)]
+    assert torch.equal(*found)

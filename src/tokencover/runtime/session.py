@@ -28,6 +28,7 @@ from tokencover.runtime.decoder import (
     Renumbering,
     check_shared_keys,
     find_stages,
+    give_mask,
 )
 from tokencover.runtime.families import Family, needs_own_masks
 from tokencover.runtime.forward_pass import (
@@ -140,6 +141,9 @@ class Session:
                 for block in each.list_watched():
                     self._hooks.keep_uncompiled(block)
                 self._put(each.list_hooks())
+            self._hooks.before(
+                self._decoder, functools.partial(give_mask, self.family, self._get_pass)
+            )
             self._hooks.after(self._decoder, self._after_decoder)
             self._calls.watch(self._hooks)
             if self._scales is not None:
@@ -387,9 +391,7 @@ class Session:
             return original(states, positions, features)
         return original(states, *cut_features(positions, features, kept))
 
-    def _take_features(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def _take_features(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         """Keep the features that the decoder would add: it knows the whole sequence only."""
         current, features = self._get_pass(), kwargs.get("deepstack_features")
         if not isinstance(current, VisualPass) or not features:

@@ -6,6 +6,7 @@ from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning, check_
 from tokencover.runtime.decoder.query_scales import QueryScales
 from tokencover.runtime.decoder.renumbering import Renumbering
 from tokencover.runtime.decoder.stage_checks import check_shared_keys, find_stages
+from tokencover.runtime.decoder.whole_mask import give_mask
 
 __all__ = [
     "BlockInputs",
@@ -17,4 +18,5 @@ __all__ = [
     "check_readable",
     "check_shared_keys",
     "find_stages",
+    "give_mask",
 ]

@@ -10,6 +10,7 @@ FAMILY = Family(
     model_types=("cosmos3_edge",),
     layouts=find_layouts,
     folding=FOLDING,
+    merges_squares=True,
     towers=("model.visual",),
     projector="model.projector",
     several_axes=True,

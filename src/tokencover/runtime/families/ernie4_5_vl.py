@@ -20,6 +20,7 @@ FAMILY = Family(
     model_types=("ernie4_5_vl_moe",),
     layouts=find_layouts,
     folding=patch_grids.FOLDING,
+    merges_squares=True,
     projector="model.resampler_model",
     several_axes=True,
 )

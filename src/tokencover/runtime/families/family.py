@@ -105,7 +105,7 @@ class Family:
         Which patches of the tower make which visual token, where several make one. With neither
         this nor `tower_tokens` nothing can be read from the tower.
     merges_squares : bool
-        Whether squares of patches, folded later, can be merged: no block rotates or masks them.
+        Whether squares of patches, folded later, can be merged: no block masks or mixes crops.
     class_token : bool
         Whether the towers of its models begin with a class token.
     encodes_singly : bool

@@ -29,6 +29,7 @@ FAMILY = Family(
     model_types=("glm4v", "glm4v_moe", "glm46v", "glmga", "glm_ocr"),
     layouts=find_layouts,
     folding=SquareFolding(find_patches, in_squares=True),
+    merges_squares=True,
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

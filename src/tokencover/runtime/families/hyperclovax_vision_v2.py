@@ -10,6 +10,7 @@ FAMILY = Family(
     model_types=("hyperclovax_vision_v2",),
     layouts=find_layouts,
     folding=FOLDING,
+    merges_squares=True,
     towers=("model.vision_model",),
     projector="model.projector",
 )

@@ -11,6 +11,7 @@ FAMILY = Family(
     model_types=("paddleocr_vl",),
     layouts=find_layouts,
     folding=SquareFolding(find_patches),
+    merges_squares=True,
     towers=("model.visual",),
     projector="model.projector",
     several_axes=True,

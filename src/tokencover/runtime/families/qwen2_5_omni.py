@@ -10,6 +10,7 @@ FAMILY = Family(
     model_types=("qwen2_5_omni_thinker",),
     layouts=find_layouts,
     folding=FOLDING,
+    merges_squares=True,
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

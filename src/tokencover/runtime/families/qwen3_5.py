@@ -10,6 +10,7 @@ FAMILY = Family(
     model_types=("qwen3_5", "qwen3_5_moe"),
     layouts=find_layouts,
     folding=FOLDING,
+    merges_squares=True,
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

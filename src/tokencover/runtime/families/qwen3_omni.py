@@ -10,6 +10,7 @@ FAMILY = Family(
     model_types=("qwen3_omni_moe_thinker",),
     layouts=find_layouts,
     folding=FOLDING,
+    merges_squares=True,
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

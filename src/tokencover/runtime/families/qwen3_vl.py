@@ -13,6 +13,7 @@ FAMILY = Family(
     model_types=("qwen3_vl", "qwen3_vl_moe", "cosmos3_omni"),
     layouts=find_layouts,
     folding=FOLDING,
+    merges_squares=True,
     towers=("model.visual",),
     projector="model.visual.merger",
     several_axes=True,

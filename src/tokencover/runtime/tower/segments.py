@@ -36,10 +36,7 @@ def number_segments(lengths: Sequence[Tensor | int], index: Tensor) -> Tensor:
             end = start + each
             segment_of[start:end] = crop_of[start:end]
         else:
-            ends = start + each.cpu().long()
-            begins, ends = ends[:-1], ends[1:]
-            begins, ends = begins[ends > begins], ends[ends > begins]
-            _refuse_joined_crops(crop_of, begins, ends)
+            begins, ends = bound_segments(crop_of, start + each.cpu().long())
             end = int(ends[-1])
             places = torch.arange(start, end)
             # Larger than any number of a crop, so that calls of both kinds stay apart.
@@ -48,9 +45,21 @@ def number_segments(lengths: Sequence[Tensor | int], index: Tensor) -> Tensor:
     return torch.where(there, segment_of[index.clamp(min=0)], -1)
 
 
-def _refuse_joined_crops(crop_of: Tensor, begins: Tensor, ends: Tensor) -> None:
+def bound_segments(crop_of: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Begins and ends of the segments that are not empty; refused if one reaches over crops.
+
+    Parameters
+    ----------
+    crop_of : Tensor
+        ``(tokens,)`` int64, the crop of each.
+    ends : Tensor
+        ``(s + 1,)`` int64, where segments begin and end.
+    """
+    begins, ends = ends[:-1], ends[1:]
+    begins, ends = begins[ends > begins], ends[ends > begins]
     if bool((crop_of[begins] != crop_of[ends - 1]).any()):
         raise InputError(
             "the vision tower attends from frame to frame here, so that no frame has attention of "
             "its own: use a method that acts in the decoder, for example tc.MoB."
         )
+    return begins, ends

@@ -1,14 +1,15 @@
 """Merging inside the vision tower.
 
-Hooks before the tower's blocks, or between their two halves, shorten the states, so that all that
-follows runs on fewer tokens. After the tower every state is copied to all the tokens it stands
-for: projector, packing of tiles and all else of the model work unchanged. Before decoder block 0
-the runtime then keeps one visual token for each group, the first in the order of the sequence.
+Its blocks are run with shortened states, so that all that follows works on fewer tokens. After the
+last block, and wherever the model takes the output of another one (DeepStack), every state is
+copied to all the tokens it stands for: projector, packing of tiles, folding and all else of the
+model work unchanged. Before decoder block 0 the runtime then keeps one visual token for each group,
+the first in the order of the sequence.
 
-This needs crops of one length that go through plain blocks (those of CLIP, SigLIP and DINOv2) and
-become visual tokens one to one, as in the LLaVAs, or square by square, as in InternVL, where it is
-squares that are merged (see `squares`). Families that pack pictures of any size into one row and
-rotate queries and keys by the places of patches (the Qwens) are refused: a merged patch has none.
+What is merged is what becomes a visual token: a patch, as in the LLaVAs, or a square of patches, as
+in InternVL and the Qwens (see `squares`). Crops may lie side by side and stay equally long, or each
+picture may have a length of its own in one row (see `row`). There blocks are told which tokens
+attend to each other, and how they are rotated: what they are told is shortened (see `tower_run`).
 """
 
 from __future__ import annotations
@@ -24,18 +25,11 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method, TowerView
-from tokencover.runtime.families import FAMILIES, Family, Media, TowerFacts
+from tokencover.runtime.families import FAMILIES, Family, Media
 from tokencover.runtime.tower.encoder_calls import EncoderCalls
-from tokencover.runtime.tower.squares import Squares
-from tokencover.runtime.tower.tower_kinds import TOWER_KINDS, TowerAttention
-from tokencover.runtime.tower.tower_run import (
-    TowerRun,
-    add_bias,
-    check_choice,
-    count_members,
-    mark_first,
-    weigh_sizes,
-)
+from tokencover.runtime.tower.row import begin_row, reshape_like
+from tokencover.runtime.tower.tower_kinds import TOWER_KINDS
+from tokencover.runtime.tower.tower_run import TowerRun, check_choice, mark_first
 from tokencover.runtime.tower.vision_tower import (
     Hook,
     VisionTower,
@@ -82,26 +76,21 @@ class TowerMerger:
         """What must be put on the model."""
         for tower in self._towers.all:
             yield tower.module, functools.partial(self._begin, tower), True
-            yield tower.module, self._spread, False
-            for number, block in enumerate(tower.blocks):
-                yield block, functools.partial(self._before_block, tower, number), True
+            yield tower.module, self._finish, False
+            for tap in tower.taps:
+                yield tap, self._spread_tapped, True
             for number in self._find_watched():
                 attention = tower.find_attention(number)
                 for name, part in attention.parts.items():
-                    yield part, functools.partial(self._record, attention, name), False
+                    yield part, functools.partial(self._record, name), False
 
     def list_wraps(self) -> Iterator[tuple[nn.Module, str, Callable[..., Any]]]:
         """Modules, the method of each that must be wrapped, and what sees its calls."""
-        if not self._inside:
-            return
         for tower in self._towers.all:
-            # A block that takes no mask cannot be told of sizes: it runs by halves, too.
-            takes_mask = tower.kind.takes_mask or not self._method.proportional_attention
-            for number in self._stages if takes_mask else range(tower.depth):
-                block = tower.blocks[number]
+            for number, block in enumerate(tower.blocks):
                 # accelerate puts a forward of its own on modules that it moves between devices.
                 name = "_old_forward" if "_old_forward" in vars(block) else "forward"
-                yield block, name, functools.partial(self._run_in_halves, tower, number)
+                yield block, name, functools.partial(self._run_block, tower, number)
 
     def list_watched(self) -> list[nn.Module]:
         """The blocks whose inner modules have hooks."""
@@ -144,40 +133,29 @@ class TowerMerger:
         media = calls.media
         images = None if media.images is None else self._label_groups("image")
         videos = None if media.videos is None else self._label_groups("video")
-        if self._family.folding is None:
-            carried = self._towers.carry(calls.input_ids, media, images, videos)
-        else:
-            tower = self._towers.first
-            crops = calls.place_crops(TowerFacts(tower.classes, tower.window))
-            labels = torch.cat([each.flatten() for each in (images, videos) if each is not None])
-            pictures = (
-                [torch.where(each < 0, -1, labels[each]) for each in kind]
-                for kind in (crops.images, crops.videos)
-            )
-            carried = self._towers.spread(calls.input_ids, *pictures)
+        carried = self._towers.carry(calls, images, videos)
         labels = 2 * carried.numbers + carried.video
         return mark_first(torch.where(carried.numbers < 0, -1, labels))
 
-    def spread_now(self, attention: TowerAttention, output: Tensor) -> Tensor:
-        """Copy what a block computes to all the tokens each of its tokens stands for."""
+    def spread_now(self, output: Tensor) -> Tensor:
+        """Copy what an attention computes, ``(m, w)``, to all that its tokens stand for."""
         run = self._get_run()
-        if run is None:
-            return output
-        groups = run.groups[-1]
-        return run.squares.spread(attention.cut_crops(output, len(groups)), groups)
+        return output if run is None else run.spread(run.attended, output)
 
     def _label_groups(self, name: str) -> Tensor:
         """``(c, n)`` int64 on the CPU, a number of its own for each group of each crop.
 
-        Where features of several blocks are joined (ViP-LLaVA) groups are those of the deepest:
-        tokens of one group may still differ in the features of earlier blocks, and those of the
-        first member stand.
+        Where features of several blocks are joined (ViP-LLaVA, DeepStack) groups are those of the
+        deepest: tokens of one group may still differ in the features of earlier blocks, and those
+        of the first member stand.
         """
         run: TowerRun | None = getattr(self._local, name, None)
         if run is None:
             raise refuse_features(name)
-        groups = run.groups[self._towers.first.feature_block].cpu()
-        return groups + groups.shape[1] * torch.arange(len(groups)).unsqueeze(-1)
+        groups = [crop for each in run.passed[self._towers.first.feature_block].groups
+                  for crop in each.cpu()]  # fmt: skip
+        table = nn.utils.rnn.pad_sequence(groups, batch_first=True)
+        return table + table.shape[1] * torch.arange(len(table)).unsqueeze(-1)
 
     def _get_run(self) -> TowerRun | None:
         run: TowerRun | None = getattr(self._local, "run", None)
@@ -197,130 +175,126 @@ class TowerMerger:
                 f"{type(self._method).__name__} merges tokens inside the vision tower, whose blocks"
                 " run a second time under gradient checkpointing: switch it off for the tower."
             )
-        self._local.run = TowerRun(
-            self._find_squares(tower, args[0] if args else kwargs["pixel_values"])
-        )
+        named = next(name for name in ("pixel_values", "hidden_states") if args or name in kwargs)
+        pixels = args[0] if args else kwargs[named]
+        sets = self._towers.find_crop_sets(tower, self._local.media, pixels)
+        self._local.run = TowerRun(begin_row(sets, pixels.device))
 
-    def _find_squares(self, tower: VisionTower, pixels: Tensor) -> Squares:
-        """What becomes a visual token, in each of the crops."""
-        rows, columns = tower.grid(pixels)
-        if self._family.folding is None:
-            return Squares(rows, columns, 1, tower.classes)
-        images, videos = self._family.layouts(self._local.media)
-        _, tall, wide = [*images, *videos][0].shape
-        if (tall * (rows // tall), wide * (rows // tall)) != (rows, columns):
-            raise InputError(
-                f"{rows} x {columns} patches do not become {tall} x {wide} visual tokens evenly: "
-                "prepare the picture with the model's own processor."
-            )
-        return Squares(tall, wide, rows // tall, tower.classes)
-
-    def _before_block(
-        self, tower: VisionTower, number: int, module: nn.Module, args: Any, kwargs: dict[str, Any]
-    ) -> tuple[Any, dict[str, Any]] | None:
-        run = self._get_run()
-        if run is None:
-            return None
-        states, *others = args
-        if number == 0:
-            states = run.squares.arrange(states)
-        run.groups.append(run.groups[-1] if run.groups else run.squares.group_alone(states))
-        if number in self._stages and not self._inside:
-            states = self._merge(tower, number, states, run)
-        if number == 0:
-            run.received = run.groups[0]
-        run.projections, run.bias = {}, None
-        whole = run.squares.count(states) == run.groups[-1].shape[1]
-        if not self._method.proportional_attention or whole:
-            return (states, *others), kwargs
-        run.bias = weigh_sizes(run.squares.repeat(run.count_sizes(states)), states)
-        return add_bias((states, *others), kwargs, run.bias)
-
-    def _run_in_halves(
+    def _run_block(
         self,
         tower: VisionTower,
         number: int,
         original: Callable[..., Any],
         hidden_states: Tensor,
-        attention_mask: Tensor | None = None,
+        *mask: Tensor | None,
         **kwargs: Any,
     ) -> Any:
-        """The forward of a block, with merging between its two halves."""
+        """The forward of a block, merging before it or between its two halves."""
         run, halves = self._get_run(), tower.kind.halves
         if run is None or halves is None:
-            return original(hidden_states, attention_mask, **kwargs)
-        block: Any = tower.blocks[number]
-        attended = halves.attend(block, hidden_states, attention_mask, kwargs)
-        if number in self._stages:
-            attended = self._merge(tower, number, attended, run)
-        return halves.feed(block, attended)
+            return original(hidden_states, *mask, **kwargs)
+        states, stage = hidden_states, number in self._stages
+        if mask:
+            kwargs["attention_mask"] = mask[0]
+        if number == 0:
+            run.check_length(states)
+        if stage and not self._inside:
+            states = self._merge(tower, number, states, run)
+        states, kwargs = run.prepare(states, kwargs, self._method.proportional_attention)
+        # A block that takes no mask cannot be told of sizes: it runs by halves, too.
+        if (stage and self._inside) or (run.bias is not None and not tower.kind.takes_mask):
+            given = kwargs.pop("attention_mask", None)
+            block: Any = tower.blocks[number]
+            states = halves.attend(block, states, _add_bias(given, run.bias, states), kwargs)
+            if stage and self._inside:
+                states = self._merge(tower, number, states, run)
+            output = halves.feed(block, states)
+        else:
+            if run.bias is not None:
+                kwargs["attention_mask"] = _add_bias(kwargs.get("attention_mask"), run.bias, states)
+            output = original(states, **kwargs)
+        return run.finish_block(number, tower.depth, output)
 
     def _merge(self, tower: VisionTower, number: int, states: Tensor, run: TowerRun) -> Tensor:
-        """Ask the method what to merge; give the merged states."""
-        view = self._make_view(tower, number, run.squares.join(states), run)
-        begin = time.perf_counter()
-        choice = self._method.choose_in_tower(view)
-        run.seconds += time.perf_counter() - begin
-        check_choice(choice, view, f"{'inside' if self._inside else 'before'} tower block {number}")
-        groups = choice.groups.to(states.device)
-        run.groups[-1] = groups.gather(1, view.members)
-        return run.squares.part(choice.states)
+        """Ask the method what to merge in each set of crops; give the merged states."""
+        where = f"{'inside' if self._inside else 'before'} tower block {number}"
+        groups, merged, changed = [], [], False
+        for part, own in enumerate(run.row.cut(states.flatten(0, -2))):
+            squares = run.row.sets[part].squares
+            view = self._make_view(tower, number, squares.join(own), run, part)
+            begin = time.perf_counter()
+            choice = self._method.choose_in_tower(view)
+            run.seconds += time.perf_counter() - begin
+            check_choice(choice, view, where)
+            changed = changed or choice.states is not view.states
+            groups.append(choice.groups)
+            merged.append(choice.states)
+        if not changed:
+            return states
+        run.row = run.row.merge(groups, [each.shape[1] for each in merged])
+        parted = [each.squares.part(new) for each, new in zip(run.row.sets, merged, strict=True)]
+        return reshape_like(run.row.order(parted), states)
 
     def _make_view(
-        self, tower: VisionTower, number: int, states: Tensor, run: TowerRun
+        self, tower: VisionTower, number: int, states: Tensor, run: TowerRun, part: int
     ) -> TowerView:
-        members = run.groups[-1]
-        if run.crops is None:
-            run.crops = self._count_crops(members)
+        crops, members = run.row.sets[part], run.row.groups[part]
         attended = number if self._inside else number - 1
         return TowerView(
             block=number,
             depth=tower.depth,
             states=states,
             classes=tower.classes,
-            sizes=count_members(members, states.shape[1]),
-            grid=(run.squares.rows, run.squares.columns),
-            crops=run.crops,
+            sizes=run.row.count_members()[part],
+            grid=(crops.squares.rows, crops.squares.columns),
+            crops=crops.pictures,
             feature_block=tower.feature_block,
             members=members,
-            keys=functools.partial(run.keys, tower, attended),
-            attention=functools.partial(run.attention, tower, attended),
+            keys=functools.partial(run.find_keys, tower, attended, part),
+            attention=functools.partial(run.find_attention, tower, attended, part),
         )
 
-    def _count_crops(self, members: Tensor) -> tuple[int, ...]:
-        media: Media = self._local.media
-        if self._family.folding is not None:
-            return tuple(each.shape[0] for kind in self._family.layouts(media) for each in kind)
-        return self._towers.count_crops(media, *members.shape)
-
-    def _record(
-        self,
-        attention: TowerAttention,
-        name: str,
-        module: nn.Module,
-        args: Any,
-        kwargs: Any,
-        output: Tensor,
-    ) -> None:
+    def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         run = self._get_run()
         if run is not None:
-            crops = len(run.groups[-1])
-            run.projections[name] = attention.cut_crops(output.detach(), crops)
+            run.projections[name] = output.detach()
 
-    def _spread(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        """Copy every state to all the tokens it stands for."""
+    def _spread_tapped(
+        self, module: nn.Module, args: Any, kwargs: Any
+    ) -> tuple[Any, dict[str, Any]] | None:
+        """Copy the output of a block that the model takes, before it does."""
         run = self._get_run()
-        if run is None or run.received is None:
+        if run is None:
+            return None
+        states, *others = args
+        return (run.spread(run.row, states), *others), kwargs
+
+    def _finish(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        """Copy every state that was collected on the way to all the tokens it stands for."""
+        run = self._get_run()
+        if run is None or not run.passed:
             return output
         if isinstance(output, tuple):
             raise InputError("the vision tower gave a tuple: call the model with return_dict=True.")
-        run.projections, run.bias, run.complete = {}, None, True
-        spread = run.squares.spread
-        output.last_hidden_state = spread(output.last_hidden_state, run.groups[-1])
+        run.projections, run.told, run.bias, run.complete = {}, {}, None, True
         if output.get("hidden_states") is not None:
-            pairs = zip(output.hidden_states, [run.received, *run.groups], strict=True)
-            output.hidden_states = tuple(spread(states, groups) for states, groups in pairs)
+            rows = [run.first, *run.passed[:-1], run.first]  # the last block's were copied then
+            pairs = zip(rows, output.hidden_states, strict=True)
+            output.hidden_states = tuple(run.spread(row, states) for row, states in pairs)
         return output
+
+
+def _add_bias(mask: Tensor | None, bias: Tensor | None, states: Tensor) -> Tensor | None:
+    """What is added to products of queries and keys, towards larger tokens ``(m,)``.
+
+    Side by side crops, ``(c, t, d)``, have ``(c, 1, t, t)`` of it.
+    """
+    if bias is None:
+        return mask
+    if states.dim() == 3:
+        rows = bias.view(len(states), 1, 1, -1)
+        bias = rows.expand(-1, -1, states.shape[1], -1)
+    return bias if mask is None else mask + bias
 
 
 def _find_blocks(method: Method, tower: VisionTower) -> tuple[int, ...]:

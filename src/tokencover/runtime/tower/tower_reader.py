@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods import Method
-from tokencover.runtime.families import FAMILIES, Family, FoldedCrops, Media, TowerFacts
+from tokencover.runtime.families import FAMILIES, Family, FoldedCrops
 from tokencover.runtime.tower.encoder_calls import EncoderCalls
 from tokencover.runtime.tower.encodings import BlockRecord, Encodings, Recording, join_recordings
-from tokencover.runtime.tower.tower_kinds import TowerAttention
+from tokencover.runtime.tower.tower_attention import TowerAttention
 from tokencover.runtime.tower.tower_merger import TowerMerger
 from tokencover.runtime.tower.vision_tower import (
     CarriedNumbers,
@@ -61,7 +61,10 @@ class TowerReader:
         self._family, self._method, self._merging = family, method, merging
         self._towers = VisionTowers(model, family, method, READING)
         _refuse_packed(method, family, self._towers.first)
+        _refuse_without_class(method, family, self._towers.first)
         self._blocks = _find_blocks(method, self._towers.first, type(model).__name__)
+        if merging is not None and self._blocks:
+            _refuse_rotated(method, family, self._towers.first)
         self._projector = model.get_submodule(family.projector)
         self._local = threading.local()
 
@@ -134,11 +137,11 @@ class TowerReader:
         found = {name: self._take_one(name) for name in given if given[name] is not None}
         crops: FoldedCrops | None = None
         if self.folds:
-            crops = calls.place_crops(TowerFacts(tower.classes, tower.window))
+            crops = calls.place_crops(tower.facts)
             index = torch.cat([crops.class_index, crops.index], dim=1)
             carried = self._towers.spread(calls.input_ids, crops.images, crops.videos)
         else:
-            index, carried = self._carry_crops(calls.input_ids, media, found)
+            index, carried = self._carry_crops(calls, found)
         return Encodings(
             recordings=list(found.values()),
             index=index,
@@ -157,7 +160,7 @@ class TowerReader:
         return recording
 
     def _carry_crops(
-        self, input_ids: Tensor, media: Media, found: dict[str, Recording]
+        self, calls: EncoderCalls, found: dict[str, Recording]
     ) -> tuple[Tensor, CarriedNumbers]:
         """Crops of one length, whose patches are visual tokens one to one."""
         numbers: dict[str, Tensor] = {}
@@ -175,7 +178,7 @@ class TowerReader:
             )
         (tokens,) = lengths
         images, videos = numbers.get("image"), numbers.get("video")
-        carried = self._towers.carry(input_ids, media, images, videos)
+        carried = self._towers.carry(calls, images, videos)
         return torch.arange(start).view(-1, tokens), carried
 
     # ---- hooks ------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ class TowerReader:
         if record is not None:
             output = output.detach()
             if self._merging is not None:
-                output = self._merging.spread_now(attention, output)
+                output = self._merging.spread_now(attention.flatten(name, output))
             record.outputs[name] = output
 
     def _finish(
@@ -237,6 +240,25 @@ def _refuse_packed(method: Method, family: Family, tower: VisionTower) -> None:
             f"{type(method).__name__} {READING}, but {family.name} with a tower of type "
             f"{config.model_type!r} has pictures of all sizes in one row: use a method that acts "
             "in the decoder, for example tc.MoB."
+        )
+
+
+def _refuse_without_class(method: Method, family: Family, tower: VisionTower) -> None:
+    card = getattr(method, "card", None)  # methods that are not registered may have none
+    if card is not None and "class token" in card.needs and tower.classes == 0:
+        raise InputError(
+            f"{type(method).__name__} needs the class token's attention to each visual token, and "
+            f"the vision tower of {family.name} has no class token here: use a model with a CLIP "
+            "tower, or another method."
+        )
+
+
+def _refuse_rotated(method: Method, family: Family, tower: VisionTower) -> None:
+    if tower.kind.packed:
+        raise InputError(
+            f"{type(method).__name__} {READING} where it merges, but the tower of {family.name} "
+            "rotates queries and keys: those of a merged token have no place of their own that "
+            "could be told. Name no encoder_blocks, or no tower_blocks."
         )
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tokencover.errors import InputError
 from tokencover.methods import TowerChoice, TowerView
-from tokencover.runtime.tower.squares import Squares
+from tokencover.runtime.tower.row import Row, count_members, reshape_like
+from tokencover.runtime.tower.segments import bound_segments
 from tokencover.runtime.tower.vision_tower import VisionTower
 
 
@@ -20,59 +22,137 @@ class TowerRun:
 
     Attributes
     ----------
-    squares : Squares
-        What a method merges: its first tokens, class tokens apart, or squares of them.
-    received : Tensor or None
-        ``(c, n)`` int64, which of those that block 0 received stands for each first one.
-    groups : list of Tensor
-        For each block that was reached ``(c, n)`` int64: which of its own stands for each first
-        one; in the end, which of its output.
+    first : Row
+        Its tokens before anything is merged.
+    row : Row
+        Those that are on their way now.
+    passed : list of Row
+        For each block that has run, what it put out.
+    attended : Row
+        Those that the attention that ran last was given.
+    told : dict
+        What matters of what its block was told: its rotation, and the segments of first tokens.
     projections : dict
-        ``(c, m, heads * head_dim)``, "q" and "k" of the attention that ran last, if it is
-        watched.
+        The outputs of those of its parts that make queries and keys, if it is watched.
     bias : Tensor or None
-        ``(c, m)``, what that attention added for the sizes of its tokens.
-    crops : tuple of int or None
-        Crops of each picture, once they were asked for.
+        ``(m,)``, what it added for the sizes of its tokens.
+    checked : list of Tensor
+        Segments that are known to lie within crops.
     seconds : float
         Time the method took.
     complete : bool
         Whether the tower came to its end.
     """
 
-    squares: Squares
-    received: Tensor | None = None
-    groups: list[Tensor] = field(default_factory=list)
+    first: Row
+    row: Row = field(init=False)
+    attended: Row = field(init=False)
+    passed: list[Row] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)
     projections: dict[str, Tensor] = field(default_factory=dict)
     bias: Tensor | None = None
-    crops: tuple[int, ...] | None = None
+    checked: list[Tensor] = field(default_factory=list)
     seconds: float = 0.0
     complete: bool = False
 
-    def count_sizes(self, states: Tensor) -> Tensor:
-        """``(c, m)`` int64, for how many first ones each of the states ``(c, t, d)`` stands."""
-        return count_members(self.groups[-1], self.squares.count(states))
+    def __post_init__(self) -> None:
+        self.row = self.attended = self.first
 
-    def keys(self, tower: VisionTower, block: int) -> Tensor:
-        """``(c, heads, m, head_dim)``, of the attention that ran last, that of this block."""
-        return self.squares.average_keys(self._find_by_head(tower, "k", block))
+    def check_length(self, states: Tensor) -> None:
+        """Refuse another row than the pictures make."""
+        found = states[..., 0].numel()
+        if found != len(self.first.places):
+            raise InputError(
+                f"the pictures make {len(self.first.places)} tokens in the vision tower, and it has"
+                f" {found}: prepare them with the model's own processor."
+            )
 
-    def attention(self, tower: VisionTower, block: int) -> Tensor:
-        """``(c, m, m)`` float32, its weights, mean over heads."""
-        queries, keys = (self._find_by_head(tower, name, block) for name in ("q", "k"))
+    def prepare(
+        self, states: Tensor, kwargs: dict[str, Any], proportional: bool
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """The states and arguments of a block, for the tokens that there are.
+
+        Tokens attend to each other if their first members did. A token is rotated by the mean of
+        its members' tables, as ToMe's author advises (its repository, issue 29); a key then meets a
+        query as it would from its members' places on average.
+        """
+        ends = kwargs.get("cu_seqlens")
+        if ends is not None and all(ends is not each for each in self.checked):
+            bound_segments(self._number_crops(), ends.cpu().long())
+            self.checked.append(ends)
+        changed = dict(kwargs)
+        if ends is not None and self.row is not self.first:
+            segments = self.row.number_segments(ends)
+            arranged = self.row.arrange(segments)
+            flat = arranged.order(self.row.cut(states.flatten(0, -2)))
+            states, self.row = reshape_like(flat, states), arranged
+            changed |= _shorten_told(kwargs, arranged, segments)
+        self.attended, self.projections, self.bias = self.row, {}, None
+        self.told = {"rotation": changed.get("position_embeddings"), "ends": ends}
+        if proportional and self.row.counts != self.first.counts:
+            sizes = self.row.weigh_tokens().to(states.device)
+            self.bias = sizes.float().log().to(states.dtype)
+        return states, changed
+
+    def finish_block(self, number: int, depth: int, output: Tensor) -> Tensor:
+        """What a block put out; after the last one, all first tokens again."""
+        self.passed.append(self.row)
+        if number == depth - 1:
+            output, self.row = self.spread(self.row, output), self.first
+        return output
+
+    def spread(self, row: Row, states: Tensor) -> Tensor:
+        """Copy states of a row to all the first tokens that they stand for."""
+        return states if row is self.first else row.spread(states)
+
+    def find_keys(self, tower: VisionTower, block: int, part: int) -> Tensor:
+        """``(c, heads, n, head_dim)``, of the attention that ran last, for one set of crops."""
+        keys = self._find_projected(tower, block, "k", part)
+        return self.row.sets[part].squares.average_keys(keys)
+
+    def find_attention(self, tower: VisionTower, block: int, part: int) -> Tensor:
+        """``(c, n, n)`` float32, its weights, mean over heads."""
+        queries, keys = (self._find_projected(tower, block, name, part) for name in ("q", "k"))
+        bias = None if self.bias is None else self.attended.cut(self.bias)[part]
+        segments = None
+        if self.told["ends"] is not None:
+            numbers = self.attended.number_segments(self.told["ends"])
+            segments = self.attended.split(numbers)[part].to(queries.device)
         scaling = tower.find_attention(block).scaling
-        return self.squares.fold_weights(average_attention(queries, keys, scaling, self.bias))
+        weights = average_attention(queries, keys, scaling, bias, segments)
+        return self.row.sets[part].squares.fold_weights(weights)
 
-    def _find_by_head(self, tower: VisionTower, name: str, block: int) -> Tensor:
-        return tower.by_head(block, self._find_projection(name, block))
-
-    def _find_projection(self, name: str, block: int) -> Tensor:
-        if name not in self.projections:
+    def _find_projected(self, tower: VisionTower, block: int, name: str, part: int) -> Tensor:
+        if not self.projections:
             raise InputError(
                 f"there are no keys before tower block {block + 1}, because no block has run: "
                 "merge before a later one, or by the states alone."
             )
-        return self.projections[name]
+        attention = tower.find_attention(block)
+        found = attention.find_projected(self.projections, self.told["rotation"])[name]
+        return self.attended.cut(found)[part].transpose(1, 2)
+
+    def _number_crops(self) -> Tensor:
+        """``(first tokens,)`` int64 on the CPU, the crop of each."""
+        numbers, start = torch.empty(len(self.first.places), dtype=torch.int64), 0
+        for each in self.first.sets:
+            crops = torch.arange(start, start + len(each.places)).unsqueeze(-1)
+            numbers[each.places.cpu()] = crops.expand(each.places.shape)
+            start += len(each.places)
+        return numbers
+
+
+def _shorten_told(kwargs: dict[str, Any], row: Row, segments: Tensor) -> dict[str, Any]:
+    """The arguments of a block that speak of tokens, for those of a row in these segments."""
+    ends = kwargs["cu_seqlens"]
+    _, lengths = segments.unique(return_counts=True)
+    changed: dict[str, Any] = {"cu_seqlens": functional.pad(lengths.cumsum(0), (1, 0)).to(ends)}
+    if kwargs.get("max_seqlen") is not None:
+        changed["max_seqlen"] = int(lengths.max())
+    tables = kwargs.get("position_embeddings")
+    if tables is not None:
+        changed["position_embeddings"] = tuple(row.average(each) for each in tables)
+    return changed
 
 
 def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
@@ -108,30 +188,13 @@ def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
         )
 
 
-def count_members(groups: Tensor, count: int) -> Tensor:
-    """How many of the tokens ``(c, n)`` are in each group, ``(c, count)`` int64."""
-    return groups.new_zeros(len(groups), count).scatter_add(1, groups, torch.ones_like(groups))
-
-
-def weigh_sizes(sizes: Tensor, states: Tensor) -> Tensor:
-    """``(c, n)``, what is added to the attention that tokens of these sizes receive."""
-    return sizes.to(states.device).float().log().to(states.dtype)
-
-
-def add_bias(
-    args: tuple[Any, ...], kwargs: dict[str, Any], bias: Tensor
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a block, its attention biased by ``(c, n)`` towards larger tokens."""
-    states = args[0]
-    bias = bias[:, None, None, :].expand(-1, -1, states.shape[1], -1)
-    if len(args) > 1:
-        mask = bias if args[1] is None else args[1] + bias
-        return (states, mask, *args[2:]), kwargs
-    given = kwargs.get("attention_mask")
-    return args, {**kwargs, "attention_mask": bias if given is None else given + bias}
-
-
-def average_attention(queries: Tensor, keys: Tensor, scaling: float, bias: Tensor | None) -> Tensor:
+def average_attention(
+    queries: Tensor,
+    keys: Tensor,
+    scaling: float,
+    bias: Tensor | None,
+    segments: Tensor | None = None,
+) -> Tensor:
     """Attention weights ``(c, n, n)`` float32, mean over heads.
 
     Parameters
@@ -142,12 +205,16 @@ def average_attention(queries: Tensor, keys: Tensor, scaling: float, bias: Tenso
         What their products are multiplied by.
     bias : Tensor or None
         ``(c, n)``, added to them for each key.
+    segments : Tensor or None
+        ``(c, n)`` int64, tokens of one number attend to each other.
     """
     crops, heads, tokens, _ = queries.shape
     mean = torch.zeros(crops, tokens, tokens, device=queries.device)
+    hidden = None if segments is None else segments.unsqueeze(1) != segments.unsqueeze(2)
     for head in range(heads):  # one map at a time: all of them are the largest tensor of a tower
         products = queries[:, head].float() @ keys[:, head].float().transpose(1, 2) * scaling
         products = products if bias is None else products + bias.float().unsqueeze(1)
+        products = products if hidden is None else products.masked_fill(hidden, -torch.inf)
         mean += products.softmax(-1)
     return mean / heads
 

@@ -1,8 +1,8 @@
 """What merging in the vision tower and reading from it have in common.
 
-Merging needs crops of one length that go through plain blocks and become visual tokens one to one,
-by the family's `tower_tokens`, or square by square. Reading is possible wherever several patches
-become one visual token, by the family's `folding`.
+Both need to know which patches become which visual token: one to one, by the family's
+`tower_tokens`, or several of them one, by its `folding`. Merging needs blocks whose halves are
+known as well, and patches that become visual tokens square by square.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tokencover.errors import InputError
 from tokencover.methods import Method
-from tokencover.runtime.families import Family, Media
+from tokencover.runtime.families import Family, Media, TowerFacts
+from tokencover.runtime.tower.crop_sets import CropSet, set_up_folded, set_up_plain
 from tokencover.runtime.tower.encoder_calls import (
+    EncoderCalls,
     find_feature_blocks,
     find_named_layers,
     read_feature_layers,
     spread_over_batch,
 )
-from tokencover.runtime.tower.tower_kinds import TOWER_KINDS, TowerAttention
+from tokencover.runtime.tower.tower_attention import TowerAttention
+from tokencover.runtime.tower.tower_kinds import TOWER_KINDS
 
 Hook = tuple[nn.Module, Any, bool]
 """A module, what to call, and whether before (else after) its forward."""
@@ -90,6 +94,16 @@ class VisionTower:
         found: int = config.window_size // config.spatial_merge_size // config.patch_size
         return found
 
+    @property
+    def facts(self) -> TowerFacts:
+        """What matters to the order of its tokens."""
+        return TowerFacts(self.classes, self.window)
+
+    @property
+    def taps(self) -> list[nn.Module]:
+        """What takes the output of blocks other than the last to the decoder (DeepStack)."""
+        return list(getattr(self.module, "deepstack_merger_list", ()))
+
     def find_features(self, output: Any) -> Tensor:
         """What becomes visual tokens, ``(c, t, w)``, in the output of the tower."""
         found: Tensor = (
@@ -98,12 +112,6 @@ class VisionTower:
             else output.last_hidden_state
         )
         return found
-
-    def by_head(self, number: int, projected: Tensor) -> Tensor:
-        """``(c, t, heads * head_dim)`` as ``(c, heads, t, head_dim)``."""
-        heads = self.find_attention(number).heads
-        split: Tensor = projected.unflatten(-1, (heads, -1))
-        return split.transpose(1, 2)
 
     def grid(self, pixels: Tensor) -> tuple[int, int]:
         """Rows and columns of the patches that pixels ``(c, channels, height, width)`` make."""
@@ -150,17 +158,44 @@ class VisionTowers:
                 "tc.prune, and leave it out of the call."
             )
 
+    def find_crop_sets(self, tower: VisionTower, media: Media, pixels: Tensor) -> list[CropSet]:
+        """The crops that a tower is going to be given, and what becomes a visual token in them."""
+        folding = self._family.folding
+        if folding is None:
+            rows, columns = tower.grid(pixels)
+            tokens = tower.classes + rows * columns
+            pictures = self._count_crops(media, len(pixels), tokens)
+            return set_up_plain((rows, columns), tower.classes, len(pixels), pictures)
+        layouts = self._family.layouts(media)
+        crops = folding.place(self._base, media, layouts, folding.measure(media), tower.facts)
+        return set_up_folded(crops, [*layouts[0], *layouts[1]], tower.kind.packed)
+
     def carry(
-        self, input_ids: Tensor, media: Media, images: Tensor | None, videos: Tensor | None
+        self, calls: EncoderCalls, images: Tensor | None, videos: Tensor | None
     ) -> CarriedNumbers:
-        """Carry numbers of tower tokens to the visual tokens of a batch.
+        """Carry numbers of class tokens, and of what becomes a visual token, to those of a batch.
 
         Parameters
         ----------
+        calls : EncoderCalls
+            The pictures of the batch.
         images, videos : Tensor or None
-            ``(crops, tokens)`` int64 on the CPU.
+            ``(crops, tokens)`` int64 on the CPU; of shorter crops only the first ones count.
         """
-        return self.spread(input_ids, *self._carry(media, images, videos))
+        if self._family.folding is None:
+            return self.spread(calls.input_ids, *self._carry(calls.media, images, videos))
+        crops = calls.place_crops(self.first.facts)
+        tables = [
+            functional.pad(each, (0, crops.tokens - each.shape[1]), value=-1).flatten()
+            for each in (images, videos)
+            if each is not None
+        ]
+        numbers = torch.cat(tables)
+        found = [
+            [torch.where(each < 0, -1, numbers[each]) for each in kind]
+            for kind in (crops.images, crops.videos)
+        ]
+        return self.spread(calls.input_ids, found[0], found[1])
 
     def spread(
         self, input_ids: Tensor, images: list[Tensor], videos: list[Tensor]
@@ -177,7 +212,7 @@ class VisionTowers:
         assert carry is not None
         return carry(self._base, media, images, videos)
 
-    def count_crops(self, media: Media, crops: int, tokens: int) -> tuple[int, ...]:
+    def _count_crops(self, media: Media, crops: int, tokens: int) -> tuple[int, ...]:
         """How many of the crops of one encoder call each picture has, in order."""
         numbers = torch.arange(crops).unsqueeze(-1).expand(-1, tokens)
         images = None if media.images is None else numbers
@@ -209,9 +244,8 @@ def refuse_family(method: Method, family: Family, purpose: str, able: Sequence[s
     reason = "its visual tokens are neither patches of its tower nor made of known ones"
     if family.folding is not None:
         reason = (
-            "its model folds patches into one visual token after the tower, and rotates queries "
-            "and keys by the places of patches, masks some or scales pictures: what is merged "
-            "has no place there"
+            "its model masks patches in the tower, attends from frame to frame, or scales, folds "
+            "or drops them in a way of its own: what is merged has no place there"
         )
     return InputError(
         f"{type(method).__name__} {purpose}, which cannot be done for {family.name}: {reason}. It "
