@@ -63,6 +63,26 @@ def make_batch(stage: Stage, *seeds: int) -> PartBatch:
     return make_part_batch(Lesson(stage, seeds or (SEED,), kinds, True, stage.visual_tokens))
 
 
+def test_patches_may_be_numbered_anew() -> None:
+    lesson = Lesson(PART, (SEED,), SCENE_QUESTIONS.kinds, True, PART.visual_tokens)
+    kept, anew = make_part_batch(lesson), make_part_batch(replace(lesson, renumbered=True))
+    assert torch.equal(kept.positions, anew.positions)
+    assert kept.asked is not None
+    assert anew.asked is not None
+    for mine, theirs in ((kept.phrases, anew.phrases), (kept.asked, anew.asked)):
+        assert torch.equal(mine.tokens, theirs.tokens)
+        assert (mine.places, theirs.places) == (PICTURE_TOKENS, PART.visual_tokens)
+        assert torch.equal(mine.positions, kept.positions)
+        assert theirs.positions[0].tolist() == list(range(PART.visual_tokens))
+
+
+def test_every_second_lesson_is_numbered_anew() -> None:
+    stages = CAPTION_SCHEDULE.stages
+    assert [stage.renumber for stage in stages] == [0.0] + [0.5] * (len(stages) - 1)
+    drawn = [draw_lesson(CAPTION_SCHEDULE, stages[-1], (SEED,), coin) for coin in range(200)]
+    assert 80 < sum(lesson.renumbered for lesson in drawn) < 120
+
+
 def test_every_object_is_described_once_with_its_own_words() -> None:
     scene = make_scene(SEED)
     phrases = describe_objects(scene, np.random.default_rng(0))

@@ -25,6 +25,8 @@ class Lesson:
         Whether text may attend to the picture in the first two blocks.
     visual_tokens
         How many visual tokens the decoder is shown.
+    renumbered
+        Whether those are numbered anew, without gaps.
     """
 
     stage: Stage
@@ -32,6 +34,7 @@ class Lesson:
     kinds: tuple[str, ...]
     early_sight: bool
     visual_tokens: int
+    renumbered: bool = False
 
 
 def draw_lesson(schedule: Schedule, stage: Stage, seeds: tuple[int, ...], coin_seed: int) -> Lesson:
@@ -50,5 +53,6 @@ def draw_lesson(schedule: Schedule, stage: Stage, seeds: tuple[int, ...], coin_s
     early_sight = bool(torch.rand((), generator=coin) >= stage.blind)
     choices = stage.choices or (stage.visual_tokens,)
     visual_tokens = choices[int(torch.randint(len(choices), (), generator=coin))]
+    renumbered = bool(torch.rand((), generator=coin) < stage.renumber)
     kinds = (*schedule.kinds, *schedule.extra)
-    return Lesson(stage, seeds, kinds, early_sight, visual_tokens)
+    return Lesson(stage, seeds, kinds, early_sight, visual_tokens, renumbered)

@@ -110,7 +110,10 @@ def make_part_batch(lesson: Lesson) -> PartBatch:
             positions.append(part)
             phrases.append(describe_objects(shown, rng))
             questions.append(SCENE_QUESTIONS.ask(shown, lesson.kinds) if stage.asks else [])
-    places = torch.from_numpy(np.stack(positions))
+    patches = torch.from_numpy(np.stack(positions))
+    numbers, numbered = patches, PICTURE_TOKENS
+    if lesson.renumbered:
+        numbers, numbered = torch.arange(patches.shape[1]).expand_as(patches), patches.shape[1]
     return PartBatch(
         pixels=normalise_pictures([draw_scene(scene) for scene in scenes]),
         labels=torch.from_numpy(labels),
@@ -118,9 +121,9 @@ def make_part_batch(lesson: Lesson) -> PartBatch:
         glances=_stack(glances, (len(scenes), 0, PICTURE_TOKENS)).bool(),
         glanced=_stack(glanced, (len(scenes), 0, HOLDINGS)),
         owners=torch.tensor(owners),
-        positions=places,
-        phrases=pack_phrases(phrases, stage.phrases, places, PICTURE_TOKENS),
-        asked=pack_questions(questions, len(lesson.kinds), places, PICTURE_TOKENS)
+        positions=patches,
+        phrases=pack_phrases(phrases, stage.phrases, numbers, numbered),
+        asked=pack_questions(questions, len(lesson.kinds), numbers, numbered)
         if stage.asks
         else None,
         questions=questions,

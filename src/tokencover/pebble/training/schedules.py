@@ -11,7 +11,9 @@ could not hurt any more: the model would be useless for studying pruning.
 The caption recipe does without described patches and without prepared heads: the tower learns to
 see through heads of its own, then the decoder learns from phrases about six patches at a time,
 then about more, then from questions as well. Where the decoder is shown part of a picture, the
-part is drawn at random, and only what it shows is asked about.
+part is drawn at random, and only what it shows is asked about. Every second part keeps the numbers
+of its patches, the others are numbered anew: methods leave tokens both ways, and a model that knew
+one of them only would favour those.
 
 The model for clips starts from the picture model, which knows objects and how to look them up;
 what is new is time. Its last stage too shows parts of the ground only.
@@ -57,6 +59,9 @@ class Stage:
         Of the caption recipe: phrases about each part.
     asks
         Of the caption recipe: whether questions are asked too.
+    renumber
+        Of the caption recipe: share of batches in which the patches that are shown are numbered
+        anew, without gaps.
     cost
         Rough seconds a step, for the estimate of the time left.
     """
@@ -74,6 +79,7 @@ class Stage:
     things: int = 0
     phrases: int = 24
     asks: bool = True
+    renumber: float = 0.0
     cost: float = 1.0
 
 
@@ -130,11 +136,31 @@ PICTURE_SCHEDULE: Final = Schedule(
 CAPTION_SCHEDULE: Final = Schedule(
     (
         Stage("vision", "vision", 900, 4, vision_rate=8e-4, cost=0.6),
-        Stage("few", "joint", 300, 4, rate=1.5e-3, visual_tokens=6, things=6, asks=False, cost=1.1),
         Stage(
-            "some", "joint", 120, 4, rate=1e-3, visual_tokens=36, things=12, asks=False, cost=0.8
+            "few",
+            "joint",
+            300,
+            4,
+            rate=1.5e-3,
+            visual_tokens=6,
+            things=6,
+            asks=False,
+            renumber=0.5,
+            cost=1.1,
         ),
-        Stage("part", "joint", 500, 4, rate=1e-3, choices=(96, 144, 192), cost=1.2),
+        Stage(
+            "some",
+            "joint",
+            120,
+            4,
+            rate=1e-3,
+            visual_tokens=36,
+            things=12,
+            asks=False,
+            renumber=0.5,
+            cost=0.8,
+        ),
+        Stage("part", "joint", 500, 4, rate=1e-3, choices=(96, 144, 192), renumber=0.5, cost=1.2),
         Stage(
             "whole",
             "joint",
@@ -144,6 +170,7 @@ CAPTION_SCHEDULE: Final = Schedule(
             vision_rate=1.5e-4,
             description=0.3,
             choices=(192, 288, 576, 576),
+            renumber=0.5,
             cost=1.5,
         ),
         Stage(
@@ -156,6 +183,7 @@ CAPTION_SCHEDULE: Final = Schedule(
             blind=0.5,
             description=0.3,
             choices=(192, 288, 576, 576),
+            renumber=0.5,
             cost=1.5,
         ),
     ),
