@@ -15,6 +15,7 @@ import json
 import multiprocessing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from study_plan import (
 from study_tables import write_tables
 from tokencover.budget import BudgetMode
 from tokencover.errors import TokenCoverError
-from tokencover.evaluation import ResultRow, Results, load_model
+from tokencover.evaluation import Results, load_model
 from tokencover.files import write_atomically
 from tokencover.methods import Spec
 from tokencover.pebble.data import CLIP_TOKENS, PICTURE_TOKENS
@@ -166,8 +167,8 @@ def _choose_settings(options: argparse.Namespace, model: str) -> dict[str, dict[
     }
     folder, scenes = options.out / "validation", options.validation
     asked = Asked(folder, model, "pebble", "validation", scenes, tuple(tried.values()))
-    rows = _do_in_parts(asked, options.workers).rows[1:]
-    found = {key: _average(row) for key, row in zip(tried, rows, strict=True)}
+    rows = _do_in_parts(asked, options.workers).to_dicts()[1:]
+    found = {key: row["accuracy"] for key, row in zip(tried, rows, strict=True)}
     settings = {
         name: choices[_find_best([found[name, place] for place in range(len(choices))])]
         for name, choices in choices_of.items()
@@ -176,16 +177,10 @@ def _choose_settings(options: argparse.Namespace, model: str) -> dict[str, dict[
     return settings
 
 
-def _find_best(scores: Sequence[float]) -> int:
-    return max(range(len(scores)), key=lambda place: (scores[place], -place))
-
-
-def _average(row: ResultRow) -> float:
-    """Mean over kinds of the share of right answers; below all others if the method cannot run."""
-    if row.summary is None:
-        return -1.0
-    scores = [score for score in row.summary.accuracy.values() if score is not None]
-    return sum(scores) / len(scores)
+def _find_best(scores: Sequence[float | None]) -> int:
+    """The first of the best; None, which a method has that cannot run, is below all others."""
+    known = [-1.0 if score is None else score for score in scores]
+    return known.index(max(known))
 
 
 def _ask(
@@ -220,6 +215,7 @@ def _measure_times(
     Asked(options.out / "times", model, "pebble", "test", 20, specs, options.timed).do()
 
 
+@cache
 def _find_amounts(model: str, mode: BudgetMode) -> list[Amount]:
     total = CLIP_TOKENS if model == "pebble-clips" else PICTURE_TOKENS
     return find_amounts(load_model(model).model, mode, total)

@@ -46,15 +46,12 @@ def test_every_scene_is_asked_half_of_the_kinds() -> None:
     assert [task.examples().__next__().id for task in tasks[:3]] == ["0", "1", "0"]
 
 
-def test_every_method_is_compared() -> None:
+def test_every_method_is_compared(pebble: Any) -> None:
     assert {method.name for method in REGISTERED} - EXTRA == set(METHODS)
-    specs = list_specs(["mob", "fastv"], {"fastv": {"after": 3}}, find_amounts(*small()))
+    amounts = find_amounts(pebble[0], "exact", PICTURE_TOKENS)
+    specs = list_specs(["mob", "fastv"], {"fastv": {"after": 3}}, amounts)
     assert len(specs) == 2 * len(COSTS)
     assert {getattr(make_method(spec), "after", None) for spec in specs} == {1, 3}
-
-
-def small() -> tuple[Any, BudgetMode, int]:
-    return tc.load("pebble")[0], "exact", PICTURE_TOKENS
 
 
 def test_agreement_and_doubt_are_told() -> None:
