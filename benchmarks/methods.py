@@ -3,7 +3,7 @@
     python benchmarks/methods.py                 N = 576 and 2880, some minutes on one core
     python benchmarks/methods.py --tokens 576    half a minute
 
-The plain formulation is what the method's authors publish, in a dozen lines of float32 and without
+The plain formulation is what the method does, written by us in a dozen lines of float32 and without
 care for ties: it need not give the same on two machines. Ours is exact and settles ties. CPU
 seconds are compared, turn by turn, so that a busy machine hits both.
 """

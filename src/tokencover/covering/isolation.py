@@ -25,9 +25,9 @@ from tokencover.covering.lazy import (
     TableCloud,
     Workspace,
     count_threads,
+    do_in_pieces,
     search_among_different,
     search_farthest,
-    share_out,
     use_one_thread,
 )
 
@@ -133,7 +133,7 @@ def _estimate_nearest_neighbours(cloud: Cloud, table: Tensor | None) -> Tensor:
                 torch.maximum(nearest[columns], cosines.amax(0), out=nearest[columns])
 
     threads = count_threads(len(cloud) ** 2 // 2 * cloud.width)
-    share_out(compare, len(pairs), threads, smallest=1)
+    do_in_pieces(compare, len(pairs), threads, smallest=1)
     return nearest
 
 

@@ -12,7 +12,7 @@ import torch
 import tokencover as tc
 from tokencover.covering import choose_diverse, mob_batch
 from tokencover.covering.lazy import estimate, thread_use
-from tokencover.covering.lazy.thread_use import count_threads, share_out, use_one_thread
+from tokencover.covering.lazy.thread_use import count_threads, do_in_pieces, use_one_thread
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_every_place_is_done_once_and_by_both_threads() -> None:
             both.wait(timeout=10)  # the second one has come, too
         done[some] += 1
 
-    share_out(work, len(done), threads=2)
+    do_in_pieces(work, len(done), threads=2)
     assert done.eq(1).all()
     assert len(workers) == 2
 
@@ -65,7 +65,7 @@ def test_an_error_in_a_piece_is_told_whoever_does_it() -> None:
 
     for threads in (2, 3):
         with pytest.raises(tc.InputError, match="not from"):
-            share_out(refuse, 1000, threads)
+            do_in_pieces(refuse, 1000, threads)
 
 
 @pytest.mark.parametrize(("rows", "directions"), [(700, 30), (30, 700), (700, 5)])

@@ -6,7 +6,7 @@
 `search_farthest`    step 2 of Algorithm 1, as far as tokens can be told apart
 `TableCloud`         a cloud with all its cosines, for `search_among_different`
 `Workspace`          memory that is used again, for those who work with a `Cloud`
-`use_one_thread`     what all of the above is to be done in; `count_threads` and `share_out`
+`use_one_thread`     what all of the above is to be done in; `count_threads` and `do_in_pieces`
                      take more threads there for what is large
 `bound_error`        that error; `measure_norms` and `scale_to_one` are what it assumes
 ===================  ==============================================================
@@ -19,7 +19,7 @@ from tokencover.covering.lazy.copies import Distinct
 from tokencover.covering.lazy.estimate import Cloud, bound_error, measure_norms, scale_to_one
 from tokencover.covering.lazy.search import search_among_different, search_farthest
 from tokencover.covering.lazy.table import TableCloud
-from tokencover.covering.lazy.thread_use import count_threads, share_out, use_one_thread
+from tokencover.covering.lazy.thread_use import count_threads, do_in_pieces, use_one_thread
 from tokencover.covering.lazy.workspace import Workspace
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
     "Workspace",
     "bound_error",
     "count_threads",
+    "do_in_pieces",
     "measure_norms",
     "scale_to_one",
     "search_among_different",
     "search_farthest",
-    "share_out",
     "use_one_thread",
 ]

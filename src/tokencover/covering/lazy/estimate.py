@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, round_to_grid, snap
-from tokencover.covering.lazy.thread_use import count_threads, share_out
+from tokencover.covering.lazy.thread_use import count_threads, do_in_pieces
 from tokencover.covering.lazy.workspace import Workspace
 
 _UNIT_ROUNDOFF = 2.0**-24
@@ -211,7 +211,7 @@ def _multiply_by_chunks(first: Tensor, second: Tensor, space: Workspace, chunk: 
         _sum_chunks(first, second[some], total[:, some], part[:, some], chunk)
 
     threads = count_threads(total.numel() * first.shape[-1])
-    share_out(multiply_columns if shape[0] < shape[1] else multiply_rows, max(shape), threads)
+    do_in_pieces(multiply_columns if shape[0] < shape[1] else multiply_rows, max(shape), threads)
     return total
 
 

@@ -34,7 +34,7 @@ _usual = threading.local()
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """Compute on the calling thread alone, but for `share_out`."""
+    """Compute on the calling thread alone, but for `do_in_pieces`."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield
@@ -54,7 +54,7 @@ def count_threads(products: int) -> int:
     return 1 if threads is None or products < _LARGE else min(threads, _MOST_THREADS)
 
 
-def share_out(
+def do_in_pieces(
     work: Callable[[slice], None], length: int, threads: int, smallest: int = 128
 ) -> None:
     """Do the work for all places of something of that length, a slice at a time.
