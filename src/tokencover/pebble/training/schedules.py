@@ -164,7 +164,7 @@ CAPTION_SCHEDULE: Final = Schedule(
         Stage(
             "whole",
             "joint",
-            1000,
+            800,
             3,
             rate=6e-4,
             vision_rate=1.5e-4,
@@ -176,7 +176,7 @@ CAPTION_SCHEDULE: Final = Schedule(
         Stage(
             "finish",
             "joint",
-            500,
+            300,
             3,
             rate=2e-4,
             vision_rate=5e-5,
