@@ -51,10 +51,10 @@ def test_the_names_that_users_know_are_there() -> None:
     settled = (
         "DART METHODS SCOPE BalancedSplit BudgetedMethod CDPruner Certificate Choice CouplingSplit "
         "Cover DivPrune Downsample FarthestOnly FastV FasterVLM FiCoCoV FinalWipe GlobalCom2 HiRED "
-        "InputError LookAhead Method MoB MustDrop NearestOnly OnlineSplit PruMerge PruMergePlus "
-        "PyramidDrop Random SparseVLM Split ToMe TokenCarve TokenCoverError TwigVLM UniformGrid "
-        "View VisionZip certify coupling farthest_points from_json get_method load_pebble "
-        "load_pebble_clips mob nearest_points paper_split prune to_json"
+        "InputError LookAhead Method MoB MoBStages MustDrop NearestOnly OnlineSplit PruMerge "
+        "PruMergePlus PyramidDrop Random SparseVLM Split ToMe TokenCarve TokenCoverError TwigVLM "
+        "UniformGrid View VisionZip certify coupling farthest_points from_json get_method "
+        "load_pebble load_pebble_clips mob nearest_points paper_split prune to_json"
     )
     assert set(settled.split()) <= set(tc.__all__)
 

@@ -34,6 +34,7 @@ from tokencover.methods import LookAhead as LookAhead
 from tokencover.methods import METHODS as METHODS
 from tokencover.methods import Method as Method
 from tokencover.methods import MoB as MoB
+from tokencover.methods import MoBStages as MoBStages
 from tokencover.methods import MustDrop as MustDrop
 from tokencover.methods import NearestOnly as NearestOnly
 from tokencover.methods import PruMerge as PruMerge

@@ -87,6 +87,7 @@ CASES = [
     Case("mob"),
     Case("nearest", like="mob"),
     Case("farthest", like="mob"),
+    Case("mob_stages"),
     Case("fastv"),
     Case("sparsevlm", moves=True),
     Case("pyramiddrop"),

@@ -30,6 +30,7 @@ from tokencover.methods.globalcom2 import GlobalCom2 as GlobalCom2
 from tokencover.methods.hired import HiRED as HiRED
 from tokencover.methods.look_ahead import LookAhead as LookAhead
 from tokencover.methods.mob import MoB as MoB
+from tokencover.methods.mob_stages import MoBStages as MoBStages
 from tokencover.methods.mustdrop import MustDrop as MustDrop
 from tokencover.methods.naming import Spec as Spec
 from tokencover.methods.naming import name_method as name_method

@@ -27,6 +27,7 @@ COLORS: Final = {
     "ficoco_v": "#31a354",
     "scope": "#756bb1",
     "look_ahead": "#636363",
+    "mob_stages": "#08306b",
     "farthest": "#6baed6",
     "nearest": "#fd8d3c",
     "random": "#969696",

@@ -1,0 +1,117 @@
+"""MoB in stages: the same cover, refined when the question is known. Ours, beyond the paper.
+
+Place: before the decoder, and once more after a third of its blocks. Signal: first the cosine
+geometry of the visual tokens, then also the attention of the last prompt token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from tokencover.budget import round_half_up
+from tokencover.covering import farthest_points
+from tokencover.errors import InputError
+from tokencover.methods._shared.decoder_stages import check_stages, count_by_block
+from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods.base import BudgetedMethod, Card, Choice, View
+from tokencover.methods.registry import register_method
+
+
+@register_method
+@dataclass(frozen=True)
+class MoBStages(BudgetedMethod):
+    """Cover the picture first, then the question and what is left of the picture.
+
+    Before the decoder, words and patches have seen nothing of each other, so the first stage is
+    MoB's visual half: farthest points, more of them than will be left. At every later stage the
+    last prompt token has read the question; the tokens it attends to are the prompt centres, and
+    farthest points from these cover the rest.
+
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`. At equal operations early blocks
+        have more tokens than late ones.
+    stages : tuple of int, optional
+        How many blocks run before each stage; by default 0 and a third of the depth, (0, 11) of 32.
+    ratio : float
+        How many times as many tokens each stage leaves as the next one.
+    asked : float
+        Share of a later stage's tokens that are prompt centres, from 0 to 1.
+    """
+
+    name: ClassVar[str] = "mob_stages"
+    card: ClassVar[Card] = Card(
+        title="MoB in stages",
+        year=2026,
+        objective="both",
+        place="before the decoder and after a third of it",
+        signal="cosines among visual tokens; later also attention of the last prompt token",
+        ours=True,
+    )
+    reads_prompt = False
+
+    stages: tuple[int, ...] | None = None
+    ratio: float = 3.0
+    asked: float = 0.6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stages is not None:
+            check_stages(self.stages)
+        if isinstance(self.ratio, bool) or not 1 <= self.ratio < float("inf"):
+            raise InputError(f"ratio must be a number, 1 or more, got {self.ratio!r}.")
+        if isinstance(self.asked, bool) or not 0 <= self.asked <= 1:
+            raise InputError(f"asked must be a share from 0 to 1, got {self.asked!r}.")
+
+    def blocks(self, depth: int) -> Sequence[int]:
+        """Before each stage."""
+        stages = self.stages
+        if stages is None:
+            stages = (0, round_half_up(Fraction(depth, 3))) if depth > 1 else (0,)
+        if stages[-1] >= depth:
+            raise InputError(
+                f"stages {stages} do not fit a model of {depth} blocks: the last may be "
+                f"{depth - 1} at most."
+            )
+        return stages
+
+    def watched(self, depth: int) -> Sequence[int]:
+        """The blocks about to run at stages after the first."""
+        return self.blocks(depth)[1:]
+
+    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+        """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
+        stages, ratio = self.blocks(depth), Fraction(self.ratio)
+        later = range(len(stages) - 1, -1, -1)
+        present = [min(total, round_half_up(left * ratio**stage)) for stage in later]
+        return count_by_block([total, *present], stages, depth)
+
+    def choose(self, view: View) -> Choice:
+        """Prompt centres by attention, at the first stage none; then farthest points."""
+        counts = [
+            self.schedule(left, total, view.depth)[view.block]
+            for left, total in zip(self.left(view), view.total.tolist(), strict=True)
+        ]
+        details = []
+        for sample, asked in enumerate(self._find_asked(view, counts)):
+            states = view.states[sample, view.mask[sample]].detach()
+            budget = counts[sample] - len(asked)
+            rest = farthest_points(states, budget=budget, start=asked)
+            details.append({"prompt_centers": asked, "visual_centers": rest})
+        kept = [torch.cat([*each.values()]) for each in details]
+        return Choice(kept, details=details)
+
+    def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
+        """What the last prompt token of each sample will attend to most."""
+        if view.block == self.blocks(view.depth)[0]:
+            return [view.positions.new_empty(0) for _ in counts]
+        rows = view.attention(view.block, view.last.unsqueeze(-1))
+        wanted = [round_half_up(Fraction(self.asked) * count) for count in counts]
+        return choose_best(rows.squeeze(2).mean(1), view.mask, wanted)

@@ -1,0 +1,143 @@
+"""MoB in stages: its counts, and its choice at each stage, against slow loops."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.covering.oracle import choose_farthest
+from tests.methods.views import hand_made
+from tests.zoo import ZOO
+from tokencover import InputError, MoBStages
+from tokencover.methods import from_json, to_json
+from tokencover.runtime import prune
+
+SIZES, TAILS, BEFORE, HEADS = [20, 33, 9], [3, 2, 5], 2, 3
+
+
+def draw(seed: int) -> tuple[list[Tensor], list[Tensor]]:
+    """States of some samples, and maps of a block; quarters, so that head means tie often."""
+    generator = torch.Generator().manual_seed(seed)
+    states = [torch.randn(size, 6, generator=generator) for size in SIZES]
+    lengths = [BEFORE + size + tail for size, tail in zip(SIZES, TAILS, strict=True)]
+    maps = [
+        (torch.randint(0, 4, (HEADS, each, each), generator=generator) / 4).tril()
+        for each in lengths
+    ]
+    return states, maps
+
+
+@pytest.mark.parametrize(
+    ("depth", "stages"), [(32, (0, 11)), (28, (0, 9)), (11, (0, 4)), (2, (0, 1)), (1, (0,))]
+)
+def test_stages_go_with_the_depth(depth: int, stages: tuple[int, ...]) -> None:
+    method = MoBStages(4)
+    assert tuple(method.blocks(depth)) == stages
+    assert tuple(method.watched(depth)) == stages[1:]
+
+
+def test_each_stage_leaves_so_many_times_the_next() -> None:
+    assert MoBStages(32).schedule(32, 576, 11) == [96] * 4 + [32] * 7
+    assert MoBStages(7, (1, 3, 5), ratio=1.5).schedule(7, 50, 6) == [50, 16, 16, 11, 11, 7]
+    assert MoBStages(400).schedule(400, 576, 11) == [576] * 4 + [400] * 7
+
+
+@given(st.integers(1, 700), st.floats(1, 20), st.lists(st.integers(0, 11), min_size=1, max_size=4))
+def test_counts_fall_with_depth_and_grow_with_what_is_left(
+    total: int, ratio: float, places: list[int]
+) -> None:
+    method = MoBStages(1, tuple(sorted(set(places))), ratio=ratio)
+    for left in {1, (total + 1) // 2, total}:
+        counts = method.schedule(left, total, 12)
+        assert counts[-1] == left
+        assert all(1 <= later <= earlier <= total for earlier, later in pairwise(counts))
+        more = method.schedule(min(total, left + 1), total, 12)
+        assert all(few <= many for few, many in zip(counts, more, strict=True))
+
+
+@pytest.mark.parametrize("budget", [1, 2, 6, 0.3, 400])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_first_stage_covers_the_picture(seed: int, budget: float) -> None:
+    states, _ = draw(seed)
+    view = hand_made(states, before=BEFORE, behind=TAILS, block=0, depth=4)
+    choice = MoBStages(budget, ratio=2).choose(view)
+    for sample, size in enumerate(SIZES):
+        left = min(budget, size) if isinstance(budget, int) else max(1, int(budget * size + 0.5))
+        count = min(size, 2 * left)
+        assert choice.kept[sample].tolist() == choose_farthest(states[sample].numpy(), [], count)
+        assert len(choice.details[sample]["prompt_centers"]) == 0
+
+
+@pytest.mark.parametrize("asked", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("seed", [2, 3])
+def test_later_stages_keep_what_is_attended_to_and_cover_the_rest(seed: int, asked: float) -> None:
+    states, maps = draw(seed)
+    view = hand_made(states, before=BEFORE, behind=TAILS, attention={2: maps}, block=2, depth=4)
+    choice = MoBStages(5, (0, 2), asked=asked).choose(view)
+    for sample, size in enumerate(SIZES):
+        row = maps[sample][:, -1, BEFORE : BEFORE + size].mean(0).tolist()
+        best = sorted(range(size), key=lambda token: (-row[token], token))[: round(5 * asked)]
+        expected = best + choose_farthest(states[sample].numpy(), best, 5 - len(best))
+        assert choice.kept[sample].tolist() == expected
+        assert choice.details[sample]["prompt_centers"].tolist() == best
+    for sample in range(len(SIZES)):
+        alone = hand_made(
+            [states[sample]],
+            before=BEFORE,
+            behind=TAILS[sample],
+            attention={2: [maps[sample]]},
+            block=2,
+            depth=4,
+        )
+        (kept,) = MoBStages(5, (0, 2), asked=asked).choose(alone).kept
+        assert kept.tolist() == choice.kept[sample].tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stages": ()}, "ascending"),
+        ({"stages": (4, 2)}, "ascending"),
+        ({"stages": (-1, 2)}, "ascending"),
+        ({"ratio": 0.9}, "ratio must be a number, 1 or more, got 0.9"),
+        ({"ratio": float("nan")}, "ratio must be"),
+        ({"ratio": float("inf")}, "ratio must be"),
+        ({"ratio": True}, "ratio must be"),
+        ({"asked": 1.1}, "asked must be a share from 0 to 1, got 1.1"),
+        ({"asked": float("nan")}, "asked must be"),
+        ({"asked": -0.1}, "asked must be"),
+        ({"budget": 0}, "budget"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MoBStages(**{"budget": 64, **settings})
+
+
+def test_stages_behind_the_last_block_are_refused() -> None:
+    with pytest.raises(InputError, match=r"\(0, 12\) do not fit a model of 12 blocks.*11 at most"):
+        MoBStages(64, (0, 12)).blocks(12)
+
+
+def test_it_is_one_line_of_json() -> None:
+    method = MoBStages(64, (0, 5), ratio=2.5, asked=0.5, budget_mode="flops")
+    assert from_json(to_json(method)) == method
+
+
+def test_on_a_model_the_trace_tells_all_stages() -> None:
+    entry = ZOO["llava"]
+    model, inputs = entry.build("sdpa"), entry.inputs("single")
+    method = MoBStages(3, (0, 2), asked=0.5)
+    with torch.no_grad(), prune(model, method, prompt=inputs["attention_mask"].bool()) as run:
+        model(**inputs)
+    trace = run.trace[0]
+    assert trace.tokens_per_layer == [9, 9, 3, 3, 3]
+    centers = [*trace.prompt_centers.tolist(), *trace.visual_centers.tolist()]
+    assert sorted(centers) == trace.kept.tolist()
+    assert len(trace.prompt_centers) == 2
