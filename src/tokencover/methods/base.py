@@ -298,8 +298,9 @@ class BudgetedMethod(Method):
 
     def left(self, view: View) -> list[int]:
         """How many visual tokens of each sample must be left in the end."""
-        return [
-            tokens_left(
+        samples = list(zip(view.total.tolist(), view.others.tolist(), strict=True))
+        found = {
+            (total, others): tokens_left(
                 self.budget,
                 resolve_mode(self.budget_mode, self.published_mode),
                 total=total,
@@ -307,8 +308,9 @@ class BudgetedMethod(Method):
                 schedule=lambda left, total=total: self.schedule(left, total, view.depth),  # type: ignore[misc]
                 cost=view.cost,
             )
-            for total, others in zip(view.total.tolist(), view.others.tolist(), strict=True)
-        ]
+            for total, others in set(samples)  # in a batch they are often alike
+        }
+        return [found[sample] for sample in samples]
 
 
 class ActsOnce(BudgetedMethod):
