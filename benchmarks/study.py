@@ -24,6 +24,7 @@ import torch
 import tokencover as tc
 from study_plan import (
     CHOICES,
+    EVERY,
     METHODS,
     MODES,
     SEEDS,
@@ -61,6 +62,8 @@ class Asked:
         What it is asked.
     specs
         Methods with their budgets.
+    every
+        How many kinds of questions each scene is asked one of.
     timed
         Batches that measure the time to the first token; 0 for none.
     """
@@ -71,6 +74,7 @@ class Asked:
     split: str
     scenes: int
     specs: tuple[Spec, ...]
+    every: int = 2
     timed: int = 0
 
     def do(self, part: tuple[int, int] = (0, 1)) -> Results:
@@ -79,7 +83,7 @@ class Asked:
         return tc.evaluate(
             load_model(self.model),
             methods=self.specs,
-            data=make_tasks(self.benchmark, self.split, self.scenes),
+            data=make_tasks(self.benchmark, self.split, self.scenes, self.every),
             split=self.split,
             limit=self.scenes,
             batch_size=20,
@@ -196,9 +200,9 @@ def _ask(
     specs = tuple(list_specs(methods, settings, _find_amounts(model, mode)))
     benchmark, scenes = (model, options.clips) if clips else ("pebble", options.scenes)
     print(f"{name}: {len(specs)} methods and budgets, {scenes} scenes", flush=True)
-    _do_in_parts(
-        Asked(options.out / name, model, benchmark, "test", scenes, specs), options.workers
-    )
+    folder, every = options.out / name, EVERY[mode]
+    asked = Asked(folder, model, benchmark, "test", scenes, specs, every)
+    _do_in_parts(asked, options.workers)
 
 
 def _measure_times(
@@ -212,7 +216,7 @@ def _measure_times(
         if each.cost == TUNED_AT
     ]
     specs = tuple(list_specs(options.methods, settings, amounts))
-    Asked(options.out / "times", model, "pebble", "test", 20, specs, options.timed).do()
+    Asked(options.out / "times", model, "pebble", "test", 20, specs, timed=options.timed).do()
 
 
 @cache

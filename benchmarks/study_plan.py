@@ -20,6 +20,7 @@ MODES: Final[tuple[BudgetMode, ...]] = ("exact", "layer_mean", "flops")
 SEEDS: Final = (0, 1, 2)
 METHODS: Final = (
     "mob",
+    "mob_stages",
     "nearest",
     "farthest",
     "random",
@@ -46,6 +47,7 @@ METHODS: Final = (
 )
 CHOICES: Final[dict[str, tuple[dict[str, Any], ...]]] = {
     "mob": ({"after": 0}, {"after": 1}, {"after": 2}),
+    "mob_stages": ({}, {"stages": (0, 3)}, {"stages": (0, 5)}),
     "nearest": ({"after": 0}, {"after": 1}, {"after": 2}),
     "farthest": ({"after": 0}, {"after": 1}, {"after": 2}),
     "random": ({"after": 0}, {"after": 1}, {"after": 2}),
@@ -59,6 +61,8 @@ CHOICES: Final[dict[str, tuple[dict[str, Any], ...]]] = {
 }
 """Settings that hang on the depth of a decoder: each method has the one that is best for it on
 validation scenes at the operations of K = 64, the first if they are equally good."""
+EVERY: Final[dict[BudgetMode, int]] = {"exact": 4, "layer_mean": 4, "flops": 2}
+"""Each scene is asked every second kind of question, or every fourth."""
 OTHER_TOKENS: Final = 14
 """About so many tokens of a prompt are not visual."""
 
@@ -102,8 +106,8 @@ def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
     return [Amount(kept, mode, find_budget(kept)) for kept in COSTS]
 
 
-def make_tasks(benchmark: str, split: str, scenes: int) -> list[Task]:
-    """Questions of all kinds, of which each scene is asked every second one, in turn.
+def make_tasks(benchmark: str, split: str, scenes: int, every: int = 2) -> list[Task]:
+    """Questions of all kinds, of which each scene is asked a part, in turn.
 
     Twice the scenes tell more than twice the questions about each: those of one scene hang
     together.
@@ -114,16 +118,19 @@ def make_tasks(benchmark: str, split: str, scenes: int) -> list[Task]:
         "pebble" or "pebble-clips".
     split, scenes
         Which scenes, and how many.
+    every
+        2 asks each scene every second kind.
     """
     found = find_tasks([benchmark], split=split, limit=scenes)
-    return [_ask_every_second(task, place % 2) for place, task in enumerate(found)]
+    return [_ask_some(task, place % every, every) for place, task in enumerate(found)]
 
 
-def _ask_every_second(task: Task, turn: int) -> Task:
+def _ask_some(task: Task, turn: int, every: int) -> Task:
     def examples() -> Iterator[Example]:
-        return (each for each in task.examples() if int(each.id) % 2 == turn)
+        return (each for each in task.examples() if int(each.id) % every == turn)
 
-    return replace(task, examples=examples, version=f"{task.version}, every second", source="")
+    version = f"{task.version}, {turn + 1} of {every}"
+    return replace(task, examples=examples, version=version, source="")
 
 
 def list_specs(
