@@ -1,6 +1,6 @@
 """MoB beyond the paper: what was tried, at equal operations, on validation scenes.
 
-    python benchmarks/beyond.py --checkpoint benchmarks/models/seed1 --out results/beyond
+    python benchmarks/beyond.py --out results/beyond
 
 What is done is kept in the folder, and the same command goes on from there.
 """
@@ -27,11 +27,11 @@ TRIED: Final[dict[str, dict[str, Any]]] = {
     "before, split: auto": {"method": "mob", "after": 0, "split": "auto"},
     "before, visual half": {"method": "farthest", "after": 0},
     "before, weighed words": {"method": "variant", "stages": (0,), "first": "weighed"},
-    "before, folded 0.3": {"method": "variant", "stages": (0,), "folded": 0.3},
+    "before, visual half, folded 0.3": {"method": "mob_stages", "stages": (0,), "folded": 0.3},
     "stages": {"method": "mob_stages"},
     "stages by cosines": {"method": "variant", "later": "words"},
     "stages by weighed words": {"method": "variant", "later": "weighed"},
-    "stages, folded 0.3": {"method": "variant", "folded": 0.3},
+    "stages, folded 0.3": {"method": "mob_stages", "folded": 0.3},
     "stages, first weighed": {"method": "variant", "first": "weighed"},
     "stages, mass 0.5": {"method": "variant", "mass": 0.5},
     "stages, mass 0.8": {"method": "variant", "mass": 0.8},
@@ -49,7 +49,7 @@ TRIED: Final[dict[str, dict[str, Any]]] = {
 def main() -> None:
     """Ask, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--checkpoint", default="benchmarks/models/seed1", help="whom to ask")
+    parser.add_argument("--checkpoint", default="pebble", help="whom to ask")
     parser.add_argument("--scenes", type=int, default=40, help="validation scenes")
     parser.add_argument("--only", nargs="+", default=list(TRIED), choices=TRIED, help="ways")
     parser.add_argument("--out", type=Path, default=Path("results/beyond"), help="folder")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import round_half_up
-from tokencover.methods import Card, Choice, MoBStages, View, choose_best, register_method
+from tokencover.methods import Card, MoBStages, View, choose_best, register_method
 
 Signal = Literal["none", "words", "weighed", "attention"]
 
@@ -19,19 +19,17 @@ Signal = Literal["none", "words", "weighed", "attention"]
 @register_method
 @dataclass(frozen=True)
 class Variant(MoBStages):
-    """MoB in stages with other prompt centres, and with dropped tokens folded in.
+    """MoB in stages with other prompt centres.
 
     Parameters
     ----------
-    budget, stages, ratio, asked
+    budget, stages, ratio, asked, folded
         As for `MoBStages`; here `asked` is for every stage whose signal is not "none".
     first, later
         What prompt centres are chosen by, at the first stage and after it: cosines with words, the
         same with each word by how much its cosines stand out, or attention of the last token.
     mass
         Instead of `asked`: as many prompt centres as have this share of the last token's attention.
-    folded
-        Weight at which a dropped token is averaged into its nearest centre; 0 drops it.
     """
 
     name: ClassVar[str] = "variant"
@@ -43,29 +41,12 @@ class Variant(MoBStages):
     first: Signal = "none"
     later: Signal = "attention"
     mass: float | None = None
-    folded: float = 0.0
-
-    @property
-    def merges(self) -> bool:  # type: ignore[override]
-        """Only if dropped tokens are folded in."""
-        return self.folded > 0
 
     def watched(self, depth: int) -> Sequence[int]:
         """The blocks about to run where attention is asked for."""
         first, *later = self.blocks(depth)
         places = [first] if self.first == "attention" else []
         return [*places, *later] if self.later == "attention" else places
-
-    def choose(self, view: View) -> Choice:
-        """As `MoBStages`, then what was dropped is folded in."""
-        choice = super().choose(view)
-        if not self.folded:
-            return choice
-        states = view.states.clone()
-        for sample, kept in enumerate(choice.kept):
-            size = int(view.mask[sample].sum())
-            states[sample, kept] = _fold(view.states[sample, :size], kept, self.folded)
-        return Choice(choice.kept, states=states, details=choice.details)
 
     def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
         is_first = view.block == self.blocks(view.depth)[0]
@@ -102,14 +83,3 @@ def _count_until(mass: float, scores: Tensor, counts: Sequence[int]) -> list[int
     shares = scores.sort(-1, descending=True).values.cumsum(-1) / scores.sum(-1, keepdim=True)
     needed = (shares < mass).sum(-1) + 1
     return [min(count, int(need)) for count, need in zip(counts, needed, strict=True)]
-
-
-def _fold(states: Tensor, kept: Tensor, weight: float) -> Tensor:
-    """Each centre averaged with the dropped tokens that are nearest to it."""
-    tokens = torch.nn.functional.normalize(states.float(), dim=-1)
-    nearest = (tokens @ tokens[kept].mT).argmax(-1)
-    nearest[kept] = torch.arange(len(kept))
-    weights = torch.full((len(states), 1), weight, dtype=states.dtype)
-    weights[kept] = 1
-    total = torch.zeros_like(states[kept]).index_add_(0, nearest, states * weights)
-    return total / torch.zeros(len(kept), 1, dtype=states.dtype).index_add_(0, nearest, weights)

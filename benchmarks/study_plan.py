@@ -47,7 +47,11 @@ METHODS: Final = (
 )
 CHOICES: Final[dict[str, tuple[dict[str, Any], ...]]] = {
     "mob": ({"after": 0}, {"after": 1}, {"after": 2}),
-    "mob_stages": ({}, {"stages": (0, 3)}, {"stages": (0, 5)}),
+    "mob_stages": (
+        {"folded": 0.3},
+        {"folded": 0.3, "stages": (0, 3)},
+        {"folded": 0.3, "stages": (0, 5)},
+    ),
     "nearest": ({"after": 0}, {"after": 1}, {"after": 2}),
     "farthest": ({"after": 0}, {"after": 1}, {"after": 2}),
     "random": ({"after": 0}, {"after": 1}, {"after": 2}),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.covering.oracle import choose_farthest
+from tests.covering.oracle import cosines as oracle_cosines
 from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover import InputError, MoBStages
@@ -112,6 +113,7 @@ def test_later_stages_keep_what_is_attended_to_and_cover_the_rest(seed: int, ask
         ({"asked": 1.1}, "asked must be a share from 0 to 1, got 1.1"),
         ({"asked": float("nan")}, "asked must be"),
         ({"asked": -0.1}, "asked must be"),
+        ({"folded": 2}, "folded must be a share from 0 to 1, got 2"),
         ({"budget": 0}, "budget"),
     ],
 )
@@ -125,8 +127,42 @@ def test_stages_behind_the_last_block_are_refused() -> None:
         MoBStages(64, (0, 12)).blocks(12)
 
 
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+def test_dropped_tokens_are_folded_into_their_nearest(weight: float) -> None:
+    states, _ = draw(5)
+    states[1][7] = states[1][3] * 2  # as near to one centre as its copy
+    view = hand_made(states, before=BEFORE, behind=TAILS, block=0, depth=4)
+    choice = MoBStages(2, folded=weight).choose(view)
+    assert choice.states is not None
+    for sample, size in enumerate(SIZES):
+        kept = choice.kept[sample].tolist()
+        sums, weights = states[sample].double().clone(), torch.ones(size, dtype=torch.float64)
+        cosines = oracle_cosines(states[sample].numpy(), states[sample].numpy())
+        for token in set(range(size)) - set(kept):
+            nearest = max(kept, key=lambda center: cosines[token][center])
+            sums[nearest] += weight * states[sample][token]
+            weights[nearest] += weight
+        expected = (sums / weights.unsqueeze(-1))[kept].float()
+        torch.testing.assert_close(choice.states[sample, kept], expected)
+    plain = MoBStages(2).choose(view)
+    assert plain.states is None
+    assert [each.tolist() for each in plain.kept] == [each.tolist() for each in choice.kept]
+
+
+def test_gradients_flow_through_what_is_folded_in() -> None:
+    tokens = torch.randn(9, 4, requires_grad=True)
+    view = hand_made([tokens], block=0, depth=4)
+    choice = MoBStages(1, folded=0.5).choose(view)
+    assert choice.states is not None
+    choice.states[0, choice.kept[0]].sum().backward()
+    assert tokens.grad is not None
+    assert (tokens.grad != 0).all()
+    assert MoBStages(1, folded=0.5).merges
+    assert not MoBStages(1).merges
+
+
 def test_it_is_one_line_of_json() -> None:
-    method = MoBStages(64, (0, 5), ratio=2.5, asked=0.5, budget_mode="flops")
+    method = MoBStages(64, (0, 5), ratio=2.5, asked=0.5, folded=0.25, budget_mode="flops")
     assert from_json(to_json(method)) == method
 
 

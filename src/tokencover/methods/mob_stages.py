@@ -18,6 +18,7 @@ from tokencover.budget import round_half_up
 from tokencover.covering import farthest_points
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import check_stages, count_by_block
+from tokencover.methods._shared.folding import fold_into_nearest
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import BudgetedMethod, Card, Choice, View
 from tokencover.methods.registry import register_method
@@ -44,6 +45,9 @@ class MoBStages(BudgetedMethod):
         How many times as many tokens each stage leaves as the next one.
     asked : float
         Share of a later stage's tokens that are prompt centres, from 0 to 1.
+    folded : float
+        Weight, from 0 to 1, at which every stage averages a dropped token into the kept one that
+        is most like it. 0 drops it without a trace.
     """
 
     name: ClassVar[str] = "mob_stages"
@@ -60,6 +64,7 @@ class MoBStages(BudgetedMethod):
     stages: tuple[int, ...] | None = None
     ratio: float = 3.0
     asked: float = 0.6
+    folded: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,8 +72,11 @@ class MoBStages(BudgetedMethod):
             check_stages(self.stages)
         if isinstance(self.ratio, bool) or not 1 <= self.ratio < float("inf"):
             raise InputError(f"ratio must be a number, 1 or more, got {self.ratio!r}.")
-        if isinstance(self.asked, bool) or not 0 <= self.asked <= 1:
-            raise InputError(f"asked must be a share from 0 to 1, got {self.asked!r}.")
+        for name in ("asked", "folded"):
+            share = getattr(self, name)
+            if isinstance(share, bool) or not 0 <= share <= 1:
+                raise InputError(f"{name} must be a share from 0 to 1, got {share!r}.")
+        object.__setattr__(self, "merges", self.folded > 0)
 
     def blocks(self, depth: int) -> Sequence[int]:
         """Before each stage."""
@@ -106,7 +114,15 @@ class MoBStages(BudgetedMethod):
             rest = farthest_points(states, budget=budget, start=asked)
             details.append({"prompt_centers": asked, "visual_centers": rest})
         kept = [torch.cat([*each.values()]) for each in details]
-        return Choice(kept, details=details)
+        merged = self._fold(view, kept) if self.merges else None
+        return Choice(kept, states=merged, details=details)
+
+    def _fold(self, view: View, kept: Sequence[Tensor]) -> Tensor:
+        states = view.states.clone()
+        for sample, index in enumerate(kept):
+            tokens = view.states[sample, view.mask[sample]]
+            states[sample, index] = fold_into_nearest(tokens, index, self.folded).to(states)
+        return states
 
     def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
         """What the last prompt token of each sample will attend to most."""

@@ -1,0 +1,41 @@
+"""Dropped tokens averaged into the kept one that is most like them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tokencover.covering import cosine, find_largest, keep_precision, snap, to_float32
+
+
+def fold_into_nearest(tokens: Tensor, kept: Tensor, weight: float) -> Tensor:
+    """Average each kept token with the dropped tokens whose nearest kept one it is.
+
+    Nearest is by cosine; ties go to the kept token that is named first. A product with weights, not
+    a scattered sum: that one would depend on the order in which a GPU adds. Gradients flow through
+    it.
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(n, d)``, all tokens of a sample.
+    kept : Tensor
+        ``(k,)`` int64, at least one.
+    weight : float
+        Of a dropped token; a kept one has weight 1.
+
+    Returns
+    -------
+    Tensor
+        ``(k, d)`` float32, in the order of `kept`.
+    """
+    is_dropped = torch.ones(len(tokens), dtype=torch.bool, device=tokens.device)
+    is_dropped[kept] = False
+    dropped, centers = tokens[is_dropped], tokens[kept]
+    with keep_precision(tokens.device):
+        nearest = find_largest(cosine(snap(to_float32(dropped)), snap(to_float32(centers))))
+    places = torch.arange(len(kept), device=tokens.device)
+    members = weight * (places.unsqueeze(-1) == nearest.to(tokens.device)).float()
+    with torch.autocast(tokens.device.type, enabled=False):
+        sums = centers.float() + members @ dropped.float()
+    return sums / (1 + members.sum(-1, keepdim=True))
