@@ -87,7 +87,7 @@ CASES = [
     Case("mob"),
     Case("nearest", like="mob"),
     Case("farthest", like="mob"),
-    Case("mob_stages"),
+    Case("mob_stages", {"budget": 7, "folded": 0.3}),
     Case("fastv"),
     Case("sparsevlm", moves=True),
     Case("pyramiddrop"),
