@@ -23,7 +23,6 @@ Departures from the released code:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -125,7 +124,7 @@ def measure_keys(keys: Tensor) -> Tensor:
 
     Query heads may share keys; counting each key once scales all norms alike.
     """
-    norms = torch.linalg.vector_norm(to_float32(keys), 1, dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(to_float32(keys), 1, dim=-1)
     return norms.sum(1, dtype=torch.float64).to(keys.device, torch.float32)
 
 

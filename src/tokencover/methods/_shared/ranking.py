@@ -77,3 +77,25 @@ def _rank_all(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor:
         exists = mask.gather(-1, order)
         order = order.gather(-1, rank_descending(exists))
     return order
+
+
+def find_highest(values: Tensor, count: int) -> Tensor:
+    """The highest values of the last dimension in any order; ties go to the lowest index.
+
+    Parameters
+    ----------
+    values : Tensor
+        ``(..., n)``.
+    count : int
+        How many, at most n.
+
+    Returns
+    -------
+    Tensor
+        ``(..., count)`` int64.
+    """
+    if 0 < count < values.shape[-1] and values.device.type == "cpu":
+        best = values.topk(count + 1)
+        if (best.values[..., count - 1] > best.values[..., count]).all():
+            return best.indices[..., :count]
+    return rank_descending(values)[..., :count]
