@@ -81,6 +81,8 @@ def merge_windows(
     members = cut_windows(grid, side).to(tokens.device)
     similarity = compare_in_windows(tokens, members)
     merging = int((similarity >= threshold).sum(-1).min())
+    if merging == 0 and not similarity.isnan().any():
+        return torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1), tokens
     crops = torch.arange(len(tokens), device=tokens.device).unsqueeze(-1)
     chosen = torch.stack(
         choose_best(
