@@ -87,10 +87,7 @@ def recycle_sparsevlm(inputs: Inputs, kept: int, clusters: int) -> Tensor:
     owner[centres] = torch.arange(clusters)
     means = points.new_zeros(clusters, points.shape[1]).index_add_(0, owner, points)
     means /= owner.bincount(minlength=clusters).unsqueeze(-1)
-    whole = inputs.visual.clone()  # as many tokens as before go on to be cut
-    stay = order[:kept].sort().values
-    whole[: kept + clusters] = torch.cat([inputs.visual[stay], means])
-    return whole
+    return torch.cat([inputs.visual[order[:kept].sort().values], means])
 
 
 def choose_mustdrop(inputs: Inputs, count: int) -> Tensor:

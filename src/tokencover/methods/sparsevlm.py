@@ -186,8 +186,8 @@ class SparseVLM(BudgetedMethod):
         ]
         slots, contents, sources = zip(*samples, strict=True)
         states = torch.empty_like(view.states)  # what is not kept is not written
-        for mine, slot, content in zip(states, slots, contents, strict=True):
-            mine.index_copy_(0, slot, content)
+        for sample, (slot, content) in enumerate(zip(slots, contents, strict=True)):
+            states[sample].index_copy_(0, slot, content)
         return Choice(slots, states, sources, [{"clusters": plan.clusters} for plan in plans])
 
     def _find_stages(self, depth: int) -> tuple[int, ...]:
