@@ -12,12 +12,13 @@ from tokencover.errors import InputError
 from tokencover.methods.base import View
 
 
-def scale_stages(published: Sequence[int], published_depth: int, depth: int) -> tuple[int, ...]:
+@lru_cache(maxsize=256)
+def scale_stages(published: tuple[int, ...], published_depth: int, depth: int) -> tuple[int, ...]:
     """The same places in a decoder of another depth.
 
     Parameters
     ----------
-    published : sequence of int
+    published : tuple of int
         Before which blocks a method acts, ascending, in a decoder of `published_depth` blocks.
     published_depth, depth : int
         Number of blocks there, and here.

@@ -48,10 +48,10 @@ def compare_in_windows(tokens: Tensor, members: Tensor) -> Tensor:
     """
     with keep_precision(tokens.device):
         directions = torch.nn.functional.normalize(tokens.detach().float(), dim=-1)
-        own = torch.linalg.vecdot(directions, directions)[:, members].sum(-1)
+        own: Tensor = torch.linalg.vecdot(directions, directions)[:, members].sum(-1)
         windows = directions.index_select(1, members.flatten()).unflatten(1, members.shape)
         # The square of a sum is the sum of all products, those with itself included.
-        pairs = windows.sum(2).square().sum(-1) - own
+        pairs: Tensor = windows.sum(2).square().sum(-1) - own
         count = members.shape[1]
         return pairs / (count * (count - 1))
 
