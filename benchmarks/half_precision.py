@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
-from methods import Inputs
+from method_inputs import Inputs
 from tokencover.methods import BudgetedMethod
 
 Plain = Callable[[Tensor, Tensor, int], list[int]]

@@ -77,7 +77,7 @@ def test_counts_are_the_floor_of_the_geometric_ones(
         power = total ** (stages - stage) * left**stage
         assert count**stages <= power < (count + 1) ** stages
     assert counts[-1] == left
-    assert counts == sorted(counts, reverse=True)
+    assert list(counts) == sorted(counts, reverse=True)
     assert counts[0] <= total
     if left < total:
         more = shrink_evenly(total, Fraction(left + 1, total), stages)

@@ -41,6 +41,7 @@ from tokencover.covering.exact import (
 )
 from tokencover.covering.farthest import farthest_points
 from tokencover.covering.isolation import choose_diverse, find_most_isolated
+from tokencover.covering.least_similar import take_least_similar
 from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
 from tokencover.covering.nearest import nearest_points
 from tokencover.covering.radii import farthest_order, prompt_order
@@ -76,5 +77,6 @@ __all__ = [
     "rank_ascending",
     "rank_descending",
     "snap",
+    "take_least_similar",
     "to_float32",
 ]

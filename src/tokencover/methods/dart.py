@@ -23,22 +23,13 @@ Departures from the released code:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from tokencover.covering import (
-    check_count,
-    check_finite,
-    cosine,
-    keep_precision,
-    rank_ascending,
-    snap,
-    to_float32,
-)
+from tokencover.covering import check_count, keep_precision, take_least_similar, to_float32
 from tokencover.errors import InputError
 from tokencover.methods._shared.last_block_method import ReadsLastBlock
 from tokencover.methods._shared.ranking import choose_best
@@ -103,14 +94,13 @@ class DART(ReadsLastBlock):
         text = _find_strongest(text_norms, view.text_mask, self.text_pivots)
         kept = []
         for sample, left in enumerate(self.left(view)):
-            visual, own = view.states[sample, view.mask[sample]], image[sample]
+            mask, own = view.mask[sample], image[sample]
+            mine = view.states[sample]
             words = view.text[sample, text[sample]]
-            with keep_precision(visual.device):
-                states = view.norm(torch.cat([visual, words]))
-                pivots = torch.cat([states[own], states[len(visual) :]])
-                similarity = compare_to_pivots(pivots, states[: len(visual)])
+            with keep_precision(mine.device):
+                visual = view.norm(mine if mask.all() else mine[mask])
                 shares = self._share_out(left, len(visual), len(own), len(words))
-                taken = take_least_similar(similarity, own, shares)
+                taken = take_least_similar(visual, own, view.norm(words), shares)
             kept.append(torch.cat([own if self.count == "published" else own[:left], taken]))
         return Choice(
             kept,
@@ -134,44 +124,8 @@ def measure_keys(keys: Tensor) -> Tensor:
 
     Query heads may share keys; counting each key once scales all norms alike.
     """
-    norms = to_float32(keys).abs().sum((1, 3), dtype=torch.float64)
-    return norms.to(keys.device, torch.float32)
-
-
-def compare_to_pivots(pivots: Tensor, tokens: Tensor) -> Tensor:
-    """Exact cosine of every pivot with every token, ``(pivots, n)`` float64."""
-    pivots, tokens = to_float32(pivots), to_float32(tokens)
-    check_finite("pivots", pivots)
-    check_finite("visual", tokens)
-    return cosine(snap(pivots), snap(tokens))
-
-
-def take_least_similar(similarity: Tensor, pivots: Tensor, shares: Sequence[int]) -> Tensor:
-    """Let each pivot in turn take the free tokens least similar to it.
-
-    Parameters
-    ----------
-    similarity : Tensor
-        ``(pivots, n)``.
-    pivots : Tensor
-        Int64, the tokens that are pivots themselves and not free.
-    shares : sequence of int
-        How many tokens each pivot takes; the last ones take fewer if tokens run out.
-
-    Returns
-    -------
-    Tensor
-        Int64, in the order in which they were taken.
-    """
-    free = torch.ones(similarity.shape[1], dtype=torch.bool, device=similarity.device)
-    free[pivots.to(free.device)] = False
-    taken = []
-    for row, share in zip(similarity, shares, strict=True):
-        order = rank_ascending(row.masked_fill(~free, torch.inf))
-        chosen = order[: min(share, int(free.sum()))]
-        free[chosen] = False
-        taken.append(chosen)
-    return torch.cat(taken).to(pivots.device)
+    norms = to_float32(keys).abs().sum(-1)
+    return norms.sum(1, dtype=torch.float64).to(keys.device, torch.float32)
 
 
 def _find_strongest(norms: Tensor, mask: Tensor, count: int) -> list[Tensor]:

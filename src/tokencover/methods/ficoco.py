@@ -220,9 +220,11 @@ def share_dropped(correlation: Tensor, quantile: float) -> Tensor:
     Tensor
         ``(c, r, m)``, rows sum to 1.
     """
-    rising = correlation.sort(dim=-1).values
-    place = quantile * (rising.shape[-1] - 1)
-    low, high = rising[..., math.floor(place)], rising[..., math.ceil(place)]
+    count = correlation.shape[-1]
+    place = quantile * (count - 1)
+    # The largest down to the place are few where the quantile is high.
+    falling = correlation.topk(count - math.floor(place), dim=-1).values
+    low, high = falling[..., -1], falling[..., count - 1 - math.ceil(place)]
     threshold = torch.lerp(low, high, place - math.floor(place)).unsqueeze(-1)
     targets = correlation >= threshold
     weights = correlation.where(targets, 0)

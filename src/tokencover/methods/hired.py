@@ -93,10 +93,10 @@ class HiRED(ReadsTower):
         encoded, crops = Crops.from_view(view, "HiRED")
         scores = read_attention_rows(encoded, encoded.feature_block).sum(1)
         pictures = group_pictures(view, crops)
-        tiled = any(picture.tiles for mine in pictures for picture in mine)
-        first = read_attention_rows(encoded, 0).sum(1) if tiled else scores
         budgets = self.left(view)
-        row, column = crops.look_up(view.row), crops.look_up(view.column)
+        if any(crops.tile):
+            first = read_attention_rows(encoded, 0).sum(1)
+            row, column = crops.look_up(view.row), crops.look_up(view.column)
         capacities, counts = crops.capacities, [0] * len(crops.slot)
         for mine, budget in zip(pictures, budgets, strict=True):
             fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]

@@ -38,6 +38,7 @@ from tokencover.methods._shared.decoder_stages import (
     shrink_evenly,
 )
 from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.tower_crops import compute_class_logits
 from tokencover.methods._shared.window_merging import merge_windows
 from tokencover.methods.base import (
     BudgetedMethod,
@@ -266,31 +267,36 @@ def find_key_set(encoded: Encoded, share: float) -> Tensor:
     """
     block, classes = encoded.depth - 1, encoded.classes
     with keep_precision(encoded.features.device):
-        queries, keys = encoded.queries(block).float(), encoded.keys(block).float()
+        keys = encoded.keys(block).float()
+        products = compute_class_logits(encoded.queries(block), keys, encoded.scaling)
+        copies = [_find_copies(own) for own in keys]
         weights = torch.stack(
-            [_weigh(*each, encoded.scaling) for each in zip(queries, keys, strict=True)]
+            [_weigh(own, *found) for own, found in zip(products, copies, strict=True)]
         )
         # Where the model folds patches, what is looked at is the visual token they become.
-        folded = encoded.fold(keys[:, :, classes:].transpose(-1, -2)).transpose(-1, -2)
         cells = encoded.fold(weights[:, classes:])
+        if cells.shape[1] != weights.shape[1] - classes:
+            folded = encoded.fold(keys[:, :, classes:].transpose(-1, -2)).transpose(-1, -2)
+            both = zip(keys[:, :, :classes], folded, strict=True)
+            copies = [_find_copies(torch.cat(parts, 1)) for parts in both]
+            weights = torch.cat([weights[:, :classes], cells], 1)
         marked = [
-            _mark_most(torch.cat([own[:classes], cell]), torch.cat([own_keys[:, :classes], key], 1),
-                       classes, share)
-            for own, cell, own_keys, key in zip(weights, cells, keys, folded, strict=True)
-        ]  # fmt: skip
+            _mark_most(own, *found, classes, share)
+            for own, found in zip(weights, copies, strict=True)
+        ]
     return torch.cat(marked)
 
 
-def _weigh(queries: Tensor, keys: Tensor, scaling: float) -> Tensor:
+def _weigh(products: Tensor, first: Tensor, leader: Tensor) -> Tensor:
     """``(p,)``, how much the class token looks at each token; at copies as at the first of them."""
-    first, leader = _find_copies(keys)
-    products = (queries[:, :1] * keys).sum(-1) * scaling
     return products.masked_fill(~first, -torch.inf).softmax(-1).mean(0)[leader]
 
 
-def _mark_most(weights: Tensor, keys: Tensor, classes: int, share: float) -> Tensor:
+def _mark_most(
+    weights: Tensor, first: Tensor, leader: Tensor, classes: int, share: float
+) -> Tensor:
     """``(t,)`` bool, those with the largest weights; copies are chosen together."""
-    first, leader = _find_copies(keys)
+    first = first.clone()
     first[:classes] = False
     # A decimal share times a count, without the last digit that floats add: 0.08 * 25 is 2.
     count = math.ceil(round(share * int(first.sum()), 9))
@@ -302,8 +308,18 @@ def _mark_most(weights: Tensor, keys: Tensor, classes: int, share: float) -> Ten
 
 def _find_copies(keys: Tensor) -> tuple[Tensor, Tensor]:
     """Which tokens of ``(heads, t, d)`` keys are the first of equal ones, and each one's first."""
+    place = torch.arange(keys.shape[1], device=keys.device)
+    if keys.device.type == "cpu" and _are_different(keys):
+        return torch.ones_like(place, dtype=torch.bool), place
     _, group = keys.transpose(0, 1).flatten(1).unique(dim=0, return_inverse=True)
-    place = torch.arange(len(group), device=group.device)
     first = torch.full_like(place, len(group)).scatter_reduce(0, group, place, "amin")
     leader = first[group]
     return leader == place, leader
+
+
+def _are_different(keys: Tensor) -> bool:
+    """Whether a few numbers of each token show that there are no copies, without a sort of all."""
+    mark = torch.zeros_like(keys[0, :, 0], dtype=torch.float64)
+    for head in keys[:, :, 0]:
+        mark = mark * math.e + head
+    return len(mark.unique()) == len(mark)

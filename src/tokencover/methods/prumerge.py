@@ -13,10 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tokencover.covering import rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, Made, write_tokens
-from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.ranking import choose_best, find_highest
 from tokencover.methods._shared.tower_crops import Crops, ReadsTower, compute_attention_rows
 from tokencover.methods.base import Card, Choice, Encoded, View
 from tokencover.methods.registry import register_method
@@ -91,9 +90,10 @@ class PruMerge(ReadsTower):
     def choose(self, view: View) -> Choice:
         """Kept and pooled tokens of every crop."""
         encoded, crops = Crops.from_view(view, type(self).__name__)
-        queries, keys = (
-            _join_heads(get(encoded.depth - 1)) for get in (encoded.queries, encoded.keys)
-        )
+        queries, keys = encoded.queries(encoded.depth - 1), encoded.keys(encoded.depth - 1)
+        if encoded.classes:
+            queries = queries[:, :, :1]  # no other query looks for anything
+        queries, keys = _join_heads(queries), _join_heads(keys)
         scaling = queries.shape[-1] ** -0.5
         segments = encoded.segments(encoded.depth - 1)
         rows = compute_attention_rows(queries, keys, scaling, encoded.classes, segments)
@@ -105,16 +105,18 @@ class PruMerge(ReadsTower):
         for sample, mine in enumerate(crops.members):
             for crop in mine:
                 if counts[crop]:
-                    cells = crops.visible[crop].nonzero().squeeze(-1)
-                    kept = self._choose_cells(scores[crop, cells], counts[crop])
+                    parts = [
+                        crops.slot[crop],
+                        encoded.features[crop, encoded.classes :],
+                        keys[crop],
+                        scores[crop],
+                    ]
+                    if crops.capacities[crop] < len(crops.slot[crop]):
+                        parts = [part[crops.visible[crop]] for part in parts]
+                    slots, features, near, weights = parts
+                    kept = self._choose_cells(weights, counts[crop])
                     made[crop] = self._make_tokens(
-                        view.states[sample],
-                        encoded,
-                        crops.slot[crop, cells],
-                        encoded.features[crop, encoded.classes :][cells],
-                        keys[crop, cells],
-                        scores[crop, cells],
-                        kept,
+                        view.states[sample], encoded, slots, features, near, weights, kept
                     )
         fill = None if self.adaptive else budgets
         return write_tokens(made, crops, view, fill, stay=self.positions == "original")
@@ -164,21 +166,20 @@ class PruMerge(ReadsTower):
         if len(kept) == len(slots):
             return CropTokens(none, Made(slots, states[slots.to(states.device)]), none)
         values = features.float()
-        enriched = values[kept] + self._weigh_neighbours(keys, scores, kept) @ values
-        dropped = scores.clone()
-        dropped[kept] = 0
-        new = torch.cat([enriched, (dropped @ values).unsqueeze(0)]).to(features.dtype)
-        projected = encoded.project(new)
+        dropped = scores.index_fill(0, kept, 0.0).unsqueeze(0)
+        new = torch.cat([self._weigh_neighbours(keys, scores, kept), dropped]) @ values
+        new[:-1] += values.index_select(0, kept)
+        projected = encoded.project(new.to(features.dtype))
         nowhere = slots.new_full((1,), NO_TOKEN)
         return CropTokens(none, Made(slots[kept], projected[:-1]), Made(nowhere, projected[-1:]))
 
     def _weigh_neighbours(self, keys: Tensor, scores: Tensor, kept: Tensor) -> Tensor:
         """``(kept, m)``, the scores of each kept token's neighbours, zero elsewhere."""
         unit = nn.functional.normalize(keys.float(), dim=-1)
-        alike = unit[kept] @ unit.T
-        alike = alike.scatter(1, kept.unsqueeze(-1), -torch.inf)
+        alike = unit.index_select(0, kept) @ unit.T
+        alike.scatter_(1, kept.unsqueeze(-1), -torch.inf)
         count = min(self.neighbours, len(scores) - 1)
-        near = rank_descending(alike)[:, :count]
+        near = find_highest(alike, count)
         return torch.zeros_like(alike).scatter(1, near, scores[near])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import ClassVar
 
@@ -185,17 +185,10 @@ class SparseVLM(BudgetedMethod):
             for states, order, plan, count in zip(view.states, chosen, plans, present, strict=True)
         ]
         slots, contents, sources = zip(*samples, strict=True)
-        return Choice(
-            slots,
-            torch.stack(
-                [
-                    states.index_put((slot,), content)
-                    for states, slot, content in zip(view.states, slots, contents, strict=True)
-                ]
-            ),
-            sources,
-            [{"clusters": plan.clusters} for plan in plans],
-        )
+        states = torch.empty_like(view.states)  # what is not kept is not written
+        for sample, (slot, content) in enumerate(zip(slots, contents, strict=True)):
+            states[sample].index_copy_(0, slot, content)
+        return Choice(slots, states, sources, [{"clusters": plan.clusters} for plan in plans])
 
     def _find_stages(self, depth: int) -> tuple[int, ...]:
         if self.stages is None:
@@ -249,13 +242,14 @@ def find_raters(view: View) -> Tensor:
     return places[:, : int(chosen.sum(-1).max())]
 
 
-def _count_after_stages(left: int, total: int, stages: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def _count_after_stages(left: int, total: int, stages: int) -> tuple[int, ...]:
     """Tokens after each stage if `left` are left after the last."""
     share = Fraction(left, total)
     between = [
         round_half_up(_interpolate(share, stage) * total) for stage in range(min(stages - 1, 2))
     ]
-    return between + [left] * (stages - len(between))
+    return (*between, *[left] * (stages - len(between)))
 
 
 def _interpolate(share: Fraction, stage: int) -> Fraction:

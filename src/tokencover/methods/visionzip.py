@@ -145,13 +145,13 @@ def merge_into(encoded: Encoded, members: Tensor, targets: Tensor) -> list[Tenso
     patches = encoded.features[:, encoded.classes :]
     for crop, (direction, features) in enumerate(zip(keys, patches, strict=True)):
         goals, others = (each[crop].nonzero().squeeze(-1) for each in (targets, members))
-        received = features[goals].float()
+        received = features.index_select(0, goals).float()
         if len(goals) and len(others):
             unit = torch.nn.functional.normalize(direction, dim=-1)
-            nearest = find_largest(unit[others] @ unit[goals].T)
+            nearest = find_largest(unit.index_select(0, others) @ unit.index_select(0, goals).T)
             # Sums as products, so that they are the same on every run.
             joins = received.new_zeros(len(goals), len(features))
-            joins[nearest, others] = 1.0
+            joins.view(-1).index_fill_(0, nearest * len(features) + others, 1.0)
             counts = joins.sum(1, keepdim=True).clamp(min=1)
             received += joins @ features.float() / counts
         joined.append(received.to(features.dtype))

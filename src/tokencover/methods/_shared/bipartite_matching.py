@@ -40,14 +40,6 @@ class Matching:
         places = torch.arange(count, device=groups.device).expand(crops, -1)
         return groups.scatter(1, self.kept, places).scatter(1, self.merged, self.into)
 
-    def add_up(self, values: Tensor) -> Tensor:
-        """Sums over the members of each new token, ``(c, n, w)`` to ``(c, m, w)``."""
-        # A product with zeros and ones, because scattered sums depend on the order of threads.
-        joins = functional.one_hot(self.into, self.kept.shape[1]).transpose(1, 2)
-        return take_rows(values, self.kept) + joins.to(values.dtype) @ take_rows(
-            values, self.merged
-        )
-
     def average(self, values: Tensor, sizes: Tensor) -> Tensor:
         """Means over the members of each new token, weighted by their sizes.
 
@@ -59,9 +51,15 @@ class Matching:
             ``(c, n)``.
         """
         exact = torch.promote_types(values.dtype, torch.float32)
-        weights = sizes.unsqueeze(-1).to(exact)
+        # A product with zeros and ones, because scattered sums depend on the order of threads.
+        joins = functional.one_hot(self.into, self.kept.shape[1]).transpose(1, 2).to(exact)
+        parts = []
+        for index in (self.kept, self.merged):
+            weights = sizes.gather(1, index).unsqueeze(-1).to(exact)
+            parts.append((take_rows(values, index).to(exact) * weights, weights))
+        (sums, counts), (more, added) = parts
         with torch.autocast(values.device.type, enabled=False):
-            means = self.add_up(values.to(exact) * weights) / self.add_up(weights)
+            means = torch.baddbmm(sums, joins, more) / torch.baddbmm(counts, joins, added)
         return means.to(values.dtype)
 
 
@@ -102,4 +100,8 @@ def match_pairs(metric: Tensor, remove: int, protected: int = 0) -> Matching:
 
 def take_rows(values: Tensor, index: Tensor) -> Tensor:
     """Rows of each crop: ``(c, n, w)`` and ``(c, k)`` give ``(c, k, w)``."""
-    return values.gather(1, index.unsqueeze(-1).expand(-1, -1, values.shape[-1]))
+    crops, count, _ = values.shape
+    first = torch.arange(0, crops * count, count, device=index.device).unsqueeze(-1)
+    # Whole rows: several times quicker than a gather of their numbers.
+    rows = values.flatten(0, 1).index_select(0, (index + first).flatten())
+    return rows.view(*index.shape, -1)

@@ -93,15 +93,17 @@ def write_tokens(
         slots = torch.cat([_find_slots(tokens, section, crops, stay) for tokens, section in pairs])
         tokens = Made.join(ordered)
         _write(states[sample], slots.to(states.device), tokens.states)
-        spare = crops.find_fillers(sample, view)
+        found = tokens.sources
         missing = 0 if fill is None else fill[sample] - len(slots)
-        spare = spare[~torch.isin(spare, slots)][:missing]
-        here = spare.to(states.device)
-        _write(states[sample], here, [view.states[sample, here]])
-        places = torch.cat([slots, spare])
-        order = places.argsort()
-        kept.append(places[order])
-        sources.append(torch.cat([tokens.sources, spare])[order])
+        if missing > 0:
+            spare = crops.find_fillers(sample, view)
+            spare = spare[~torch.isin(spare, slots)][:missing]
+            here = spare.to(states.device)
+            _write(states[sample], here, [view.states[sample, here]])
+            slots, found = torch.cat([slots, spare]), torch.cat([found, spare])
+        places, order = slots.sort()
+        kept.append(places)
+        sources.append(found[order])
         details.append({"crop_budgets": [_count_tokens(made.get(crop)) for crop in mine]})
     return Choice(kept, states=states, sources=sources, details=details)
 
@@ -148,9 +150,11 @@ def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops, stay: bool
     Ascending, so that tokens have their order; or each that has a source in its own, if they stay.
     """
     own = tokens.sources[tokens.sources != NO_TOKEN]
+    needed = len(tokens.sources) - len(own)
+    if needed == 0:
+        return own if stay else own.sort().values
     cells = crops.slot[list(section)].flatten()
     free = cells[(cells >= 0) & ~torch.isin(cells, own)].sort().values
-    needed = len(tokens.sources) - len(own)
     # The first free ones for tokens that come first, the last ones for those after their sources.
     before = int((tokens.sources != NO_TOKEN).int().argmax()) if len(own) else needed
     after = needed - before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from tokencover.budget import round_half_up
@@ -11,12 +12,13 @@ from tokencover.errors import InputError
 from tokencover.methods.base import View
 
 
-def scale_stages(published: Sequence[int], published_depth: int, depth: int) -> tuple[int, ...]:
+@lru_cache(maxsize=256)
+def scale_stages(published: tuple[int, ...], published_depth: int, depth: int) -> tuple[int, ...]:
     """The same places in a decoder of another depth.
 
     Parameters
     ----------
-    published : sequence of int
+    published : tuple of int
         Before which blocks a method acts, ascending, in a decoder of `published_depth` blocks.
     published_depth, depth : int
         Number of blocks there, and here.
@@ -69,16 +71,17 @@ def count_by_block(present: Sequence[int], stages: Sequence[int], depth: int) ->
     ]
 
 
-def shrink_evenly(total: int, share: Fraction, stages: int) -> list[int]:
+@lru_cache(maxsize=256)
+def shrink_evenly(total: int, share: Fraction, stages: int) -> tuple[int, ...]:
     """What each stage leaves when all keep the same share, and all together `share` of `total`.
 
     That is ``floor(total * share ** (i / stages))`` for ``i = 1 .. stages``, at least 1, without
     rounding errors.
     """
-    return [
+    return tuple(
         _find_root(int(total**stages * share**stage), stages, 1, total)
         for stage in range(1, stages + 1)
-    ]
+    )
 
 
 def _find_root(value: int, degree: int, low: int, high: int) -> int:

@@ -90,8 +90,7 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     with keep_precision(points.device):
         values = points.detach().float() / math.sqrt(points.shape[-1])
-        # Products of matrices would leave copies of a point at a distance, and depend on the batch.
-        distance = torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist")
+        distance = _measure_pairs(values)
         spread = distance.square().topk(count, dim=-1, largest=False).values.mean(-1)
         place = torch.arange(len(points), device=points.device)
         tied = spread == spread.unsqueeze(-1)
@@ -103,6 +102,19 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
         owner = find_smallest(distance[:, centres])
         owner[centres] = torch.arange(count, device=points.device)
     return centres, owner
+
+
+def _measure_pairs(values: Tensor) -> Tensor:
+    """Distance of each pair, ``(q, q)``; between copies it is 0.
+
+    Products of matrices would leave copies of a point at a distance, and depend on the batch.
+    """
+    if values.device.type != "cpu":
+        return torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist")
+    row, column = torch.triu_indices(len(values), len(values), offset=1)
+    distance = values.new_zeros(len(values), len(values))
+    distance[row, column] = torch.nn.functional.pdist(values)  # each pair once
+    return distance + distance.T
 
 
 def average_clusters(points: Tensor, owner: Tensor, count: int) -> Tensor:

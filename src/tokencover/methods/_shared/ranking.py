@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import gt
 
 import torch
 from torch import Tensor
@@ -33,6 +34,32 @@ def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Ten
     InputError
         If a score that counts is not a number, or fewer tokens exist than are asked for.
     """
+    order = _rank_distinct(scores, mask, counts) if scores.device.type == "cpu" else None
+    if order is None:
+        order = _rank_all(scores, mask, counts)
+    return [row[:count] for row, count in zip(order.unbind(), counts, strict=True)]
+
+
+def _rank_distinct(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor | None:
+    """The best of each sample, or None if that takes a look at all scores.
+
+    Where the best scores fall strictly, and the next one too, there are no ties, and all of them
+    are numbers: of what is not a number torch thinks it is the largest.
+    """
+    wanted = max(counts, default=0) + 1
+    if not 1 < wanted <= scores.shape[-1] or min(counts) < 0 or len(counts) != len(scores):
+        return None
+    if not mask.all():
+        if any(map(gt, counts, mask.sum(-1).tolist())):
+            return None
+        scores = scores.masked_fill(~mask, -torch.inf)
+    best = scores.float().topk(wanted)
+    falls = best.values[:, :-1] > best.values[:, 1:]
+    return best.indices if falls.all() else None
+
+
+def _rank_all(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor:
+    """All tokens of each sample, those that may not be chosen last."""
     bad = scores.isnan() & mask
     # Read together: on an accelerator each reading waits for all that was asked for before.
     present, unknown = torch.stack([mask.sum(-1), bad.sum(-1)]).tolist()
@@ -49,4 +76,26 @@ def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Ten
     if min(present, default=0) < mask.shape[-1]:
         exists = mask.gather(-1, order)
         order = order.gather(-1, rank_descending(exists))
-    return [row[:count] for row, count in zip(order, counts, strict=True)]
+    return order
+
+
+def find_highest(values: Tensor, count: int) -> Tensor:
+    """The highest values of the last dimension in any order; ties go to the lowest index.
+
+    Parameters
+    ----------
+    values : Tensor
+        ``(..., n)``.
+    count : int
+        How many, at most n.
+
+    Returns
+    -------
+    Tensor
+        ``(..., count)`` int64.
+    """
+    if 0 < count < values.shape[-1] and values.device.type == "cpu":
+        best = values.topk(count + 1)
+        if (best.values[..., count - 1] > best.values[..., count]).all():
+            return best.indices[..., :count]
+    return rank_descending(values)[..., :count]

@@ -8,9 +8,11 @@ class token: a patch, or several patches that the model folds into one visual to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -108,15 +110,16 @@ def share_out(
     if not 0 <= total <= sum(capacities):
         raise InputError(f"{total} tokens cannot be shared among places for {sum(capacities)}.")
     given = [0] * len(capacities)
+    parts = _find_whole_parts(weights)
     open_ = [place for place, capacity in enumerate(capacities) if capacity > 0]
     left = total
     while left > 0:
-        exact = _divide_exactly(left, [weights[place] for place in open_])
-        full = [
-            place for place, amount in zip(open_, exact, strict=True) if amount >= capacities[place]
-        ]
+        whole = sum(parts[place] for place in open_)
+        if whole == 0:
+            parts, whole = [1] * len(parts), len(open_)
+        full = [place for place in open_ if left * parts[place] >= capacities[place] * whole]
         if not full:
-            return _round_to_total(given, left, open_, exact)
+            return _round_to_total(given, left, {place: parts[place] for place in open_}, whole)
         for place in full:
             given[place] = capacities[place]
             left -= capacities[place]
@@ -124,27 +127,25 @@ def share_out(
     return given
 
 
-def _divide_exactly(total: int, weights: Sequence[int | float | Fraction]) -> list[Fraction]:
-    exact = [Fraction(weight) for weight in weights]
-    whole = sum(exact)
-    if whole == 0:
-        exact, whole = [Fraction(1)] * len(exact), Fraction(len(exact))
-    return [total * weight / whole for weight in exact]
+def _find_whole_parts(weights: Sequence[int | float | Fraction]) -> list[int]:
+    """Whole numbers in the same proportion."""
+    ratios = [weight.as_integer_ratio() for weight in weights]
+    common = math.lcm(*(below for _, below in ratios))
+    return [above * (common // below) for above, below in ratios]
 
 
-def _round_to_total(
-    given: list[int], left: int, places: Sequence[int], exact: Sequence[Fraction]
-) -> list[int]:
-    floors = [int(amount) for amount in exact]
-    by_fraction = sorted(range(len(exact)), key=lambda one: (floors[one] - exact[one], one))
-    for one in by_fraction[: left - sum(floors)]:
-        floors[one] += 1
-    for place, amount in zip(places, floors, strict=True):
-        given[place] = amount
+def _round_to_total(given: list[int], left: int, parts: dict[int, int], whole: int) -> list[int]:
+    """Divide what is left in proportion to the parts; `whole` is their sum."""
+    shares = {place: divmod(left * part, whole) for place, part in parts.items()}
+    for place, (floor, _) in shares.items():
+        given[place] = floor
+    by_fraction = sorted(shares, key=lambda place: (-shares[place][1], place))
+    for place in by_fraction[: left - sum(floor for floor, _ in shares.values())]:
+        given[place] += 1
     return given
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Crops:
     """Which visual token of which sample each cell of each crop became.
 
@@ -157,18 +158,17 @@ class Crops:
         ``(c,)`` int64, the same for the crop's first class token.
     members : list of list of int
         For each sample its crops, in the order in which they appear in the sequence.
-    medium, frame : list of int
-        Of each crop: see `View`; -1 for crops of samples that are not shown.
-    tile : list of bool
-        Whether the crop is a tile of an image.
+    some_token : list of int
+        A visual token of each crop, counted over all samples; -1 for crops that are not shown.
+    view : View
+        The visual tokens.
     """
 
     slot: Tensor
     class_slot: Tensor
     members: list[list[int]]
-    medium: list[int]
-    frame: list[int]
-    tile: list[bool]
+    some_token: list[int]
+    view: View
 
     @classmethod
     def from_view(cls, view: View, method: str) -> tuple[Encoded, Crops]:
@@ -187,34 +187,55 @@ class Crops:
             )
         count, length, _ = encoded.features.shape
         device = encoded.features.device
-        mask = view.mask.to(device)
-        index = encoded.index.to(device).masked_fill(~mask, -1)
-        _refuse_strangers(index, mask, view.row.to(device), method)
-        sample, token = (index >= 0).nonzero(as_tuple=True)
-        slot = torch.full((count * length,), -1, dtype=torch.int64, device=device)
-        slot[index[sample, token]] = token
-        slot = slot.view(count, length)
-        crop = torch.where(index >= 0, index // length, -1)
-        members = [list(dict.fromkeys(row[row >= 0].tolist())) for row in crop]
-        planes: list[list[int]] = []
-        for plane in (view.medium, view.frame, view.video):
-            known = torch.full((count,), -1, dtype=torch.int64, device=device)
-            known[crop[sample, token]] = plane.to(device)[sample, token].long()
-            planes.append(known.tolist())
-        medium, frame, video = planes
-        tile = [
-            encoded.tiles and each > 0 and one <= 0 for each, one in zip(frame, video, strict=True)
-        ]
+        index = encoded.index.to(device)
+        from_tower = (index >= 0) & view.mask.to(device)
+        if not from_tower.all():
+            _refuse_strangers(from_tower, view, method)
+        tokens = from_tower.flatten().nonzero().squeeze(-1)  # counted over all samples
+        places = index.flatten().index_select(0, tokens)
+        known = index.new_full((count * length,), -1).index_copy_(0, places, tokens)
+        known = known.view(count, length)
+        some_token: list[int] = known.amax(-1).tolist()
+        size = index.shape[1]
+        members: list[list[int]] = [[] for _ in index]
+        for crop in dict.fromkeys((places // length).unique_consecutive().tolist()):
+            members[some_token[crop] // size].append(crop)
+        slot = known if len(index) == 1 else torch.where(known < 0, -1, known % size)
         class_slot = slot[:, 0] if encoded.classes else torch.full_like(slot[:, 0], -1)
-        cells = slot[:, encoded.classes :]
-        return encoded, cls(cells, class_slot, members, medium, frame, tile)
+        return encoded, cls(slot[:, encoded.classes :], class_slot, members, some_token, view)
 
-    @property
+    @cached_property
+    def medium(self) -> list[int]:
+        """Which image or video of its sample each crop belongs to; -1 for one not shown."""
+        return self._read(self.view.medium)
+
+    @cached_property
+    def frame(self) -> list[int]:
+        """Which frame, or tile, of its medium each crop is; -1 for one not shown."""
+        return self._read(self.view.frame)
+
+    @cached_property
+    def tile(self) -> list[bool]:
+        """Whether each crop is a tile of an image."""
+        encoded = self.view.encoded
+        if encoded is None or not encoded.tiles or max(self.frame, default=0) <= 0:
+            return [False] * len(self.some_token)
+        videos = self._read(self.view.video)
+        return [frame > 0 and video <= 0 for frame, video in zip(self.frame, videos, strict=True)]
+
+    def _read(self, plane: Tensor) -> list[int]:
+        """What a plane of the view ``(b, n)`` says of each crop."""
+        where = torch.tensor([max(token, 0) for token in self.some_token], device=plane.device)
+        values = plane.flatten().index_select(0, where).tolist()
+        pairs = zip(values, self.some_token, strict=True)
+        return [int(value) if token >= 0 else -1 for value, token in pairs]
+
+    @cached_property
     def visible(self) -> Tensor:
         """``(c, cells)`` bool, the cells that are visual tokens."""
         return self.slot >= 0
 
-    @property
+    @cached_property
     def capacities(self) -> list[int]:
         """How many cells of each crop are visual tokens."""
         found: list[int] = self.visible.sum(-1).tolist()
@@ -257,9 +278,11 @@ class Crops:
         """
         kept, details = [], []
         for sample, (crops, budget) in enumerate(zip(self.members, budgets, strict=True)):
-            cells = torch.cat([self.slot[crop, chosen[crop]] for crop in crops])
-            spare = self.find_fillers(sample, view)[: budget - len(cells)]
-            kept.append(torch.cat([cells, spare]))
+            parts = [self.slot[crop].index_select(0, chosen[crop]) for crop in crops]
+            missing = budget - sum(map(len, parts))
+            if missing > 0:
+                parts.append(self.find_fillers(sample, view)[:missing])
+            kept.append(torch.cat(parts))
             details.append({"crop_budgets": [len(chosen[crop]) for crop in crops]})
         return Choice(kept, details=details)
 
@@ -271,10 +294,11 @@ class Crops:
         return mask.nonzero().squeeze(-1)
 
 
-def _refuse_strangers(index: Tensor, mask: Tensor, row: Tensor, method: str) -> None:
+def _refuse_strangers(from_tower: Tensor, view: View, method: str) -> None:
     """Refuse tokens that have a place in the picture but none in the tower."""
-    strangers = mask & (index < 0) & (row >= 0)
-    nothing = ~(index >= 0).any(-1)
+    device = from_tower.device
+    strangers = view.mask.to(device) & ~from_tower & (view.row.to(device) >= 0)
+    nothing = ~from_tower.any(-1)
     bad = strangers.any(-1) | nothing
     if bool(bad.any()):
         sample = int(bad.nonzero()[0])
@@ -311,6 +335,8 @@ class Picture:
 
 def group_pictures(view: View, crops: Crops) -> list[list[Picture]]:
     """For each sample its pictures, in the order of the sequence."""
+    if not any(crops.tile):
+        return [[Picture(crop, (), (0, 0)) for crop in mine] for mine in crops.members]
     row, column = crops.look_up(view.row), crops.look_up(view.column)
     return [_group_crops(mine, crops, row, column) for mine in crops.members]
 

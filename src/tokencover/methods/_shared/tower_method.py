@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -157,6 +158,11 @@ def remove_evenly(total: int, left: int, blocks: int, inflect: float = 0.0) -> l
     list of int
         Never rising; the last is `left`.
     """
+    return list(_remove_evenly(total, left, blocks, inflect))
+
+
+@lru_cache(maxsize=256)
+def _remove_evenly(total: int, left: int, blocks: int, inflect: float) -> tuple[int, ...]:
     mean = Fraction(total - left, blocks)
     slope = Fraction(inflect)
     exact = [
@@ -171,7 +177,7 @@ def remove_evenly(total: int, left: int, blocks: int, inflect: float = 0.0) -> l
     for each in removed:
         total -= each
         counts.append(total)
-    return counts
+    return tuple(counts)
 
 
 def limit_to_half(counts: Sequence[int], total: int) -> list[int]:

@@ -47,9 +47,11 @@ def compare_in_windows(tokens: Tensor, members: Tensor) -> Tensor:
         ``(c, w)`` float32.
     """
     with keep_precision(tokens.device):
-        directions = torch.nn.functional.normalize(tokens.detach().float(), dim=-1)[:, members]
+        directions = torch.nn.functional.normalize(tokens.detach().float(), dim=-1)
+        own: Tensor = torch.linalg.vecdot(directions, directions)[:, members].sum(-1)
+        windows = directions.index_select(1, members.flatten()).unflatten(1, members.shape)
         # The square of a sum is the sum of all products, those with itself included.
-        pairs = directions.sum(2).square().sum(-1) - directions.square().sum((2, 3))
+        pairs: Tensor = windows.sum(2).square().sum(-1) - own
         count = members.shape[1]
         return pairs / (count * (count - 1))
 
@@ -81,6 +83,8 @@ def merge_windows(
     members = cut_windows(grid, side).to(tokens.device)
     similarity = compare_in_windows(tokens, members)
     merging = int((similarity >= threshold).sum(-1).min())
+    if merging == 0 and not similarity.isnan().any():
+        return torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1), tokens
     crops = torch.arange(len(tokens), device=tokens.device).unsqueeze(-1)
     chosen = torch.stack(
         choose_best(
