@@ -132,7 +132,7 @@ def _find_model(options: argparse.Namespace, seed: int) -> str:
     folder = options.out / "models" / f"seed{seed}"
     if not (folder / "checkpoint").is_dir():
         print(f"training the model of seed {seed}", flush=True)
-        run_training(folder, captions=True, seed=seed, workers=options.workers, resume=True)
+        run_training(folder, seed=seed, workers=options.workers, resume=True)
     return str(folder / "checkpoint")
 
 

@@ -34,8 +34,9 @@ from tokencover.twig import TrainingSettings, save_twig, train
 
 KINDS = SCENE_QUESTIONS.kinds
 AFTER, DEPTH, WIPE = 2, 1, 5
-TWIG_RUN = 1
-"""Pebble's own training was run 0; scenes of another run are new to the twig and to its base."""
+TWIG_RUN = 100
+"""Runs of the models themselves are numbered by their seeds; scenes of another run are new to the
+twig and to its base."""
 
 
 def main() -> None:
