@@ -50,7 +50,6 @@ LEFT_OUT = {
     "tokencover studio": "waits for visitors, as in tests_browser",
     "tokencover judge": "needs a server with a language model; tests/evaluation has a small one",
     "tokencover pebble": "trains for hours; tests/pebble does a few steps of it",
-    "python -m": "trains for hours; tests/pebble does a few steps of it",
     "python tools/draw_pictures.py": "takes a minute; test_commands draws two of its pictures",
     "python benchmarks/theory_pebble.py": "takes a minute; tests/theory certifies such covers",
     "--suite": "needs lmms-eval, as tests_lmms has it",
