@@ -32,7 +32,7 @@ def train_pebble(
     start: ClipStart = None,
     resume: Resume = False,
 ) -> None:
-    """Train pebble again; some two and a half hours on two cores, for clips an hour and a half."""
+    """Train pebble again; about an hour and a half on two quiet cores, for clips too."""
     from tokencover.pebble.training import run_training
 
     run_training(out, clips=clips, seed=seed, workers=workers, resume=resume, start=start)
