@@ -97,7 +97,7 @@ bench: $(STAMP) ## how fast selection and prefill are, as ratios within one run
 pictures: $(STAMP) ## draw the pictures of README and docs again
 	@$(BIN)/python tools/draw_pictures.py
 
-pebble: $(STAMP) ## train the bundled model again (an hour and a half on two quiet cores; can be resumed)
+pebble: $(STAMP) ## train the bundled model again (an hour or two on two quiet cores; can be resumed)
 	@$(BIN)/tokencover pebble train --out pebble-training --seed 1 --resume
 
 study: $(STAMP) ## all methods, costs and training seeds on pebble (hours; goes on from where it stands)

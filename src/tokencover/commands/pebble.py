@@ -32,7 +32,7 @@ def train_pebble(
     start: ClipStart = None,
     resume: Resume = False,
 ) -> None:
-    """Train pebble again; about an hour and a half on two quiet cores, for clips too."""
+    """Train pebble again; an hour or two on two quiet cores, longer on busy ones."""
     from tokencover.pebble.training import run_training
 
     run_training(out, clips=clips, seed=seed, workers=workers, resume=resume, start=start)
