@@ -97,8 +97,8 @@ bench: $(STAMP) ## how fast selection and prefill are, as ratios within one run
 pictures: $(STAMP) ## draw the pictures of README and docs again
 	@$(BIN)/python tools/draw_pictures.py
 
-pebble: $(STAMP) ## train the bundled model again (about an hour on two cores; can be resumed)
-	@$(BIN)/tokencover pebble train --out pebble-training --resume
+pebble: $(STAMP) ## train the bundled model again (an hour or two on two quiet cores; can be resumed)
+	@$(BIN)/tokencover pebble train --out pebble-training --seed 1 --resume
 
 study: $(STAMP) ## all methods, costs and training seeds on pebble (hours; goes on from where it stands)
 	@$(BIN)/python benchmarks/study.py --out results/study

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +32,17 @@ from tokencover.pebble.model import PIXEL_MEAN, PIXEL_STD
 from tokencover.pebble.training import (
     NO_TARGET,
     Batch,
-    ClipLearner,
-    DescribingLearner,
-    PictureLearner,
     answer_questions,
     compute_answer_loss,
+    make_clip_batch,
+    make_picture_batch,
+    see_clips,
+    see_pictures,
 )
 
 GREY = 127 / 255
+See = Callable[[Any, Tensor], Tensor]
+"""Visual tokens of a model from pixels."""
 Marks = dict[str, list[bool]]
 """Right or wrong, per type of question."""
 
@@ -49,7 +52,8 @@ def main() -> None:
     options = _read_options()
     torch.set_num_threads(1)
     clips = options.clips
-    learner: DescribingLearner = ClipLearner() if clips else PictureLearner()
+    make_batch = make_clip_batch if clips else make_picture_batch
+    see: See = see_clips if clips else lambda model, pixels: see_pictures(model, pixels)[0]
     model: Any = (load_pebble_clips if clips else load_pebble)(options.checkpoint)[0]
     questions = CLIP_QUESTIONS if clips else SCENE_QUESTIONS
     visual_tokens = CLIP_TOKENS if clips else PICTURE_TOKENS
@@ -57,11 +61,11 @@ def main() -> None:
     blind: Marks = defaultdict(list)
     given: dict[str, Counter[str]] = defaultdict(Counter)
     for seed in list_seeds(options.split, options.scenes):
-        batch = learner.make_batch([seed], questions.kinds, visual_tokens)
+        batch = make_batch([seed], questions.kinds, visual_tokens)
         grey = torch.full_like(batch.pixels, (GREY - PIXEL_MEAN) / PIXEL_STD)
-        for kind, right in _mark_answers(model, learner, batch):
+        for kind, right in _mark_answers(model, see, batch):
             seen[kind].append(right)
-        for kind, right in _mark_answers(model, learner, replace(batch, pixels=grey)):
+        for kind, right in _mark_answers(model, see, replace(batch, pixels=grey)):
             blind[kind].append(right)
         for question in batch.questions[0]:
             given[question.kind][question.answer] += 1
@@ -82,13 +86,10 @@ def _read_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _mark_answers(
-    model: Any, learner: DescribingLearner, batch: Batch
-) -> Iterator[tuple[str, bool]]:
+def _mark_answers(model: Any, see: See, batch: Batch) -> Iterator[tuple[str, bool]]:
     """Answer all questions about one picture, or clip."""
-    words: Tensor = model.get_input_embeddings().weight
     with torch.inference_mode():
-        visual, _, _ = learner.see(model, batch, words)
+        visual = see(model, batch.pixels)
         _, right = compute_answer_loss(
             answer_questions(model, visual, batch.pack, True), batch.pack
         )

@@ -2,8 +2,8 @@
 
     python benchmarks/study.py --out results/study        # or: make study
 
-Takes hours. What is done is kept, and the same command goes on from there. Models that are not in
-`benchmarks/models` are trained first. Then settings that hang on the depth
+Takes hours. What is done is kept, and the same command goes on from there. Models that are neither
+bundled nor in `benchmarks/models` are trained first. Then settings that hang on the depth
 of the decoder are chosen on validation scenes, for all methods alike; then the test scenes are
 asked; last, times to the first token are measured, with nothing else running.
 """
@@ -44,7 +44,8 @@ from tokencover.pebble.training import run_training
 from twig_pebble import train_twig
 
 MODELS = Path(__file__).parent / "models"
-"""Models of the caption recipe, one for each training seed."""
+"""Models of other training seeds than the bundled one's."""
+BUNDLED = 1
 TUNED_AT = 64
 
 
@@ -130,13 +131,15 @@ def _read_options() -> argparse.Namespace:
 
 def _find_model(options: argparse.Namespace, seed: int) -> str:
     """The model of a training seed; it is trained if it is not there."""
+    if seed == BUNDLED:
+        return "pebble"
     kept = MODELS / f"seed{seed}"
     if kept.is_dir():
         return str(kept)
     folder = options.out / "models" / f"seed{seed}"
     if not (folder / "checkpoint").is_dir():
         print(f"training the model of seed {seed}", flush=True)
-        run_training(folder, captions=True, seed=seed, workers=options.workers, resume=True)
+        run_training(folder, seed=seed, workers=options.workers, resume=True)
     return str(folder / "checkpoint")
 
 
@@ -146,6 +149,8 @@ def _add_twig(
     """Settings with a twig for the model; it is trained if it is not there."""
     if "twigvlm" not in options.methods:
         return dict(settings)
+    if model == "pebble":
+        return {**settings, "twigvlm": {"weights": model}}
     folder = options.out / "models" / f"seed{seed}-twig"
     if not (folder / "twig.json").exists():
         print(f"training a twig for the model of seed {seed}", flush=True)

@@ -17,7 +17,8 @@ from tokencover.methods import MoB, Spec
 
 COSTS: Final = (192, 128, 64, 32)
 MODES: Final[tuple[BudgetMode, ...]] = ("exact", "layer_mean", "flops")
-SEEDS: Final = (0, 1, 2)
+SEEDS: Final = (1, 0, 2)
+"""Of training; settings are chosen with the first, whose model is bundled."""
 METHODS: Final = (
     "mob",
     "mob_stages",

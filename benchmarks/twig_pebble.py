@@ -33,9 +33,11 @@ from tokencover.pebble.training import LEAD, NO_TARGET, make_picture_batch
 from tokencover.twig import TrainingSettings, save_twig, train
 
 KINDS = SCENE_QUESTIONS.kinds
-AFTER, DEPTH, WIPE = 2, 1, 5
-TWIG_RUN = 1
-"""Pebble's own training was run 0; scenes of another run are new to the twig and to its base."""
+AFTER, DEPTH, WIPE = 2, 1, 0.75
+SAVE_EVERY = 20
+TWIG_RUN = 100
+"""Runs of the models themselves are numbered by their seeds; scenes of another run are new to the
+twig and to its base."""
 
 
 def main() -> None:
@@ -110,8 +112,15 @@ def train_twig(
             mean = sum(recent[-10:]) / len(recent[-10:])
             print(f"step {step:4} loss {mean:.3f} ({time.monotonic() - start:.0f} s)", flush=True)
 
-    batches, state = make_batches(pictures), out / "state.pt"
-    save_twig(train(model, batches, settings, checkpoint=state, report=report), out)
+    twig = train(
+        model,
+        make_batches(pictures),
+        settings,
+        checkpoint=out / "state.pt",
+        save_every=SAVE_EVERY,
+        report=report,
+    )
+    save_twig(twig, out)
 
 
 def make_batches(pictures: int) -> Iterator[Mapping[str, Tensor]]:

@@ -231,8 +231,8 @@ def _describe_cost(name: str) -> str:
     return "\n".join(
         [
             "## Cost\n",
-            "On pebble, 576 visual tokens and six blocks, as shares of the unpruned model; from",
-            "[the study](../study.md), which says what these numbers cannot show:\n",
+            "On pebble as it was before (576 visual tokens, six blocks), as shares of the",
+            "unpruned model; from [the study](../study.md), which says what they cannot show:\n",
             "| K | Avg. % | mean tokens per block | operations % |",
             "|---:|---:|---:|---:|",
             *lines,

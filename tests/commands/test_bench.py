@@ -41,7 +41,7 @@ def test_a_model_from_a_folder_and_a_picture_of_ones_own(
     found = json.loads(numbers.read_text())
     assert found["setting"]["visual_tokens"] == [576, 576]
     facts = found["rows"][0]["measured"]["facts"]
-    assert facts["tokens_per_layer"][1] == [576, 576, 288, 288, 288, 288]
+    assert facts["tokens_per_layer"][1] == [576, 576] + [288] * 9
     assert found["rows"][0]["gains"]["prefill"]["median"] > 0
 
 

@@ -75,9 +75,9 @@ def test_the_cache_shrinks_as_the_trace_says(pair: Workload, found: Savings) -> 
         assert facts.cache_lengths == facts.lengths == expected
         assert facts.cache_bytes == of_token * sum(expected)
     mob = found.rows[0].measured.facts
-    assert mob.tokens_per_layer == [[576, 64, 64, 64, 64, 64]] * 2
+    assert mob.tokens_per_layer == [[576] + [64] * 10] * 2
     assert found.rows[0].gains.cache == pytest.approx(
-        6 * (576 + max(others)) / (576 + 5 * 64 + 6 * max(others))
+        11 * (576 + max(others)) / (576 + 10 * 64 + 11 * max(others))
     )
 
 
@@ -107,7 +107,7 @@ def test_nothing_is_left_on_the_model(pair: Workload, found: Savings) -> None:
     model.time_answer(1)
     assert hooks() == before
     assert "get_image_features" not in vars(pair.model.model)
-    assert len(pair.decoder.layers) == pair.decoder.config.num_hidden_layers == 6
+    assert len(pair.decoder.layers) == pair.decoder.config.num_hidden_layers == 11
 
 
 def test_json_tells_everything(found: Savings) -> None:
@@ -132,7 +132,7 @@ def test_the_table_has_a_line_for_each(found: Savings) -> None:
     lines = str(tabulate_savings(found)).splitlines()
     assert lines[0].startswith("pebble: 576+576 visual and ")
     assert [line.split()[0] for line in lines[3:6]] == ["unpruned", "mob", "pyramiddrop"]
-    assert lines[4].split()[1:4] == ["64", "64", "149.3"]
+    assert lines[4].split()[1:4] == ["64", "64", "110.5"]
 
 
 @pytest.fixture

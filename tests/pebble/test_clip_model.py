@@ -16,13 +16,16 @@ from tokencover.pebble.model import (
 )
 from tokencover.pebble.training import (
     ClipLearner,
+    LookupLearner,
     PebbleTrainingSettings,
     Schedule,
     Stage,
     answer_questions,
+    make_clip_batch,
+    see_clips,
     train,
 )
-from tokencover.pebble.training.starting_weights import LOOKUP_BLOCKS
+from tokencover.pebble.training.lookup_starting_weights import LOOKUP_BLOCKS
 from tokencover.pebble.vocabulary import (
     CLIP_WORD_IDS,
     CLIP_WORDS,
@@ -34,7 +37,6 @@ from tokencover.pebble.vocabulary import (
 )
 
 SEED = 10_000_000
-LEARNER = ClipLearner()
 TINY = Schedule(
     (
         Stage("vision", "vision", 1, 1, vision_rate=1e-4),
@@ -47,16 +49,23 @@ TINY = Schedule(
 
 
 @pytest.fixture(scope="module")
-def starting_model() -> VideoLlavaForConditionalGeneration:
-    model = LEARNER.start(0)
+def learner(tmp_path_factory: pytest.TempPathFactory) -> ClipLearner:
+    folder, first = tmp_path_factory.mktemp("lookup"), LookupLearner()
+    first.save(first.start(0), folder)
+    return ClipLearner(folder)
+
+
+@pytest.fixture(scope="module")
+def starting_model(learner: ClipLearner) -> VideoLlavaForConditionalGeneration:
+    model = learner.start(0)
     model.eval()
     return model
 
 
-def test_it_starts_from_the_picture_model(
-    starting_model: VideoLlavaForConditionalGeneration,
+def test_it_starts_from_the_look_up_model(
+    learner: ClipLearner, starting_model: VideoLlavaForConditionalGeneration
 ) -> None:
-    picture, _ = load_pebble()
+    picture, _ = load_pebble(learner.lookup_folder)
     known, words = (
         picture.get_input_embeddings().weight,
         starting_model.get_input_embeddings().weight,
@@ -118,12 +127,10 @@ def test_a_chat_and_a_prompt_are_the_same_tokens() -> None:
 def test_packed_questions_get_the_stock_models_logits(
     starting_model: VideoLlavaForConditionalGeneration,
 ) -> None:
-    batch = LEARNER.make_batch([SEED], CLIP_QUESTIONS.kinds, 1160)
+    batch = make_clip_batch([SEED], CLIP_QUESTIONS.kinds, 1160)
     processor = ClipProcessor()
-    words = starting_model.get_input_embeddings().weight
-    assert isinstance(words, torch.Tensor)
     with torch.inference_mode():
-        visual, _, _ = LEARNER.see(starting_model, batch, words)
+        visual = see_clips(starting_model, batch.pixels)
         packed = answer_questions(starting_model, visual, batch.pack, early_sight=True)
         for slot in (0, 7):
             question = batch.questions[0][slot]
@@ -135,7 +142,7 @@ def test_packed_questions_get_the_stock_models_logits(
 
 def test_fewer_visual_tokens_always_include_things_and_animals() -> None:
     clip = make_clip(SEED)
-    kept = set(LEARNER.make_batch([SEED], ["place"], 136).pack.positions[0].tolist())
+    kept = set(make_clip_batch([SEED], ["place"], 136).pack.positions[0].tolist())
     assert len(kept) == 136
     for frame in range(8):
         spots = [(thing.row, thing.column) for thing in clip.things_in(frame)]
@@ -143,9 +150,11 @@ def test_fewer_visual_tokens_always_include_things_and_animals() -> None:
         assert {frame * 145 + 1 + row * 12 + column for row, column in spots} <= kept
 
 
-def test_a_resumed_run_ends_with_the_same_weights_and_loads(tmp_path: Path) -> None:
+def test_a_resumed_run_ends_with_the_same_weights_and_loads(
+    learner: ClipLearner, tmp_path: Path
+) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    options = {"seed": 3, "workers": 1, "schedule": TINY, "learner": LEARNER}
+    options = {"seed": 3, "workers": 1, "schedule": TINY, "learner": learner}
     train(PebbleTrainingSettings(out=whole, **options))  # type: ignore[arg-type]
     train(PebbleTrainingSettings(out=parts, stop_after=3, **options))  # type: ignore[arg-type]
     train(PebbleTrainingSettings(out=parts, **options), resume=True)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from transformers import LlavaForConditionalGeneration
 
 from tokencover.pebble.data import PICTURE_TOKENS, SCENE_QUESTIONS, draw_scene, make_scene
 from tokencover.pebble.model import (
+    CLIP_BLOCKS,
     make_picture_model,
     make_picture_processor,
     make_picture_tokenizer,
@@ -13,14 +14,17 @@ from tokencover.pebble.model import (
     normalise_pictures,
 )
 from tokencover.pebble.training import answer_questions, make_picture_batch
+from tokencover.pebble.training.lookup_starting_weights import (
+    set_starting_weights,
+    start_lookup_model,
+)
 from tokencover.pebble.training.packed_questions import see_pictures
-from tokencover.pebble.training.starting_weights import set_starting_weights, start_picture_model
 from tokencover.pebble.vocabulary import IMAGE, PICTURE_WORD_IDS, PICTURE_WORDS, UNKNOWN
 
 
 @pytest.fixture(scope="module")
 def model() -> LlavaForConditionalGeneration:
-    started = start_picture_model(seed=1)
+    started = start_lookup_model(seed=1)
     started.eval()
     return started
 
@@ -106,7 +110,7 @@ def test_fewer_visual_tokens_always_include_things_and_animals() -> None:
 
 
 def test_the_same_seed_prepares_the_same_weights(model: LlavaForConditionalGeneration) -> None:
-    again = make_picture_model()
+    again = make_picture_model(CLIP_BLOCKS)
     set_starting_weights(again, seed=1)
     for name, weight in model.named_parameters():
         if "layers.4" not in name or "language_model" in name:

@@ -9,11 +9,18 @@ from transformers import AutoProcessor, LlavaForConditionalGeneration, LlavaProc
 
 import tokencover as tc
 from answer_tables import average_kinds, compare_tables, make_table
+from pebble_class_token import mark_patches, measure_share
 from plain_pruning import SELECTORS, answer, drop_tokens, make_selector, measure_accuracy
 from tokencover.errors import TokenCoverError
 from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
-from tokencover.pebble.data import make_examples
-from tokencover.pebble.model import CheckpointError, make_prompt
+from tokencover.pebble.data import draw_scene, list_seeds, make_examples, make_scene
+from tokencover.pebble.model import (
+    VISION_FEATURE_LAYER,
+    CheckpointError,
+    make_prompt,
+    normalise_pictures,
+)
+from twig_pebble import reply as reply_pruned
 
 Pebble = tuple[LlavaForConditionalGeneration, LlavaProcessor]
 
@@ -23,14 +30,42 @@ def pebble() -> Pebble:
     return load_pebble()
 
 
-def test_it_is_small() -> None:
+def test_it_is_small_and_as_deep_as_its_card_says(pebble: Pebble) -> None:
     assert sum(path.stat().st_size for path in PICTURE_CHECKPOINT.iterdir()) < 30e6
-    assert (PICTURE_CHECKPOINT / "README.md").exists()
+    card = (PICTURE_CHECKPOINT / "README.md").read_text()
+    assert len(pebble[0].model.language_model.layers) == 11
+    assert "11 blocks" in card
+    assert f"{sum(weight.numel() for weight in pebble[0].parameters()) / 1e6:.1f} million" in card
 
 
 def test_it_answers_well_on_a_sample(pebble: Pebble) -> None:
     shares = measure_accuracy(answer(*pebble, make_examples("validation", scenes=6)))
-    assert sum(shares.values()) / len(shares) > 0.88
+    assert sum(shares.values()) / len(shares) > 0.95
+
+
+def test_its_class_token_looks_at_objects() -> None:
+    tower: Any = load_pebble()[0].model.vision_tower
+    tower.set_attn_implementation("eager")
+    for seed in list_seeds("validation", 3):
+        scene = make_scene(seed)
+        objects, _ = mark_patches(scene)
+        with torch.inference_mode():
+            seen = tower(normalise_pictures([draw_scene(scene)]), output_attentions=True)
+        assert objects.mean() < 0.1
+        assert measure_share(seen.attentions[VISION_FEATURE_LAYER], objects) > 0.5
+
+
+def test_it_takes_tokens_numbered_anew_as_well_as_those_that_keep_their_numbers(
+    pebble: Pebble,
+) -> None:
+    asked = list(make_examples("validation", scenes=3))
+    right = {}
+    for positions in ("original", "reindex"):
+        method = tc.get_method("divprune", budget=130, positions=positions)
+        right[positions] = sum(
+            example.answer == word for example, word in reply_pruned(*pebble, asked, method)
+        )
+    assert abs(right["original"] - right["reindex"]) <= 0.05 * len(asked), right
 
 
 def test_generate_gives_the_same_answers(pebble: Pebble) -> None:

@@ -10,13 +10,15 @@ from tokencover.pebble.model import load_picture_checkpoint
 from tokencover.pebble.train import make_parser
 from tokencover.pebble.training import (
     CLIP_SCHEDULE,
+    LOOKUP_SCHEDULE,
     PICTURE_SCHEDULE,
     ClipLearner,
+    LookupLearner,
     PebbleTrainingSettings,
     PictureLearner,
     Schedule,
     Stage,
-    loop,
+    recipes,
     run_training,
     train,
 )
@@ -34,6 +36,10 @@ TINY = Schedule(
 )
 
 
+LEARNER = LookupLearner()
+Runs = list[tuple[PebbleTrainingSettings, bool]]
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {name: w.detach() for name, w in load_picture_checkpoint(folder)[0].named_parameters()}
 
@@ -41,15 +47,22 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
-    train(PebbleTrainingSettings(out=out, seed=3, workers=1, schedule=TINY))
+    train(PebbleTrainingSettings(out=out, seed=3, workers=1, schedule=TINY, learner=LEARNER))
     return out
 
 
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_resumed_run_ends_with_the_same_weights(whole: Path, tmp_path: Path, stop: int) -> None:
-    train(PebbleTrainingSettings(out=tmp_path, seed=3, workers=1, schedule=TINY, stop_after=stop))
+    train(
+        PebbleTrainingSettings(
+            out=tmp_path, seed=3, workers=1, schedule=TINY, learner=LEARNER, stop_after=stop
+        )
+    )
     assert not (tmp_path / "checkpoint").exists()
-    train(PebbleTrainingSettings(out=tmp_path, seed=3, workers=1, schedule=TINY), resume=True)
+    train(
+        PebbleTrainingSettings(out=tmp_path, seed=3, workers=1, schedule=TINY, learner=LEARNER),
+        resume=True,
+    )
     once, twice = weights(whole / "checkpoint"), weights(tmp_path / "checkpoint")
     assert once.keys() == twice.keys()
     assert all(torch.equal(once[name], twice[name]) for name in once)
@@ -58,7 +71,7 @@ def test_a_resumed_run_ends_with_the_same_weights(whole: Path, tmp_path: Path, s
 def test_two_processes_train_too(tmp_path: Path) -> None:
     stage = Stage("joint", "joint", 1, 1, rate=1e-4, vision_rate=1e-4)
     schedule = Schedule((stage,), kinds=("place",), extra=EXTRA)
-    train(PebbleTrainingSettings(out=tmp_path, workers=2, schedule=schedule))
+    train(PebbleTrainingSettings(out=tmp_path, workers=2, schedule=schedule, learner=LEARNER))
     assert (tmp_path / "checkpoint" / "model.safetensors").exists()
     assert [path.name for path in tmp_path.glob("meeting*")] == []
 
@@ -75,18 +88,21 @@ def test_the_result_loads_by_plain_transformers(whole: Path) -> None:
 
 def test_a_finished_run_is_not_overwritten(whole: Path) -> None:
     with pytest.raises(InputError, match="--resume"):
-        train(PebbleTrainingSettings(out=whole, seed=3, workers=1, schedule=TINY))
+        train(PebbleTrainingSettings(out=whole, seed=3, workers=1, schedule=TINY, learner=LEARNER))
 
 
 def test_a_damaged_state_says_so(tmp_path: Path) -> None:
     (tmp_path / "state.pt").write_bytes(b"not a state")
     with pytest.raises(InputError, match="delete it"):
-        train(PebbleTrainingSettings(out=tmp_path, workers=1, schedule=TINY), resume=True)
+        train(
+            PebbleTrainingSettings(out=tmp_path, workers=1, schedule=TINY, learner=LEARNER),
+            resume=True,
+        )
 
 
 def test_no_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="workers"):
-        train(PebbleTrainingSettings(out=tmp_path, workers=0, schedule=TINY))
+        train(PebbleTrainingSettings(out=tmp_path, workers=0, schedule=TINY, learner=LEARNER))
 
 
 def test_the_rate_rises_and_falls() -> None:
@@ -95,22 +111,60 @@ def test_the_rate_rises_and_falls() -> None:
     assert factors[-1] < 0.05
 
 
-def test_the_full_schedule_trains_every_part() -> None:
-    assert {stage.mode for stage in PICTURE_SCHEDULE.stages} == {"vision", "words", "joint"}
+def test_the_full_schedules_train_every_part() -> None:
+    assert {stage.mode for stage in LOOKUP_SCHEDULE.stages} == {"vision", "words", "joint"}
+    assert {stage.mode for stage in PICTURE_SCHEDULE.stages} == {"vision", "joint"}
     assert len(PICTURE_SCHEDULE.as_json()["stages"]) == len(PICTURE_SCHEDULE.stages)
 
 
-@pytest.mark.parametrize("clips", [False, True])
-def test_one_call_trains_what_is_shipped(
-    clips: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs: list[tuple[PebbleTrainingSettings, bool]] = []
-    monkeypatch.setattr(loop, "train", lambda settings, resume: runs.append((settings, resume)))
-    run_training(tmp_path, clips=clips, seed=4, workers=1, resume=True)
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """What would have been trained; look-up models are left as they start."""
+    asked: Runs = []
+
+    def note(settings: PebbleTrainingSettings, resume: bool) -> None:
+        asked.append((settings, resume))
+        if settings.learner == LEARNER:
+            LEARNER.save(LEARNER.start(settings.seed), settings.out / "checkpoint")
+
+    monkeypatch.setattr(recipes, "train", note)
+    return asked
+
+
+def test_one_call_trains_the_model_for_pictures(runs: Runs, tmp_path: Path) -> None:
+    run_training(tmp_path, seed=4, workers=1, resume=True)
     expected = PebbleTrainingSettings(tmp_path, 4, 1, PICTURE_SCHEDULE, PictureLearner())
-    if clips:
-        expected = PebbleTrainingSettings(tmp_path, 4, 1, CLIP_SCHEDULE, ClipLearner())
     assert runs == [(expected, True)]
+    with pytest.raises(InputError, match=r"--start somewhere is of no use.*--clips"):
+        run_training(tmp_path, start="somewhere")
+
+
+def test_one_call_trains_a_look_up_model_and_from_it_the_one_for_clips(
+    runs: Runs, tmp_path: Path
+) -> None:
+    run_training(tmp_path, clips=True, seed=4, workers=1)
+    first, learned = tmp_path / "start", ClipLearner(tmp_path / "start" / "checkpoint")
+    assert runs == [
+        (PebbleTrainingSettings(first, 4, 1, LOOKUP_SCHEDULE, LEARNER), False),
+        (PebbleTrainingSettings(tmp_path, 4, 1, CLIP_SCHEDULE, learned), False),
+    ]
+    other = tmp_path / "other"
+    run_training(other, clips=True, start=first / "checkpoint", resume=True)
+    assert runs[2:] == [(PebbleTrainingSettings(other, 0, 2, CLIP_SCHEDULE, learned), True)]
+
+
+def test_clips_refuse_before_an_hour_is_spent(runs: Runs, tmp_path: Path) -> None:
+    PictureLearner().save(PictureLearner().start(0), tmp_path / "deep")
+    with pytest.raises(InputError, match=r"11 decoder blocks.*one with 6; leave --start out"):
+        run_training(tmp_path / "out", clips=True, start=tmp_path / "deep")
+    with pytest.raises(InputError, match=r"nothing holds no checkpoint.*leave --start out"):
+        run_training(tmp_path / "out", clips=True, start=tmp_path / "nothing")
+    (tmp_path / "state.pt").touch()
+    with pytest.raises(InputError, match="pass --resume"):
+        run_training(tmp_path, clips=True)
+    with pytest.raises(InputError, match="began from a --start; pass it again"):
+        run_training(tmp_path, clips=True, resume=True)
+    assert runs == []
 
 
 def test_the_command_needs_a_folder() -> None:

@@ -46,5 +46,5 @@ def test_the_model_answers_with_64_tokens() -> None:
             )
             logits = model(**inputs, logits_to_keep=1).logits
             right += PICTURE_WORDS[int(logits[0, -1].argmax())] == example.answer
-            assert run.trace[0].tokens_per_layer == [576, 576, 64, 64, 64, 0]
+            assert run.trace[0].tokens_per_layer == [576, 576] + [64] * 6 + [0] * 3
     assert right >= 0.9 * len(asked)

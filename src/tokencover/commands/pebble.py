@@ -17,8 +17,9 @@ Workers = Annotated[
     take("--workers", "N", "Processes of one thread each.", read=read_whole_number),
 ]
 ClipsInstead = Annotated[bool, take("--clips", "", "Train the model for clips instead.")]
-ByCaptions = Annotated[
-    bool, take("--captions", "", "Train a deeper picture model, by the caption recipe.")
+ClipStart = Annotated[
+    Path | None,
+    take("--start", "FOLDER", "Checkpoint that --clips starts from; trained first if not given."),
 ]
 Resume = Annotated[bool, take("--resume", "", "Go on from the state in --out.")]
 
@@ -28,10 +29,10 @@ def train_pebble(
     seed: Seed = 0,
     workers: Workers = 2,
     clips: ClipsInstead = False,
-    captions: ByCaptions = False,
+    start: ClipStart = None,
     resume: Resume = False,
 ) -> None:
-    """Train pebble again; about an hour on two cores, by the caption recipe some two and a half."""
+    """Train pebble again; an hour or two on two quiet cores, longer on busy ones."""
     from tokencover.pebble.training import run_training
 
-    run_training(out, clips=clips, captions=captions, seed=seed, workers=workers, resume=resume)
+    run_training(out, clips=clips, seed=seed, workers=workers, resume=resume, start=start)

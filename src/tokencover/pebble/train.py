@@ -16,7 +16,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of weights and scenes (default 0)")
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
     parser.add_argument("--clips", action="store_true", help="train the model for clips instead")
-    parser.add_argument("--captions", action="store_true", help="train by the caption recipe")
+    parser.add_argument("--start", type=Path, help="checkpoint that --clips starts from")
     parser.add_argument("--resume", action="store_true", help="go on from the state in --out")
     return parser
 
@@ -26,10 +26,10 @@ def run(options: argparse.Namespace) -> None:
     run_training(
         options.out,
         clips=options.clips,
-        captions=options.captions,
         seed=options.seed,
         workers=options.workers,
         resume=options.resume,
+        start=options.start,
     )
 
 

@@ -1,6 +1,7 @@
 """What Pebble's models are made of, and how they are loaded."""
 
 from tokencover.pebble.model.architecture import (
+    CLIP_BLOCKS,
     MODEL_HEADS,
     MODEL_WIDTH,
     VISION_FEATURE_LAYER,
@@ -28,6 +29,7 @@ from tokencover.pebble.model.tokenizer import (
 from tokencover.pebble.vocabulary import IMAGE, PAD, PICTURE_WORD_IDS, PICTURE_WORDS, VIDEO
 
 __all__ = [
+    "CLIP_BLOCKS",
     "IMAGE",
     "MODEL_HEADS",
     "MODEL_WIDTH",

@@ -32,7 +32,8 @@ MODEL_WIDTH: Final = 128
 MODEL_HEADS: Final = 4
 VISION_LAYERS: Final = 5
 VISION_FEATURE_LAYER: Final = -2
-BLOCKS: Final = 6
+PICTURE_BLOCKS: Final = 11
+CLIP_BLOCKS: Final = 6
 
 
 def _make_vision_config(size: int) -> CLIPVisionConfig:
@@ -69,7 +70,7 @@ def _make_text_config(words: int, longest: int, blocks: int) -> LlamaConfig:
     )
 
 
-def make_picture_model(blocks: int = BLOCKS) -> LlavaForConditionalGeneration:
+def make_picture_model(blocks: int = PICTURE_BLOCKS) -> LlavaForConditionalGeneration:
     """Make the model for pictures with transformers' own random weights.
 
     Parameters
@@ -95,7 +96,7 @@ def make_clip_model() -> VideoLlavaForConditionalGeneration:
     """Make the model for clips with transformers' own random weights."""
     config = VideoLlavaConfig(
         vision_config=_make_vision_config(FRAME_SIZE),
-        text_config=_make_text_config(len(CLIP_WORDS), LONGEST_CLIP_PROMPT, BLOCKS),
+        text_config=_make_text_config(len(CLIP_WORDS), LONGEST_CLIP_PROMPT, CLIP_BLOCKS),
         image_token_index=CLIP_WORD_IDS[IMAGE],
         video_token_index=CLIP_WORD_IDS[VIDEO],
         video_seq_length=CLIP_TOKENS,

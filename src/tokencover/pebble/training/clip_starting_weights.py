@@ -1,9 +1,9 @@
-"""Weights that the model for clips starts from: the picture model's, fitted to frames.
+"""Weights that the model for clips starts from: those of the look-up model, fitted to frames.
 
 Frames are a quarter of a picture, so positions are those of its upper left quarter. The words for
 frames take over the vectors of rows and columns, which clips do not need: these are orthogonal to
-everything else that is described. Which frame it is stands in one corner, where no patch of the
-picture model would look; one head of the tower starts by looking there. Of the decoder's heads
+everything else that is described. Which frame it is stands in one corner, where no patch of a
+picture would look; one head of the tower starts by looking there. Of the decoder's heads
 that look things up, one matches frames where it matched regions, and two tell frames as well.
 """
 
@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 from transformers import LlavaForConditionalGeneration, VideoLlavaForConditionalGeneration
 
+from tokencover.errors import InputError
 from tokencover.pebble import load_pebble
 from tokencover.pebble.data import COUNTER, FRAME_GRID, GRID, draw_clip, list_seeds, make_clip
-from tokencover.pebble.model import make_clip_model, normalise_clip
-from tokencover.pebble.training.starting_weights import (
-    HEAD,
+from tokencover.pebble.model import CLIP_BLOCKS, CheckpointError, make_clip_model, normalise_clip
+from tokencover.pebble.training.lookup_starting_weights import (
     LOOKUP_BLOCKS,
     SEEN_AXIS,
     match_words,
     tell_words,
 )
+from tokencover.pebble.training.starting_weights import HEAD
 from tokencover.pebble.vocabulary import (
     ANIMALS,
     CLIP_WORD_IDS,
@@ -37,7 +38,7 @@ from tokencover.pebble.vocabulary import (
     ROW_WORDS,
 )
 
-# Of `starting_weights.LOOKUPS`: finds things, and finds animals by name or region.
+# Of `lookup_starting_weights.LOOKUPS`: finds things, and finds animals by name or region.
 THING_HEAD: Final = 0
 ANIMAL_HEAD: Final = 3
 WATCHING_LAYER: Final = 2
@@ -50,19 +51,36 @@ _BLANK_WORDS: Final = [
 ]
 
 
+def load_lookup_model(folder: str | os.PathLike[str]) -> LlavaForConditionalGeneration:
+    """Load a model that a model for clips can start from."""
+    advice = "leave --start out to train the look-up model that clips start from"
+    try:
+        model: LlavaForConditionalGeneration = load_pebble(folder)[0]
+    except CheckpointError as error:
+        raise InputError(f"{folder} holds no checkpoint that can be read; {advice}") from error
+    config: Any = model.config
+    blocks = config.text_config.num_hidden_layers
+    if blocks != CLIP_BLOCKS:
+        raise InputError(
+            f"{folder} has {blocks} decoder blocks, and a model for clips grows from one with "
+            f"{CLIP_BLOCKS}; {advice}"
+        )
+    return model
+
+
 def start_clip_model(
-    seed: int, picture_folder: str | os.PathLike[str] | None = None
+    seed: int, lookup_folder: str | os.PathLike[str]
 ) -> VideoLlavaForConditionalGeneration:
-    """Make a model for clips out of a model for pictures.
+    """Make a model for clips out of the look-up model.
 
     Parameters
     ----------
     seed
         Of the vectors of new words.
-    picture_folder
-        Checkpoint to start from; by default the shipped one.
+    lookup_folder
+        Checkpoint to start from.
     """
-    picture, _ = load_pebble(picture_folder)
+    picture = load_lookup_model(lookup_folder)
     model = make_clip_model()
     with torch.no_grad():
         _fit_words(model, picture, seed)

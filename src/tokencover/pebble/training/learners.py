@@ -1,4 +1,7 @@
-"""What the training loop trains: a model for pictures, or one for clips."""
+"""What the training loop trains; here models that start by describing patches with word vectors.
+
+The model for clips does, and the look-up model that it grows from.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ import torch
 from torch import Tensor, nn
 from transformers import LlavaForConditionalGeneration, VideoLlavaForConditionalGeneration
 
-from tokencover.pebble.data import CLIP_GROUPS, CLIP_TOKENS
+from tokencover.pebble.data import CLIP_GROUPS
 from tokencover.pebble.model import ClipProcessor, make_picture_processor
 from tokencover.pebble.training.batches import Batch, make_clip_batch, make_picture_batch
 from tokencover.pebble.training.clip_starting_weights import share_tower, start_clip_model
 from tokencover.pebble.training.lessons import Lesson
+from tokencover.pebble.training.lookup_starting_weights import start_lookup_model
 from tokencover.pebble.training.losses import (
     compute_answer_loss,
     compute_description_loss,
@@ -24,12 +28,11 @@ from tokencover.pebble.training.losses import (
 )
 from tokencover.pebble.training.packed_questions import (
     answer_questions,
-    run_tower,
+    see_clips,
     see_pictures,
 )
 from tokencover.pebble.training.run_log import Tally
 from tokencover.pebble.training.schedules import Stage
-from tokencover.pebble.training.starting_weights import start_picture_model
 
 NOISE: Final = 0.1
 WORD_RATE: Final = 0.3
@@ -121,12 +124,12 @@ def _compute_answers_loss(
 
 
 @dataclass(frozen=True)
-class PictureLearner(DescribingLearner):
-    """A LLaVA that answers questions about scenes."""
+class LookupLearner(DescribingLearner):
+    """A LLaVA with prepared look-up heads, which the model for clips starts from."""
 
     def start(self, seed: int) -> LlavaForConditionalGeneration:
         """Model with prepared weights."""
-        return start_picture_model(seed)
+        return start_lookup_model(seed)
 
     def make_batch(self, seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -> Batch:
         """Scenes with questions."""
@@ -156,15 +159,15 @@ class ClipLearner(DescribingLearner):
 
     Attributes
     ----------
-    picture_folder
-        Checkpoint of the picture model to start from; by default the shipped one.
+    lookup_folder
+        Checkpoint of the look-up model to start from.
     """
 
-    picture_folder: Path | None = None
+    lookup_folder: Path
 
     def start(self, seed: int) -> VideoLlavaForConditionalGeneration:
-        """Model grown from the picture model."""
-        return start_clip_model(seed, self.picture_folder)
+        """Model grown from the look-up model."""
+        return start_clip_model(seed, self.lookup_folder)
 
     def make_batch(self, seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -> Batch:
         """Clips with questions."""
@@ -178,10 +181,7 @@ class ClipLearner(DescribingLearner):
         self, model: VideoLlavaForConditionalGeneration, batch: Batch, words: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, float]]:
         """All tokens of all frames, class tokens included, each described."""
-        pixels = batch.pixels.flatten(0, 1)
-        parts = model.model
-        each = run_tower(parts.video_tower, parts.multi_modal_projector, pixels)
-        visual = each.reshape(len(batch.pixels), CLIP_TOKENS, -1)
+        visual = see_clips(model, batch.pixels)
         loss, told = compute_description_loss(
             visual, words, batch.labels, batch.weights, CLIP_GROUPS
         )

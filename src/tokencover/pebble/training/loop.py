@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,18 +17,12 @@ from torch.nn import Parameter
 
 from tokencover.errors import InputError
 from tokencover.pebble.data import find_training_seed
-from tokencover.pebble.training.caption_learner import CaptionLearner
-from tokencover.pebble.training.learners import ClipLearner, Learner, PictureLearner
+from tokencover.pebble.training.learners import Learner
 from tokencover.pebble.training.lessons import draw_lesson
+from tokencover.pebble.training.picture_learner import PictureLearner
 from tokencover.pebble.training.run_log import Clock, Tally, write_report
 from tokencover.pebble.training.run_state import Position, load_state, save_state
-from tokencover.pebble.training.schedules import (
-    CAPTION_SCHEDULE,
-    CLIP_SCHEDULE,
-    PICTURE_SCHEDULE,
-    Schedule,
-    Stage,
-)
+from tokencover.pebble.training.schedules import PICTURE_SCHEDULE, Schedule, Stage
 
 WARMUP: Final = 0.06
 FLOOR: Final = 0.04
@@ -70,42 +64,6 @@ class PebbleTrainingSettings:
         return self.out / "state.pt"
 
 
-def run_training(
-    out: str | os.PathLike[str],
-    *,
-    clips: bool = False,
-    seed: int = 0,
-    workers: int = 2,
-    resume: bool = False,
-    captions: bool = False,
-) -> None:
-    """Train one of the models; by default as those that are shipped were trained.
-
-    Parameters
-    ----------
-    out
-        Folder for the state, the log and the finished model.
-    clips
-        Train the model for clips instead of the one for pictures.
-    seed
-        Of starting weights, scenes and noise.
-    workers
-        Processes; each uses one thread.
-    resume
-        Go on from the state in `out`.
-    captions
-        Train a model for pictures by the caption recipe.
-    """
-    settings = PebbleTrainingSettings(Path(out), seed, workers)
-    if clips and captions:
-        raise InputError("the caption recipe is for pictures: pass clips or captions, not both")
-    if captions:
-        settings = replace(settings, schedule=CAPTION_SCHEDULE, learner=CaptionLearner())
-    if clips:
-        settings = replace(settings, schedule=CLIP_SCHEDULE, learner=ClipLearner())
-    train(settings, resume=resume)
-
-
 def train(settings: PebbleTrainingSettings, resume: bool = False) -> None:
     """Train Pebble and save it as ``checkpoint`` in the output folder.
 
@@ -119,10 +77,8 @@ def train(settings: PebbleTrainingSettings, resume: bool = False) -> None:
     """
     if settings.workers < 1:
         raise InputError(f"workers must be 1 or more, got {settings.workers}")
-    if settings.state.exists() and not resume:
-        raise InputError(
-            f"{settings.state} exists already; pass --resume to go on, or another --out"
-        )
+    if not resume:
+        refuse_overwriting(settings)
     settings.out.mkdir(parents=True, exist_ok=True)
     if settings.workers == 1:
         _work(0, settings, None)
@@ -130,6 +86,14 @@ def train(settings: PebbleTrainingSettings, resume: bool = False) -> None:
     meeting = settings.out.resolve() / f"meeting-{os.getpid()}"
     spawn(_work, args=(settings, meeting), nprocs=settings.workers)
     meeting.unlink(missing_ok=True)
+
+
+def refuse_overwriting(settings: PebbleTrainingSettings) -> None:
+    """Refuse to start afresh where a run stands already."""
+    if settings.state.exists():
+        raise InputError(
+            f"{settings.state} exists already; pass --resume to go on, or another --out"
+        )
 
 
 def _work(rank: int, settings: PebbleTrainingSettings, meeting: Path | None) -> None:

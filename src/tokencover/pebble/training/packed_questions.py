@@ -14,11 +14,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import LlavaForConditionalGeneration
+from transformers import LlavaForConditionalGeneration, VideoLlavaForConditionalGeneration
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from tokencover.errors import InputError
-from tokencover.pebble.data import PHRASE_WORDS, Phrase, Question
+from tokencover.pebble.data import CLIP_TOKENS, PHRASE_WORDS, Phrase, Question
 from tokencover.pebble.model import MODEL_HEADS, MODEL_WIDTH, VISION_FEATURE_LAYER
 from tokencover.pebble.training.starting_weights import EARLY_BLOCKS
 from tokencover.pebble.vocabulary import (
@@ -132,6 +132,21 @@ def see_pictures(model: LlavaForConditionalGeneration, pixels: Tensor) -> tuple[
     """
     projected = run_tower(model.model.vision_tower, model.model.multi_modal_projector, pixels)
     return projected[:, 1:], projected[:, 0]
+
+
+def see_clips(model: VideoLlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
+    """Visual tokens of clips, class tokens included, shape (clips, 1160, width).
+
+    Parameters
+    ----------
+    model
+        Pebble for clips.
+    pixels
+        Normalised frames, shape (clips, 8, 3, 96, 96).
+    """
+    parts = model.model
+    each = run_tower(parts.video_tower, parts.multi_modal_projector, pixels.flatten(0, 1))
+    return each.reshape(len(pixels), CLIP_TOKENS, -1)
 
 
 def run_tower(tower: Any, projector: nn.Module, pixels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a step of the caption recipe sees: pictures, and parts of them that the decoder is shown.
+"""What a step of the picture recipe sees: pictures, and parts of them that the decoder is shown.
 
 The decoder is asked about what it is shown and about nothing else, so a part is as good to learn
 from as a whole picture, and much cheaper.

@@ -1,22 +1,19 @@
 """The course of a training run, as data.
 
-The decoder first learns to answer from described patches (sums of word vectors), the vision tower
-to describe patches; both use the same fixed word vectors, so that afterwards they fit together and
-learn jointly.
+The picture model starts from random weights. The tower learns to see through heads of its own, then
+the decoder learns from phrases about six patches at a time, then about more, then from questions as
+well. Where the decoder is shown part of a picture, the part is drawn at random, and only what it
+shows is asked about. Every second part keeps the numbers of its patches, the others are numbered
+anew: methods leave tokens both ways, and a model that knew one of them only would favour those.
 
-While the decoder learns, text is kept from attending to the picture in the first two blocks for
+While a decoder learns, text is kept from attending to the picture in the first two blocks for
 most of the batches. Otherwise all look-ups settle in the very first block, and pruning after it
 could not hurt any more: the model would be useless for studying pruning.
 
-The caption recipe does without described patches and without prepared heads: the tower learns to
-see through heads of its own, then the decoder learns from phrases about six patches at a time,
-then about more, then from questions as well. Where the decoder is shown part of a picture, the
-part is drawn at random, and only what it shows is asked about. Every second part keeps the numbers
-of its patches, the others are numbered anew: methods leave tokens both ways, and a model that knew
-one of them only would favour those.
-
-The model for clips starts from the picture model, which knows objects and how to look them up;
-what is new is time. Its last stage too shows parts of the ground only.
+The model for clips starts from a look-up model, which knows objects and how to look them up; what
+is new is time. The decoder of such a model first learns to answer from described patches (sums of
+word vectors), the vision tower to describe patches; both use the same fixed word vectors, so that
+afterwards they fit together and learn jointly. Its last stage shows parts of the ground only.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ class Stage:
         For the progress line.
     mode
         ``"words"``: decoder on described patches; ``"vision"``: vision tower and projector;
-        ``"joint"``: everything. In the caption recipe a part is trained that has a rate.
+        ``"joint"``: everything. Of the picture model those parts are trained that have a rate.
     steps
         Optimiser steps.
     pictures
@@ -53,14 +50,14 @@ class Stage:
     choices
         Numbers of patches of which each step draws one instead of `visual_tokens`.
     things
-        Of the caption recipe: objects and animals in each part of a picture; 0 draws patches at
+        Of the picture model: objects and animals in each part of a picture; 0 draws patches at
         random.
     phrases
-        Of the caption recipe: phrases about each part.
+        Of the picture model: phrases about each part.
     asks
-        Of the caption recipe: whether questions are asked too.
+        Of the picture model: whether questions are asked too.
     renumber
-        Of the caption recipe: share of batches in which the patches that are shown are numbered
+        Of the picture model: share of batches in which the patches that are shown are numbered
         anew, without gaps.
     cost
         Rough seconds a step, for the estimate of the time left.
@@ -110,30 +107,6 @@ class Schedule:
 
 
 PICTURE_SCHEDULE: Final = Schedule(
-    (
-        Stage("vision", "vision", 600, 4, vision_rate=8e-4, cost=0.6),
-        Stage("words-64", "words", 300, 4, rate=3e-4, visual_tokens=64, cost=0.5),
-        Stage("words-160", "words", 400, 4, rate=4e-4, visual_tokens=160, cost=0.7),
-        Stage("words-576", "words", 300, 3, rate=4e-4, cost=1.1),
-        Stage("joint", "joint", 900, 3, rate=1.5e-4, vision_rate=1e-4, cost=0.7),
-        Stage("finish", "joint", 400, 3, rate=8e-5, vision_rate=5e-5, blind=0.5, cost=0.7),
-        Stage(
-            "vary",
-            "joint",
-            200,
-            3,
-            rate=1.2e-4,
-            vision_rate=4e-5,
-            blind=0.5,
-            choices=(64, 96, 160, 288, 576, 576),
-            cost=0.5,
-        ),
-    ),
-    kinds=SCENE_QUESTIONS.kinds,
-    extra=("exist", "more", "side", "level"),
-)
-
-CAPTION_SCHEDULE: Final = Schedule(
     (
         Stage("vision", "vision", 900, 4, vision_rate=8e-4, cost=0.6),
         Stage(
@@ -185,6 +158,30 @@ CAPTION_SCHEDULE: Final = Schedule(
             choices=(192, 288, 576, 576),
             renumber=0.5,
             cost=1.5,
+        ),
+    ),
+    kinds=SCENE_QUESTIONS.kinds,
+    extra=("exist", "more", "side", "level"),
+)
+
+LOOKUP_SCHEDULE: Final = Schedule(
+    (
+        Stage("vision", "vision", 600, 4, vision_rate=8e-4, cost=0.6),
+        Stage("words-64", "words", 300, 4, rate=3e-4, visual_tokens=64, cost=0.5),
+        Stage("words-160", "words", 400, 4, rate=4e-4, visual_tokens=160, cost=0.7),
+        Stage("words-576", "words", 300, 3, rate=4e-4, cost=1.1),
+        Stage("joint", "joint", 900, 3, rate=1.5e-4, vision_rate=1e-4, cost=0.7),
+        Stage("finish", "joint", 400, 3, rate=8e-5, vision_rate=5e-5, blind=0.5, cost=0.7),
+        Stage(
+            "vary",
+            "joint",
+            200,
+            3,
+            rate=1.2e-4,
+            vision_rate=4e-5,
+            blind=0.5,
+            choices=(64, 96, 160, 288, 576, 576),
+            cost=0.5,
         ),
     ),
     kinds=SCENE_QUESTIONS.kinds,

@@ -1,4 +1,4 @@
-"""Random weights that the caption recipe starts from.
+"""Random weights that the model for pictures starts training from.
 
 The decoder and the projector know nothing: no head is prepared, and words and patches have nothing
 to do with each other. Only the tower starts with a sense of where patches lie and with heads that
@@ -15,14 +15,13 @@ from transformers import LlavaForConditionalGeneration
 from tokencover.pebble.model import make_picture_model
 from tokencover.pebble.training.starting_weights import draw_weights, prepare_vision
 
-DEEP_BLOCKS: Final = 11
 WORD_SPREAD: Final = 0.1
 
 
 @torch.no_grad()
-def start_deep_model(seed: int) -> LlavaForConditionalGeneration:
-    """Make a model for pictures with eleven blocks; the same weights for the same seed."""
-    model = make_picture_model(DEEP_BLOCKS)
+def start_picture_model(seed: int) -> LlavaForConditionalGeneration:
+    """Make a model for pictures; the same weights for the same seed."""
+    model = make_picture_model()
     rng = torch.Generator().manual_seed(seed)
     decoder: Any = model.model.language_model
     for part in (model.model.vision_tower, model.model.multi_modal_projector, decoder.layers):

@@ -1,4 +1,4 @@
-"""The caption recipe: what it teaches, and that it teaches what it says."""
+"""The recipe of the model for pictures: what it teaches, and that it teaches what it says."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,6 @@ import pytest
 import torch
 from transformers import LlavaForConditionalGeneration
 
-from tokencover.errors import InputError
 from tokencover.pebble.data import (
     HOLDINGS,
     PICTURE_TOKENS,
@@ -23,20 +22,18 @@ from tokencover.pebble.data import (
     restrict_scene,
 )
 from tokencover.pebble.training import (
-    CAPTION_SCHEDULE,
-    CaptionLearner,
+    PICTURE_SCHEDULE,
     PebbleTrainingSettings,
+    PictureLearner,
     Schedule,
     Stage,
     answer_questions,
-    loop,
-    run_training,
     train,
 )
-from tokencover.pebble.training.caption_learner import compute_phrase_loss
 from tokencover.pebble.training.lessons import Lesson, draw_lesson
 from tokencover.pebble.training.packed_questions import answer_packs, see_pictures
 from tokencover.pebble.training.part_batches import PartBatch, deal_parts, make_part_batch
+from tokencover.pebble.training.picture_learner import compute_phrase_loss
 from tokencover.pebble.training.run_log import Tally
 from tokencover.pebble.training.tower_heads import (
     TowerHeads,
@@ -50,7 +47,7 @@ VISION = Stage("vision", "vision", 1, 1, vision_rate=1e-4)
 FEW = Stage("few", "joint", 2, 1, rate=1e-4, visual_tokens=6, things=6, phrases=6, asks=False)
 PART = Stage("part", "joint", 1, 1, rate=1e-4, vision_rate=1e-4, visual_tokens=192)
 TINY = Schedule((VISION, FEW, PART), kinds=("exist", "place", "color"))
-LEARNER = CaptionLearner()
+LEARNER = PictureLearner()
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +74,9 @@ def test_patches_may_be_numbered_anew() -> None:
 
 
 def test_every_second_lesson_is_numbered_anew() -> None:
-    stages = CAPTION_SCHEDULE.stages
+    stages = PICTURE_SCHEDULE.stages
     assert [stage.renumber for stage in stages] == [0.0] + [0.5] * (len(stages) - 1)
-    drawn = [draw_lesson(CAPTION_SCHEDULE, stages[-1], (SEED,), coin) for coin in range(200)]
+    drawn = [draw_lesson(PICTURE_SCHEDULE, stages[-1], (SEED,), coin) for coin in range(200)]
     assert 80 < sum(lesson.renumbered for lesson in drawn) < 120
 
 
@@ -247,12 +244,3 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
         assert torch.equal(weight, twice.get_parameter(name)), name
     size = (tmp_path / "a" / "checkpoint" / "model.safetensors").stat().st_size
     assert size < 30e6
-
-
-def test_the_recipe_is_one_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[PebbleTrainingSettings] = []
-    monkeypatch.setattr(loop, "train", lambda settings, resume: runs.append(settings))
-    run_training(tmp_path, captions=True, seed=2)
-    assert runs == [PebbleTrainingSettings(tmp_path, 2, 2, CAPTION_SCHEDULE, LEARNER)]
-    with pytest.raises(InputError, match="not both"):
-        run_training(tmp_path, captions=True, clips=True)

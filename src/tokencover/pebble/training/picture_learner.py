@@ -22,7 +22,7 @@ from tokencover.pebble.training.lessons import Lesson
 from tokencover.pebble.training.losses import compute_answer_loss
 from tokencover.pebble.training.packed_questions import NO_TARGET, PackedQuestions, answer_packs
 from tokencover.pebble.training.part_batches import PartBatch, make_part_batch
-from tokencover.pebble.training.plain_weights import start_deep_model
+from tokencover.pebble.training.picture_starting_weights import start_picture_model
 from tokencover.pebble.training.run_log import Tally
 from tokencover.pebble.training.schedules import Stage
 from tokencover.pebble.training.tower_heads import (
@@ -39,12 +39,12 @@ HEAD_RATE: Final = 2.0
 
 
 @dataclass(frozen=True)
-class CaptionLearner:
-    """A LLaVA that is taught by captions; see the module."""
+class PictureLearner:
+    """A LLaVA that answers questions about scenes; see the module."""
 
     def start(self, seed: int) -> LlavaForConditionalGeneration:
         """Model with random weights."""
-        return start_deep_model(seed)
+        return start_picture_model(seed)
 
     def make_helpers(self, seed: int) -> nn.Module:
         """The tower's heads."""
