@@ -38,6 +38,7 @@ LESS = {
     ),
     "python benchmarks/selection.py": ("--tokens", "128", "--repeats", "1", "--no-memory"),
     "python benchmarks/theory_counterexample.py": ("--steps", "6", "--samples", "5"),
+    "python benchmarks/theory_predicts.py": ("--scenes", "2", "--budgets", "32"),
     "python benchmarks/twig_pebble.py": ("--steps", "1", "--pictures", "1"),
 }  # fmt: skip
 """What is put behind the options of a line, where the last one counts."""
@@ -51,6 +52,7 @@ LEFT_OUT = {
     "tokencover judge": "needs a server with a language model; tests/evaluation has a small one",
     "tokencover pebble": "trains for hours; tests/pebble does a few steps of it",
     "python tools/draw_pictures.py": "takes a minute; test_commands draws two of its pictures",
+    "python benchmarks/beyond.py": "registers methods; tests/evaluation has it in its own process",
     "python benchmarks/theory_pebble.py": "takes a minute; tests/theory certifies such covers",
     "--suite": "needs lmms-eval, as tests_lmms has it",
     **dict.fromkeys(

@@ -18,7 +18,7 @@ from tokencover.budget import round_half_up
 from tokencover.covering import farthest_points
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import check_stages, count_by_block
-from tokencover.methods._shared.folding import fold_into_nearest
+from tokencover.methods._shared.nearest_kept import fold_into_nearest
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import BudgetedMethod, Card, Choice, View
 from tokencover.methods.registry import register_method
