@@ -47,7 +47,7 @@ class ThirdsSplit(SplitRule):
     name: ClassVar[str] = "thirds"
 
     def decide(self, budget: int, tokens: Tokens) -> Decision:
-        return Decision(Split(budget // 3, budget - budget // 3, 1))
+        return Decision(Split(budget // 3, budget - budget // 3, budget))
 
 
 FAMILY = replace(FAMILIES["LLaVA-1.5"], name="Their LLaVA", model_types=("their_llava",))

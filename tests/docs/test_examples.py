@@ -54,7 +54,7 @@ def test_all_of_them_do_what_they_say(told: tuple[Path, dict[str, str]]) -> None
 
     losses = [float(found) for found in re.findall(r"loss ([\d.]+)", printed["train_a_twig.py"])]
     assert len(losses) == 2
-    assert "[576, 576, 64, 64, 64, 0]" in printed["train_a_twig.py"]
+    assert str([576] * 2 + [64] * 6 + [0] * 3) in printed["train_a_twig.py"]
     assert (folder / "train_a_twig" / "twig" / "twig.safetensors").is_file()
 
     assert "all tokens: 6 of 6 right" in printed["add_your_own_method.py"]

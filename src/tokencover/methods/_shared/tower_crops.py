@@ -197,9 +197,12 @@ class Crops:
         known = known.view(count, length)
         some_token: list[int] = known.amax(-1).tolist()
         size = index.shape[1]
-        members: list[list[int]] = [[] for _ in index]
-        for crop in dict.fromkeys((places // length).unique_consecutive().tolist()):
-            members[some_token[crop] // size].append(crop)
+        # Beams of one prompt have their crops in common, so each sample is asked for its own.
+        numbers = [
+            row[seen].unique_consecutive().tolist()
+            for row, seen in zip(index // length, from_tower, strict=True)
+        ]
+        members = [list(dict.fromkeys(each)) for each in numbers]
         slot = known if len(index) == 1 else torch.where(known < 0, -1, known % size)
         class_slot = slot[:, 0] if encoded.classes else torch.full_like(slot[:, 0], -1)
         return encoded, cls(slot[:, encoded.classes :], class_slot, members, some_token, view)
