@@ -87,12 +87,12 @@ def test_it_loads_by_plain_transformers(pebble: Pebble) -> None:
         assert torch.equal(weight, stock.get_parameter(name))
 
 
-@pytest.mark.parametrize("method", SELECTORS)
-def test_keeping_every_token_changes_no_answer(pebble: Pebble, method: str) -> None:
-    asked = list(make_examples("validation", scenes=1))
+def test_keeping_every_token_changes_no_answer(pebble: Pebble) -> None:
+    asked = list(make_examples("validation", scenes=1))[:7]
     whole = [reply for _, reply in answer(*pebble, asked)]
-    kept = answer(*pebble, asked, make_selector(method, 576))
-    assert [reply for _, reply in kept] == whole
+    for method in SELECTORS:
+        kept = answer(*pebble, asked, make_selector(method, 576))
+        assert [reply for _, reply in kept] == whole, method
 
 
 @pytest.mark.parametrize("method", SELECTORS)
