@@ -17,7 +17,7 @@ from torch import Tensor
 from tokencover.budget import round_half_up
 from tokencover.covering import farthest_points
 from tokencover.errors import InputError
-from tokencover.methods._shared.decoder_stages import check_stages, count_by_block
+from tokencover.methods._shared.decoder_stages import check_stages, count_by_block, fit_stages
 from tokencover.methods._shared.nearest_kept import fold_into_nearest
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import BudgetedMethod, Card, Choice, View
@@ -83,12 +83,7 @@ class MoBStages(BudgetedMethod):
         stages = self.stages
         if stages is None:
             stages = (0, round_half_up(Fraction(depth, 3))) if depth > 1 else (0,)
-        if stages[-1] >= depth:
-            raise InputError(
-                f"stages {stages} do not fit a model of {depth} blocks: the last may be "
-                f"{depth - 1} at most."
-            )
-        return stages
+        return fit_stages(stages, depth)
 
     def watched(self, depth: int) -> Sequence[int]:
         """The blocks about to run at stages after the first."""

@@ -15,6 +15,7 @@ from tokencover.budget import PublishedMode, resolve_mode
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
     count_by_block,
+    fit_stages,
     scale_stages,
     shrink_evenly,
 )
@@ -80,12 +81,7 @@ class PyramidDrop(BudgetedMethod):
             stages = scale_stages(EARLY, EARLY_DEPTH, depth)
         if stages is None:
             stages = tuple(sorted({max(1, depth * quarter // 4) for quarter in (1, 2, 3)}))
-        if stages[-1] >= depth:
-            raise InputError(
-                f"stages {stages} do not fit a model of {depth} blocks: the last may be "
-                f"{depth - 1} at most."
-            )
-        return stages
+        return fit_stages(stages, depth)
 
     def watched(self, depth: int) -> Sequence[int]:
         """The blocks about to run."""

@@ -53,6 +53,16 @@ def check_stages(stages: Sequence[int]) -> None:
         )
 
 
+def fit_stages(stages: tuple[int, ...], depth: int) -> tuple[int, ...]:
+    """The same stages, if a decoder of this depth has a block after each; refused otherwise."""
+    if stages[-1] >= depth:
+        raise InputError(
+            f"stages {stages} do not fit a model of {depth} blocks: the last may be {depth - 1} at "
+            "most."
+        )
+    return stages
+
+
 def count_by_block(present: Sequence[int], stages: Sequence[int], depth: int) -> list[int]:
     """The visual tokens each decoder block works on.
 
