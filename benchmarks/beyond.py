@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-import beyond_variants  # noqa: F401  registers them
 import tokencover as tc
+from beyond_variants import Variant
 from study_plan import find_amounts, make_tasks
 from tokencover.evaluation import load_model
 from tokencover.pebble.data import PICTURE_TOKENS
@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/beyond"), help="folder")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    tc.register(Variant)
     model = load_model(options.checkpoint)
     amounts = find_amounts(model.model, "flops", PICTURE_TOKENS)
     specs = [_give(TRIED[name], each.budget) for name in options.only for each in amounts]

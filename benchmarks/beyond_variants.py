@@ -1,4 +1,7 @@
-"""Ways to go beyond the paper's MoB that were tried; what helped is `tokencover.MoBStages`."""
+"""Ways to go beyond the paper's MoB that were tried; what helped is `tokencover.MoBStages`.
+
+`beyond.py` registers them; it is not done here, so that tests may import them.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,11 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import round_half_up
-from tokencover.methods import Card, MoBStages, View, choose_best, register_method
+from tokencover.methods import Card, MoBStages, View, choose_best
 
 Signal = Literal["none", "words", "weighed", "attention"]
 
 
-@register_method
 @dataclass(frozen=True)
 class Variant(MoBStages):
     """MoB in stages with other prompt centres.

@@ -12,6 +12,7 @@ only. Intervals resample whole scenes.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -103,7 +104,8 @@ def measure_auc(
         for _ in range(DRAWS)
     ]
     found = [compute_auc(values[each], hurt[each], kinds[each]) for each in drawn]
-    low, high = np.nanpercentile(found, [2.5, 97.5])
+    known = [each for each in found if not math.isnan(each)]
+    low, high = np.percentile(known, [2.5, 97.5]) if known else (math.nan, math.nan)
     return Interval(compute_auc(values, hurt, kinds), float(low), float(high))
 
 
@@ -124,6 +126,8 @@ def compute_auc(values: Values, hurt: NDArray[np.bool_], kinds: NDArray[np.gener
 
 
 def _show(interval: Interval) -> str:
+    if math.isnan(interval.mean):
+        return "no pairs"
     return f"{interval.mean:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 

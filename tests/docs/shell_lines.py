@@ -52,7 +52,7 @@ LEFT_OUT = {
     "tokencover judge": "needs a server with a language model; tests/evaluation has a small one",
     "tokencover pebble": "trains for hours; tests/pebble does a few steps of it",
     "python tools/draw_pictures.py": "takes a minute; test_commands draws two of its pictures",
-    "python benchmarks/beyond.py": "registers methods; tests/evaluation has it in its own process",
+    "python benchmarks/beyond.py": "registers methods of its own; tests/methods tries these",
     "python benchmarks/theory_pebble.py": "takes a minute; tests/theory certifies such covers",
     "--suite": "needs lmms-eval, as tests_lmms has it",
     **dict.fromkeys(

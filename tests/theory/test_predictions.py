@@ -32,3 +32,8 @@ def test_the_interval_holds_the_area() -> None:
     values = random.normal(size=200) + hurt
     found = measure_auc(values, hurt, np.zeros(200), np.arange(200) // 5)
     assert 0.6 < found.low < found.mean < found.high < 0.9
+
+
+def test_without_pairs_there_is_no_area() -> None:
+    found = measure_auc(np.arange(4.0), np.ones(4, dtype=bool), np.zeros(4), np.arange(4))
+    assert np.isnan([found.mean, found.low, found.high]).all()
