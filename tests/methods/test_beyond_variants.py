@@ -8,7 +8,7 @@ from torch import Tensor
 
 from beyond_variants import Signal, Variant
 from tests.methods.views import hand_made
-from tokencover import MoBStages
+from tokencover import MoBStages, View
 
 SIZES, TAILS, BEFORE = [12, 7], [3, 2], 2
 
@@ -21,6 +21,19 @@ def draw() -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     lengths = [BEFORE + size + tail for size, tail in zip(SIZES, TAILS, strict=True)]
     maps = [torch.rand(2, each, each, generator=generator).tril() for each in lengths]
     return states, words, maps
+
+
+def see(block: int) -> View:
+    states, words, maps = draw()
+    return hand_made(
+        states,
+        before=BEFORE,
+        behind=TAILS,
+        words=words,
+        attention={2: maps},
+        block=block,
+        depth=4,
+    )
 
 
 def score(states: Tensor, words: Tensor, weighed: bool) -> list[float]:
@@ -37,7 +50,7 @@ def score(states: Tensor, words: Tensor, weighed: bool) -> list[float]:
 @pytest.mark.parametrize("signal", ["words", "weighed"])
 def test_prompt_centers_are_near_to_words(signal: Signal) -> None:
     states, words, _ = draw()
-    view = hand_made(states, before=BEFORE, behind=TAILS, words=words, block=0, depth=4)
+    view = see(0)
     choice = Variant(4, (0,), asked=0.5, first=signal).choose(view)
     for sample, tokens in enumerate(states):
         scores = score(tokens, words[sample], signal == "weighed")
@@ -48,16 +61,8 @@ def test_prompt_centers_are_near_to_words(signal: Signal) -> None:
 
 @pytest.mark.parametrize("mass", [0.1, 0.5, 0.9])
 def test_as_many_prompt_centers_as_have_a_share_of_the_attention(mass: float) -> None:
-    states, words, maps = draw()
-    view = hand_made(
-        states,
-        before=BEFORE,
-        behind=TAILS,
-        words=words,
-        attention={2: maps},
-        block=2,
-        depth=4,
-    )
+    *_, maps = draw()
+    view = see(2)
     choice = Variant(5, (0, 2), mass=mass).choose(view)
     for sample, size in enumerate(SIZES):
         row = maps[sample][:, -1, BEFORE : BEFORE + size].mean(0)
@@ -69,17 +74,8 @@ def test_as_many_prompt_centers_as_have_a_share_of_the_attention(mass: float) ->
 
 
 def test_by_default_it_is_mob_in_stages() -> None:
-    states, words, maps = draw()
     for block in (0, 2):
-        view = hand_made(
-            states,
-            before=BEFORE,
-            behind=TAILS,
-            words=words,
-            attention={2: maps},
-            block=block,
-            depth=4,
-        )
+        view = see(block)
         mine, theirs = (kind(2, (0, 2)).choose(view).kept for kind in (Variant, MoBStages))
         assert [each.tolist() for each in mine] == [each.tolist() for each in theirs]
     assert list(Variant(2, (0, 2), later="words").watched(4)) == []

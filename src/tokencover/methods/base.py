@@ -312,6 +312,13 @@ class BudgetedMethod(Method):
         }
         return [found[sample] for sample in samples]
 
+    def count_here(self, view: View) -> list[int]:
+        """How many visual tokens of each sample the block about to run works on."""
+        return [
+            self.schedule(left, total, view.depth)[view.block]
+            for left, total in zip(self.left(view), view.total.tolist(), strict=True)
+        ]
+
 
 class ActsOnce(BudgetedMethod):
     """A method that prunes once, before the block that follows the first `after` ones.

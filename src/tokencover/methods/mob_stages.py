@@ -98,10 +98,7 @@ class MoBStages(BudgetedMethod):
 
     def choose(self, view: View) -> Choice:
         """Prompt centres by attention, at the first stage none; then farthest points."""
-        counts = [
-            self.schedule(left, total, view.depth)[view.block]
-            for left, total in zip(self.left(view), view.total.tolist(), strict=True)
-        ]
+        counts = self.count_here(view)
         details = []
         for sample, asked in enumerate(self._find_asked(view, counts)):
             states = view.states[sample, view.mask[sample]].detach()

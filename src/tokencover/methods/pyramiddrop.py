@@ -109,12 +109,8 @@ class PyramidDrop(BudgetedMethod):
 
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row, as many as the stage leaves."""
-        counts = [
-            self.schedule(left, total, view.depth)[view.block]
-            for left, total in zip(self.left(view), view.total.tolist(), strict=True)
-        ]
         rows = view.attention(view.block, view.last.unsqueeze(-1))
-        return Choice(choose_best(rows.squeeze(2).mean(1), view.mask, counts))
+        return Choice(choose_best(rows.squeeze(2).mean(1), view.mask, self.count_here(view)))
 
 
 def _is_ascending(stages: object) -> bool:

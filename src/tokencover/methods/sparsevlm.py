@@ -175,7 +175,7 @@ class SparseVLM(BudgetedMethod):
         plans = [
             self._make_plan(rows[sample, asked[sample], :count], count, ceiling)
             for sample, (count, ceiling) in enumerate(
-                zip(present, self._find_ceilings(view), strict=True)
+                zip(present, self.count_here(view), strict=True)
             )
         ]
         wanted = [plan.kept + plan.recycled for plan in plans]
@@ -194,13 +194,6 @@ class SparseVLM(BudgetedMethod):
         if self.stages is None:
             return scale_stages(STAGES, DEPTH, depth)
         return tuple(stage + 1 for stage in self.stages)
-
-    def _find_ceilings(self, view: View) -> list[int]:
-        """How many tokens the budget allows each sample after this stage."""
-        return [
-            self.schedule(left, total, view.depth)[view.block]
-            for left, total in zip(self.left(view), view.total.tolist(), strict=True)
-        ]
 
     def _make_plan(self, rows: Tensor, present: int, ceiling: int) -> RecyclingPlan:
         """From the head means ``(raters, present)`` of one sample, and what the budget allows."""

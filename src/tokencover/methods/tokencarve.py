@@ -38,6 +38,7 @@ from tokencover.covering import (
 )
 from tokencover.errors import InputError
 from tokencover.methods._shared.last_block_method import ReadsLastBlock
+from tokencover.methods._shared.nearest_kept import average_members
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
@@ -114,16 +115,10 @@ class Merges:
     targets: Tensor
 
     def average(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Each target once, and the mean of it and all that goes into it, ``(m, d)`` float32.
-
-        A product with weights, not a scattered sum: that one would depend on the order in which a
-        GPU adds. Gradients flow through it.
-        """
+        """Each target once, and the mean of it and all that goes into it, ``(m, d)`` float32."""
         places: Tensor = self.targets.unique()
-        members = (places.unsqueeze(-1) == self.targets).float()
-        with torch.autocast(tokens.device.type, enabled=False):
-            sums = tokens[places].float() + members @ tokens[self.sources].float()
-        return places, sums / (1 + members.sum(-1, keepdim=True))
+        joins = places.unsqueeze(-1) == self.targets
+        return places, average_members(tokens[places], tokens[self.sources], joins)
 
 
 def measure_information(tokens: Tensor) -> Tensor:
