@@ -1,4 +1,4 @@
-"""The study on pebble: all methods, four costs counted three ways, three training seeds, and clips.
+"""The study on pebble: all methods, costs counted three ways, three training seeds, and clips.
 
     python benchmarks/study.py --out results/study        # or: make study
 
@@ -32,6 +32,7 @@ from study_plan import (
     find_amounts,
     list_specs,
     make_tasks,
+    name_cost,
 )
 from study_tables import write_tables
 from tokencover.budget import BudgetMode
@@ -46,7 +47,7 @@ from twig_pebble import train_twig
 MODELS = Path(__file__).parent / "models"
 """Models of other training seeds than the bundled one's."""
 BUNDLED = 1
-TUNED_AT = 64
+TUNED_AT = name_cost(64)
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ def main() -> None:
     models = {seed: _find_model(options, seed) for seed in options.seeds}
     settings = _choose_settings(options, models[options.seeds[0]])
     own = {seed: _add_twig(options, settings, seed, model) for seed, model in models.items()}
-    for seed, model in models.items():
-        for mode in options.modes:
+    for mode in options.modes:
+        for seed, model in models.items():
             _ask(options, f"seed{seed}-{mode}", model, mode, own[seed])
     for mode in options.modes if options.clips else ():
         _ask(options, f"clips-{mode}", "pebble-clips", mode, settings)

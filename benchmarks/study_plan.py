@@ -2,7 +2,9 @@
 
 A cost is named by K, the tokens that the paper's MoB keeps after one block: K = 64 is what that
 costs. Methods are compared three ways at each: with K tokens left in the end, with the mean over
-blocks that MoB has, and with the operations of the prefill that MoB has.
+blocks that MoB has, and with the operations of the prefill that MoB has. On a decoder of eleven
+blocks the first one alone is most of that, so there are two lower costs of operations: those of 64
+and of 32 tokens in every block, which only methods that begin before the decoder can reach.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from tokencover.evaluation import Example, Task, find_tasks
 from tokencover.methods import MoB, Spec
 
 COSTS: Final = (192, 128, 64, 32)
-MODES: Final[tuple[BudgetMode, ...]] = ("exact", "layer_mean", "flops")
+LOWER: Final = (64, 32)
+"""Tokens in every block."""
+MODES: Final[tuple[BudgetMode, ...]] = ("flops", "exact", "layer_mean")
 SEEDS: Final = (1, 0, 2)
 """Of training; settings are chosen with the first, whose model is bundled."""
 METHODS: Final = (
@@ -76,13 +80,24 @@ OTHER_TOKENS: Final = 14
 class Amount:
     """A cost as one mode counts it: what `budget` and `budget_mode` are given."""
 
-    cost: int
+    cost: str
     mode: BudgetMode
     budget: int
 
 
+def name_costs(mode: BudgetMode) -> tuple[str, ...]:
+    """What the costs of a mode are called, high ones first."""
+    lower = LOWER if mode == "flops" else ()
+    return (*map(name_cost, COSTS), *(f"{tokens} everywhere" for tokens in lower))
+
+
+def name_cost(kept: int) -> str:
+    """What the cost is called at which the paper's MoB keeps so many tokens."""
+    return f"K = {kept}"
+
+
 def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
-    """The budgets at which MoB, as the paper has it, keeps K tokens: one for each K.
+    """The budgets at which MoB, as the paper has it, keeps K tokens, for each K; and lower ones.
 
     Parameters
     ----------
@@ -108,7 +123,9 @@ def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
         }
         return min(wasted, key=wasted.__getitem__)
 
-    return [Amount(kept, mode, find_budget(kept)) for kept in COSTS]
+    budgets = [*map(find_budget, COSTS), *(LOWER if mode == "flops" else ())]
+    pairs = zip(name_costs(mode), budgets, strict=True)
+    return [Amount(cost, mode, budget) for cost, budget in pairs]
 
 
 def make_tasks(benchmark: str, split: str, scenes: int, every: int = 2) -> list[Task]:

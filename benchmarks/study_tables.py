@@ -1,4 +1,4 @@
-"""What the study found, as tables: scores by cost, differences from MoB, agreement of the seeds.
+"""What the study found, as tables: scores by cost, differences from one, agreement of the seeds.
 
 A score is the mean over kinds of accuracy / accuracy unpruned. Differences are of accuracies, in
 points, paired and with intervals that resample whole scenes.
@@ -7,13 +7,15 @@ points, paired and with intervals that resample whole scenes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, Final
 
-from study_plan import COSTS
+from study_plan import name_costs
+from tokencover.budget import BudgetMode
 from tokencover.evaluation import Results, read_folder
 from tokencover.files import write_atomically
 from tokencover.statistics import Interval
@@ -36,19 +38,22 @@ class Found:
     flops
         Operations of the prefill, as a share of the unpruned model's.
     difference
-        From MoB at the same cost.
+        From the method that all are compared with, at the same cost; None for that itself.
     """
 
     score: float
     flops: float
-    difference: Interval
+    difference: Interval | None
 
 
-Run = Mapping[tuple[str, int], Found | None]
+COMPARED: Final = ("mob", "mob_stages")
+"""Others are compared with these."""
+
+Run = Mapping[tuple[str, str], Found | None]
 """By method and cost; None where the method cannot reach the cost."""
 
 
-def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[str]) -> str:
+def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[BudgetMode]) -> str:
     """Write `study.md` and `study.json` into the folder; give the text.
 
     Parameters
@@ -56,17 +61,17 @@ def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[str]) -> st
     folder
         Of all runs.
     seeds, modes
-        Which runs; those of clips and the times are told if they are there.
+        Which runs; those that are not finished are left out, those of clips and the times told if
+        they are there.
     """
     parts, stored = [], {}
     for mode in modes:
-        runs = {f"seed {seed}": read_run(folder / f"seed{seed}-{mode}") for seed in seeds}
-        parts += [f"## {TITLES[mode]}", make_score_table(runs), tell_agreement(runs)]
-        if (folder / f"clips-{mode}").is_dir():
-            clips = {"clips": read_run(folder / f"clips-{mode}")}
-            parts += [f"### {TITLES[mode]}, clips", make_score_table(clips)]
-            runs |= clips
-        stored[mode] = {name: _as_json(run) for name, run in runs.items()}
+        of_pictures = {f"seed {seed}": folder / f"seed{seed}-{mode}" for seed in seeds}
+        pictures, clips = read_all(of_pictures), read_all({"clips": folder / f"clips-{mode}"})
+        for title, read in [(TITLES[mode], pictures), (f"{TITLES[mode]}, clips", clips)]:
+            if read:
+                parts += [f"## {title}", *tell_runs(read, mode)]
+        stored[mode] = {name: _as_json(results) for name, results in (pictures | clips).items()}
     if (folder / "times").is_dir():
         parts += ["## Time to the first token", make_time_table(read_folder(folder / "times"))]
     text = "\n\n".join(parts) + "\n"
@@ -75,12 +80,36 @@ def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[str]) -> st
     return text
 
 
-def read_run(folder: Path) -> Run:
-    """Read a run; its budgets, large ones first, are those of the costs."""
-    rows = [row for row in read_folder(folder).to_dicts() if row["budget"]]
+def read_all(folders: Mapping[str, Path]) -> dict[str, Results]:
+    """The runs that are finished, by name."""
+    found = {name: read_folder(folder) for name, folder in folders.items() if folder.is_dir()}
+    return {name: results for name, results in found.items() if results.finished}
+
+
+def tell_runs(read: Mapping[str, Results], mode: BudgetMode) -> Iterator[str]:
+    """All tables of one mode, for runs with several models."""
+    costs = name_costs(mode)
+    named = {name: results.to_dicts()[0]["accuracy"] for name, results in read.items()}
+    yield "Unpruned: " + ", ".join(f"{name} {100 * right:.1f} %" for name, right in named.items())
+    runs = {name: read_run(results, costs) for name, results in read.items()}
+    yield make_table("score, %", runs, costs, show_score)
+    if mode != "flops":
+        yield make_table("operations, %", runs, costs, show_flops)
+    for reference in COMPARED:
+        compared = {
+            name: read_run(replace(results, reference=reference), costs)
+            for name, results in read.items()
+        }
+        yield make_table(f"minus {reference}", compared, costs, show_difference)
+    yield tell_agreement(runs, costs)
+
+
+def read_run(results: Results, costs: Sequence[str]) -> Run:
+    """What was found; the budgets, large ones first, are those of the costs."""
+    rows = [row for row in results.to_dicts() if row["budget"]]
     budgets = sorted({row["budget"] for row in rows}, reverse=True)
-    costs = dict(zip(budgets, COSTS, strict=False))
-    return {(_find_name(row), costs[row["budget"]]): _read_row(row) for row in rows}
+    cost_of = dict(zip(budgets, costs, strict=True))
+    return {(_find_name(row), cost_of[row["budget"]]): _read_row(row) for row in rows}
 
 
 def _find_name(row: Mapping[str, Any]) -> str:
@@ -92,56 +121,84 @@ def _find_name(row: Mapping[str, Any]) -> str:
 def _read_row(row: Mapping[str, Any]) -> Found | None:
     if row["relative"] is None:
         return None
-    ends = (row[name] for name in ("difference", "difference_low", "difference_high"))
-    return Found(row["relative"], row["flops"], Interval(*((end or 0.0) for end in ends)))
+    ends = [row[name] for name in ("difference", "difference_low", "difference_high")]
+    difference = None if None in ends else Interval(*ends)
+    return Found(row["relative"], row["flops"], difference)
 
 
-def make_score_table(runs: Mapping[str, Run]) -> str:
-    """Scores of every method at every cost, the mean of all runs, best method first.
+def make_table(
+    title: str,
+    runs: Mapping[str, Run],
+    costs: Sequence[str],
+    show: Callable[[Sequence[Found]], str],
+) -> str:
+    """A line for every method, best first, a column for every cost.
 
-    After a score stands in how many runs the method is beyond doubt above (+) or below (-) MoB.
+    Parameters
+    ----------
+    title
+        Stands above the methods.
+    runs
+        With each model.
+    costs
+        The columns.
+    show
+        Makes a cell of what all runs found.
     """
     names = list(dict.fromkeys(name for run in runs.values() for name, _ in run))
-    lines = {name: [_show(runs, name, cost) for cost in COSTS] for name in names}
-    order = sorted(names, key=lambda name: -_find_mean(runs, name))
-    head = ["method", *(f"cost of K = {cost}" for cost in COSTS)]
-    return _join_table(head, [[name, *lines[name]] for name in order])
+    order = sorted(names, key=lambda name: -_find_mean(runs, name, costs))
+    lines = [
+        [name, *(show(found) if (found := _find_all(runs, name, cost)) else "-" for cost in costs)]
+        for name in order
+    ]
+    return _join_table([title, *costs], lines)
 
 
-def _find_scores(runs: Mapping[str, Run], name: str, cost: int) -> list[Found]:
-    """What was found in all runs; nothing if one cannot."""
+def _find_all(runs: Mapping[str, Run], name: str, cost: str) -> list[Found]:
+    """What was found in all runs; nothing if the method cannot in one."""
     found = [run.get((name, cost)) for run in runs.values()]
     return [] if None in found else [each for each in found if each is not None]
 
 
-def _find_mean(runs: Mapping[str, Run], name: str) -> float:
+def _find_mean(runs: Mapping[str, Run], name: str, costs: Sequence[str]) -> float:
     """Mean over costs and runs; a cost that cannot be reached counts nothing."""
-    scores = [each.score for cost in COSTS for each in _find_scores(runs, name, cost)]
-    return sum(scores) / (len(COSTS) * len(runs))
+    scores = [each.score for cost in costs for each in _find_all(runs, name, cost)]
+    return sum(scores) / (len(costs) * len(runs))
 
 
-def _show(runs: Mapping[str, Run], name: str, cost: int) -> str:
-    found = _find_scores(runs, name, cost)
-    if not found:
-        return "cannot"
-    score = sum(each.score for each in found) / len(found)
-    above = sum(each.difference.low > 0 for each in found)
-    below = sum(each.difference.high < 0 for each in found)
-    doubt = "".join([f" +{above}" if above else "", f" -{below}" if below else ""])
-    return f"{100 * score:.1f}{doubt}"
+def show_score(found: Sequence[Found]) -> str:
+    """The mean of all runs."""
+    return f"{100 * fmean(each.score for each in found):.1f}"
 
 
-def tell_agreement(runs: Mapping[str, Run]) -> str:
+def show_flops(found: Sequence[Found]) -> str:
+    """The mean of all runs."""
+    return f"{100 * fmean(each.flops for each in found):.1f}"
+
+
+def show_difference(found: Sequence[Found]) -> str:
+    """In points, and in how many runs it is beyond doubt."""
+    differences = [each.difference for each in found if each.difference is not None]
+    if not differences:
+        return ""
+    above = sum(each.low > 0 for each in differences)
+    below = sum(each.high < 0 for each in differences)
+    sure = [f"{above} above" if above else "", f"{below} below" if below else ""]
+    points = f"{100 * fmean(each.mean for each in differences):+.1f}"
+    return ", ".join([points, *filter(None, sure)])
+
+
+def tell_agreement(runs: Mapping[str, Run], costs: Sequence[str]) -> str:
     """How alike two runs rank the methods: Kendall's tau, at each cost."""
-    lines = []
-    for (first, one), (second, other) in combinations(runs.items(), 2):
-        taus = [compute_tau(one, other, cost) for cost in COSTS]
-        lines.append([f"{first}, {second}", *(f"{tau:.2f}" for tau in taus)])
-    head = ["ranked alike (tau)", *(f"K = {cost}" for cost in COSTS)]
+    lines = [
+        [f"{first}, {second}", *(f"{compute_tau(one, other, cost):.2f}" for cost in costs)]
+        for (first, one), (second, other) in combinations(runs.items(), 2)
+    ]
+    head = ["ranked alike (tau)", *costs]
     return _join_table(head, lines) if lines else "One model: there is nothing to agree."
 
 
-def compute_tau(one: Run, other: Run, cost: int) -> float:
+def compute_tau(one: Run, other: Run, cost: str) -> float:
     """Kendall's tau-a of the scores that both runs have at a cost."""
     names = [name for name, each in one if each == cost]
     pairs = [
@@ -177,14 +234,8 @@ def _join_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 
 
-def _as_json(run: Run) -> dict[str, dict[str, object]]:
-    return {
-        f"{name} {cost}": {}
-        if found is None
-        else {
-            "score": found.score,
-            "flops": found.flops,
-            "difference": [found.difference.mean, found.difference.low, found.difference.high],
-        }
-        for (name, cost), found in run.items()
-    }
+def _as_json(results: Results) -> list[dict[str, Any]]:
+    """Each method at each budget, without what it may have said while it ran."""
+    wanted = ("method", "budget", "relative", "flops")
+    ends = ("difference", "difference_low", "difference_high")
+    return [{name: row[name] for name in (*wanted, *ends)} for row in results.to_dicts()]

@@ -10,9 +10,27 @@ import torch
 
 import tokencover as tc
 from study import main
-from study_plan import COSTS, METHODS, MODES, find_amounts, list_specs, make_tasks
-from study_tables import Found, compute_tau, make_score_table
+from study_plan import (
+    COSTS,
+    LOWER,
+    METHODS,
+    MODES,
+    find_amounts,
+    list_specs,
+    make_tasks,
+    name_costs,
+)
+from study_tables import (
+    Found,
+    compute_tau,
+    make_table,
+    read_all,
+    show_difference,
+    tell_agreement,
+    tell_runs,
+)
 from tokencover.budget import BudgetMode
+from tokencover.errors import InputError
 from tokencover.methods import METHODS as REGISTERED
 from tokencover.methods import make_method
 from tokencover.pebble import PICTURE_CHECKPOINT
@@ -28,15 +46,53 @@ def pebble() -> tuple[Any, Any]:
     return tc.load("pebble")
 
 
+def run_study(folder: Path) -> None:
+    options = "--seeds 0 --methods random mob --modes exact --scenes 1 --clips 0 --validation 1"
+    options += f" --workers 1 --timed 0 --out {folder}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["study.py", *options.split()])
+        patch.setattr("study.MODELS", folder.parent / "models")
+        patch.setattr("study.CHOICES", {"mob": ({"after": 1}, {"after": 0})})
+        patch.setattr("study.EVERY", {"exact": 1})
+        patch.setattr("study.make_tasks", lambda *asked: make_tasks(*asked)[:3])
+        main()
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a small study left."""
+    place = tmp_path_factory.mktemp("study")
+    (place / "models").mkdir()
+    (place / "models" / "seed0").symlink_to(PICTURE_CHECKPOINT)
+    run_study(place / "whole")
+    return place / "whole"
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_at_each_cost_the_papers_mob_keeps_its_tokens(pebble: Any, mode: BudgetMode) -> None:
     model, processor = pebble
     inputs = tc.make_inputs(processor, [([draw_scene(make_scene(7))], "what number is here ?")])
-    for amount in find_amounts(model, mode, PICTURE_TOKENS):
+    amounts = find_amounts(model, mode, PICTURE_TOKENS)
+    assert tuple(amount.cost for amount in amounts) == name_costs(mode)
+    for kept, amount in zip(COSTS, amounts, strict=False):
         method = tc.MoB(amount.budget, budget_mode=amount.mode)
         with torch.inference_mode(), tc.prune(model, method, processor=processor) as run:
             model(**inputs, logits_to_keep=1)
-        assert len(run.trace[0].kept) == pytest.approx(amount.cost, abs=1)
+        assert len(run.trace[0].kept) == pytest.approx(kept, abs=1)
+
+
+def test_lower_costs_are_reached_before_the_decoder_only(pebble: Any) -> None:
+    model, processor = pebble
+    inputs = tc.make_inputs(processor, [([draw_scene(make_scene(7))], "what number is here ?")])
+    for tokens, amount in zip(
+        LOWER, find_amounts(model, "flops", PICTURE_TOKENS)[len(COSTS) :], strict=True
+    ):
+        before, inside = (tc.MoB(amount.budget, budget_mode="flops", after=at) for at in (0, 1))
+        with torch.inference_mode(), tc.prune(model, before, processor=processor) as run:
+            model(**inputs, logits_to_keep=1)
+        assert len(run.trace[0].kept) == tokens
+        with tc.prune(model, inside, processor=processor), pytest.raises(InputError, match="reach"):
+            model(**inputs, logits_to_keep=1)
 
 
 @pytest.mark.parametrize("every", [2, 4])
@@ -58,42 +114,53 @@ def test_every_method_is_compared(pebble: Any) -> None:
     assert {getattr(make_method(spec), "after", None) for spec in specs} == {1, 3}
 
 
-def test_agreement_and_doubt_are_told() -> None:
-    def reached(score: float, low: float, high: float) -> Found:
-        return Found(score, 0.2, Interval((low + high) / 2, low, high))
+def test_agreement_is_told() -> None:
+    one = {("a", "high"): Found(0.9, 0.2, None), ("b", "high"): Found(0.5, 0.2, None)}
+    other = {**one, ("b", "high"): Found(0.95, 0.2, None)}
+    assert compute_tau(one, one, "high") == 1
+    assert compute_tau(one, other, "high") == -1
+    told = tell_agreement({"one": one, "other": other, "third": one}, ["high"]).splitlines()
+    assert told[2:] == [
+        "| one, other | -1.00 |",
+        "| one, third | 1.00 |",
+        "| other, third | -1.00 |",
+    ]
 
-    one = {("a", cost): reached(0.9, 0.1, 0.2) for cost in COSTS}
-    one |= {("b", cost): reached(0.5, -0.3, -0.2) for cost in COSTS}
-    other = {**one, ("b", COSTS[0]): reached(0.95, -0.1, 0.1)}
-    assert compute_tau(one, one, COSTS[0]) == 1
-    assert compute_tau(one, other, COSTS[0]) == -1
-    lines = make_score_table({"one": one, "other": other}).splitlines()
-    assert lines[2].startswith("| a | 90.0 +2 | 90.0 +2 |")
-    assert lines[3].startswith("| b | 72.5 -1 | 50.0 -2 |")
+
+def test_differences_beyond_doubt_are_counted() -> None:
+    def differ(low: float, high: float) -> dict[tuple[str, str], Found | None]:
+        return {("a", "high"): Found(0.9, 0.2, Interval((low + high) / 2, low, high))}
+
+    runs = {"one": differ(0.01, 0.03), "other": differ(-0.02, 0.02), "third": differ(0.02, 0.04)}
+    table = make_table("minus b", runs, ["high", "low"], show_difference)
+    assert table.splitlines()[2] == "| a | +1.7, 2 above | - |"
 
 
-def test_a_study_that_was_stopped_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def study(folder: Path) -> str:
-        options = "--seeds 0 --methods random --modes flops --scenes 1 --clips 0 --validation 1"
-        options += f" --workers 1 --timed 0 --out {folder}"
-        monkeypatch.setattr("sys.argv", ["study.py", *options.split()])
-        main()
-        return capsys.readouterr().out
+def test_tables_tell_what_finished_runs_found(study: Path) -> None:
+    read = read_all({"one": study / "seed0-exact", "none": study / "seed7-exact"})
+    assert list(read) == ["one"]
+    unpruned, *tables, agreement = tell_runs(read, "exact")
+    assert unpruned.startswith("Unpruned: one ")
+    scores, operations, *compared = [table.splitlines() for table in tables]
+    assert scores[0] == "| score, % | " + " | ".join(name_costs("exact")) + " |"
+    assert {line.split(" | ")[0] for line in scores[2:]} == {"| random", "| mob"}
+    assert all(line.count(".") == len(COSTS) for line in [*scores[2:], *operations[2:]])
+    assert [table[0].split(" | ")[0] for table in compared] == ["| minus mob", "| minus mob_stages"]
+    own = next(line for line in compared[0] if line.startswith("| mob "))
+    assert set(own.split("|")[2:-1]) == {"  "}
+    assert agreement == "One model: there is nothing to agree."
 
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "seed0").symlink_to(PICTURE_CHECKPOINT)
-    monkeypatch.setattr("study.MODELS", tmp_path / "models")
-    whole, halved = tmp_path / "whole", tmp_path / "halved"
-    told = study(whole)
-    assert "## Equal operations of the prefill" in told
+
+def test_a_study_that_was_stopped_goes_on(study: Path) -> None:
+    whole, halved = study, study.parent / "halved"
+    assert "## Equal tokens left" in (whole / "study.md").read_text()
     files = sorted(path.relative_to(whole) for path in whole.rglob("*.json"))
     begun = [name for name in files if name.name == "run.json" or "color" in name.name]
     for name in begun:
         (halved / name).parent.mkdir(parents=True, exist_ok=True)
         (halved / name).write_bytes((whole / name).read_bytes())
-    assert study(halved).splitlines()[-5:] == told.splitlines()[-5:]
+    run_study(halved)
+    assert (halved / "study.md").read_bytes() == (whole / "study.md").read_bytes()
     assert files == sorted(path.relative_to(halved) for path in halved.rglob("*.json"))
     for name in files:
         assert (whole / name).read_bytes() == (halved / name).read_bytes(), name

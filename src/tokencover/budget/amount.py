@@ -10,6 +10,7 @@ block costs is read off its weights (`block_cost`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -213,36 +214,39 @@ def tokens_left(
         raise InputError("budget_mode='published' means another one for each method: resolve it.")
     if mode == "exact":
         return wanted
-    if mode == "layer_mean":
-        return _find_nearest(wanted, total, lambda left: _mean(schedule(left)), mode)
+    by_mean = mode == "layer_mean"
 
-    def tokens_of_equal_cost(left: int) -> Fraction:
-        counts = schedule(left)
-        spent = sum(cost.of(count + others) for count in counts)
-        return _count_tokens_costing(Fraction(spent, len(counts)), others, cost)
+    def spend(left: int) -> Fraction:
+        counts = Counter(schedule(left))
+        spent = sum(
+            blocks * (count if by_mean else cost.of(count + others))
+            for count, blocks in counts.items()
+        )
+        return Fraction(spent, counts.total())
 
-    return _find_nearest(wanted, total, tokens_of_equal_cost, mode)
+    def count_tokens(spent: Fraction) -> Fraction:
+        return spent if by_mean else _count_tokens_costing(spent, others, cost)
 
-
-def _find_nearest(wanted: int, total: int, measure: Callable[[int], Fraction], mode: str) -> int:
-    """The number left whose measure comes nearest to what is wanted, the smaller of two."""
-    smallest = measure(1)
-    if smallest > wanted:
+    if (least := count_tokens(spend(1))) > wanted:
         raise InputError(
             f"a budget of {wanted} tokens with budget_mode={mode!r} cannot be reached: with one "
-            f"token left after pruning it is still {float(smallest):.1f}, so at least "
-            f"{-(-smallest // 1)} are needed. Raise the budget, or prune before an earlier block."
+            f"token left after pruning it is still {float(least):.1f}, so at least "
+            f"{-(-least // 1)} are needed. Raise the budget, or prune before an earlier block."
         )
-    low, high = 1, total  # measure(low) <= wanted
+    allowed = wanted if by_mean else cost.of(wanted + others)
+    most = _find_last(total, lambda left: spend(left) <= allowed)
+    above = min(most + 1, total)
+    short, over = (count_tokens(spend(left)) for left in (most, above))
+    return above if over - wanted < wanted - short else most
+
+
+def _find_last(total: int, fits: Callable[[int], bool]) -> int:
+    """The last of 1 ... `total` that fits; the first does, and behind one that does not none."""
+    low, high = 1, total
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if measure(middle) <= wanted else (low, middle - 1)
-    above = min(low + 1, total)
-    return above if measure(above) - wanted < wanted - measure(low) else low
-
-
-def _mean(counts: Sequence[int]) -> Fraction:
-    return Fraction(sum(counts), len(counts))
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 def _count_tokens_costing(spent: Fraction, others: int, cost: BlockCost) -> Fraction:
