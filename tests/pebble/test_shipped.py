@@ -13,7 +13,7 @@ from pebble_class_token import mark_patches, measure_share
 from plain_pruning import SELECTORS, answer, drop_tokens, make_selector, measure_accuracy
 from tokencover.errors import TokenCoverError
 from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
-from tokencover.pebble.data import draw_scene, list_seeds, make_examples, make_scene
+from tokencover.pebble.data import PictureExample, draw_scene, list_seeds, make_examples, make_scene
 from tokencover.pebble.model import (
     VISION_FEATURE_LAYER,
     CheckpointError,
@@ -30,6 +30,12 @@ def pebble() -> Pebble:
     return load_pebble()
 
 
+@pytest.fixture(scope="module")
+def answered(pebble: Pebble) -> list[tuple[PictureExample, str]]:
+    """Questions about some scenes, with the answers of the unpruned model."""
+    return answer(*pebble, make_examples("validation", scenes=6))
+
+
 def test_it_is_small_and_as_deep_as_its_card_says(pebble: Pebble) -> None:
     assert sum(path.stat().st_size for path in PICTURE_CHECKPOINT.iterdir()) < 30e6
     card = (PICTURE_CHECKPOINT / "README.md").read_text()
@@ -38,8 +44,8 @@ def test_it_is_small_and_as_deep_as_its_card_says(pebble: Pebble) -> None:
     assert f"{sum(weight.numel() for weight in pebble[0].parameters()) / 1e6:.1f} million" in card
 
 
-def test_it_answers_well_on_a_sample(pebble: Pebble) -> None:
-    shares = measure_accuracy(answer(*pebble, make_examples("validation", scenes=6)))
+def test_it_answers_well_on_a_sample(answered: list[tuple[PictureExample, str]]) -> None:
+    shares = measure_accuracy(answered)
     assert sum(shares.values()) / len(shares) > 0.95
 
 
@@ -113,10 +119,10 @@ def test_dropping_leaves_nothing_behind(pebble: Pebble) -> None:
     assert not any(layer._forward_pre_hooks for layer in layers)
 
 
-def test_random_pruning_hurts(pebble: Pebble) -> None:
-    asked = list(make_examples("validation", scenes=6))
+def test_random_pruning_hurts(pebble: Pebble, answered: list[tuple[PictureExample, str]]) -> None:
+    asked = [example for example, _ in answered]
     kinds = tuple(dict.fromkeys(example.kind for example in asked))
-    whole = make_table(answer(*pebble, asked), kinds)
+    whole = make_table(answered, kinds)
     pruned = make_table(answer(*pebble, asked, make_selector("random", 64)), kinds)
     loss = compare_tables(whole, pruned, draws=200)
     assert loss.low <= loss.mean <= loss.high
