@@ -1,11 +1,14 @@
 """What the study found, as tables: scores by cost, differences from one, agreement of the seeds.
 
+    python benchmarks/study_tables.py results/study        # what is there, nothing is asked
+
 A score is the mean over kinds of accuracy / accuracy unpruned. Differences are of accuracies, in
 points, paired and with intervals that resample whole scenes.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from study_plan import name_costs
+from study_plan import MODES, SEEDS, name_costs
 from tokencover.budget import BudgetMode
 from tokencover.evaluation import Results, read_folder
 from tokencover.files import write_atomically
@@ -51,6 +54,16 @@ COMPARED: Final = ("mob", "mob_stages")
 
 Run = Mapping[tuple[str, str], Found | None]
 """By method and cost; None where the method cannot reach the cost."""
+
+
+def main() -> None:
+    """Print the tables of a folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("folder", type=Path, help="of a study, finished or not")
+    options = parser.parse_args()
+    if not options.folder.is_dir():
+        parser.error(f"{options.folder} is no folder: name the one that the study writes to")
+    print(write_tables(options.folder, SEEDS, MODES))
 
 
 def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[BudgetMode]) -> str:
@@ -91,16 +104,19 @@ def tell_runs(read: Mapping[str, Results], mode: BudgetMode) -> Iterator[str]:
     costs = name_costs(mode)
     named = {name: results.to_dicts()[0]["accuracy"] for name, results in read.items()}
     yield "Unpruned: " + ", ".join(f"{name} {100 * right:.1f} %" for name, right in named.items())
-    runs = {name: read_run(results, costs) for name, results in read.items()}
-    yield make_table("score, %", runs, costs, show_score)
-    if mode != "flops":
-        yield make_table("operations, %", runs, costs, show_flops)
-    for reference in COMPARED:
-        compared = {
+    compared = {
+        reference: {
             name: read_run(replace(results, reference=reference), costs)
             for name, results in read.items()
         }
-        yield make_table(f"minus {reference}", compared, costs, show_difference)
+        for reference in COMPARED
+    }
+    runs = compared[COMPARED[0]]
+    yield make_table("score, %", runs, costs, show_score)
+    if mode != "flops":
+        yield make_table("operations, %", runs, costs, show_flops)
+    for reference, differing in compared.items():
+        yield make_table(f"minus {reference}", differing, costs, show_difference)
     yield tell_agreement(runs, costs)
 
 
@@ -239,3 +255,7 @@ def _as_json(results: Results) -> list[dict[str, Any]]:
     wanted = ("method", "budget", "relative", "flops")
     ends = ("difference", "difference_low", "difference_high")
     return [{name: row[name] for name in (*wanted, *ends)} for row in results.to_dicts()]
+
+
+if __name__ == "__main__":
+    main()

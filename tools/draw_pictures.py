@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ import torch
 from PIL import Image, ImageDraw
 
 import tokencover as tc
-from tokencover.evaluation import read_folder
+from tokencover.evaluation import ResultRow, read_folder
 from tokencover.evaluation.report import make_figures, render_chart
 from tokencover.loading import load
 from tokencover.pebble.data import PictureExample, make_examples
@@ -32,11 +33,14 @@ from tokencover.runtime import Trace
 from tokencover.viewing import GAP, MARGIN, flow, overlay, words_of_centers
 
 ROOT = Path(__file__).parent.parent
-STUDY = ROOT / "docs" / "study" / "exact.tar.xz"
+STUDY, RUN = ROOT / "docs" / "study" / "flops.tar.xz", "seed1-flops"
+"""Where answers of the study lie, and those of the bundled model among them."""
 SIDE, LINE = 768, 34
 """Pixels of a picture, four for each of pebble's, and of a line of text."""
-PLOTTED = ("mob", "nearest", "farthest", "random", "fastv", "pyramiddrop", "dart", "divprune")
-"""Methods in the chart: MoB, its halves, a control, and the strongest of each kind."""
+PLOTTED = ("mob_stages", "mob", "scope", "divprune", "visionzip", "pyramiddrop", "fastv", "dart")
+"""Methods in the chart: MoB, and the strongest of each kind."""
+LARGEST_COST = 35
+"""Percent of the unpruned model's operations, where the chart ends."""
 ASKED = "read"
 """The kind of question that the pictures ask: one patch has the answer."""
 
@@ -132,22 +136,56 @@ def draw_budgets() -> Image.Image:
 
 
 def draw_trade_off() -> Image.Image:
-    """Accuracy against cost of some methods, from the stored study."""
+    """Accuracy against cost of some methods."""
+    return plot_study(PLOTTED)
+
+
+def draw_all_methods() -> Image.Image:
+    """Accuracy against cost of all methods."""
+    return plot_study(None)
+
+
+def plot_study(names: Sequence[str] | None) -> Image.Image:
+    """Accuracy against operations from the stored study, for these methods or for all."""
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(STUDY) as archive:
             archive.extractall(folder, filter="data")
-        stored = read_folder(Path(folder) / "exact")
+        stored = read_folder(Path(folder) / RUN)
     rows = [
         row
         for row in stored.rows
-        if row.combination.method is None or row.combination.label in PLOTTED
+        if row.combination.method is None or names is None or row.combination.method.name in names
     ]
     chart = make_figures(replace(stored, rows=tuple(rows)), reference="mob")["fig3-flops"]
+    chart = name_methods(chart, rows)
     shown = next(each for each in chart["params"] if each["name"] == "shown")
-    shown["value"] = [label for label in PLOTTED if label != "unpruned"]
+    named = [row.combination.method.name for row in rows if row.combination.method is not None]
+    shown["value"] = list(names or dict.fromkeys(named))
+    # Lines with their intervals: the unpruned model is at zero, and the page names the budgets.
+    chart["layer"] = [each for each in chart["layer"] if is_about_methods(each)]
+    for layer in chart["layer"]:
+        layer["encoding"]["x"]["scale"] = {"domain": [0, LARGEST_COST]}
     drawn = render_chart(chart, "png")
     assert isinstance(drawn, bytes)
     return Image.open(io.BytesIO(drawn)).convert("RGB")
+
+
+def name_methods(chart: dict[str, Any], rows: Sequence[ResultRow]) -> dict[str, Any]:
+    """The same chart with methods called by their names alone, without their settings."""
+    text = json.dumps(chart)
+    for method, label in {
+        (row.combination.method.name, row.combination.label)
+        for row in rows
+        if row.combination.method is not None
+    }:
+        text = text.replace(json.dumps(label), json.dumps(method))
+    named: dict[str, Any] = json.loads(text)
+    return named
+
+
+def is_about_methods(layer: dict[str, Any]) -> bool:
+    """Whether a layer of a chart has marks of methods: neither text nor the unpruned model."""
+    return "color" in layer["encoding"] and layer["mark"]["type"] != "text"
 
 
 PICTURES: dict[str, Callable[[], Image.Image]] = {
@@ -157,6 +195,7 @@ PICTURES: dict[str, Callable[[], Image.Image]] = {
     "questions": draw_questions,
     "budgets": draw_budgets,
     "trade-off": draw_trade_off,
+    "all-methods": draw_all_methods,
 }
 """What there is, by the name of the file."""
 

@@ -115,8 +115,9 @@ def find_clustered_interval(
     """
     clusters = len(sums)
     picks = np.random.default_rng(seed).integers(clusters, size=(draws, clusters))
-    times = np.zeros((draws, clusters))
-    np.add.at(times, (np.arange(draws)[:, None], picks), 1)
+    picks += clusters * np.arange(draws)[:, None]
+    drawn = np.bincount(picks.ravel(), minlength=draws * clusters)
+    times = drawn.reshape(draws, clusters).astype(np.float64)  # products of floats are quick
     total, number = times @ sums, times @ counts
     columns = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     means = columns.sum(axis=1) / np.maximum(1, (number > 0).sum(axis=1))
