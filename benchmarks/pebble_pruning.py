@@ -8,7 +8,6 @@ Five simple methods, run with plain hooks on the stock forward:
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
@@ -24,14 +23,13 @@ KINDS = SCENE_QUESTIONS.kinds
 
 
 def main() -> None:
-    """Run every method at every budget, print as it goes, write the cells when asked."""
+    """Run every method at every budget, and print as it goes."""
     options = _read_options()
     torch.set_num_threads(1)
     model, processor = load_pebble(options.checkpoint)
     asked = list(make_examples(options.split, options.scenes))
     sight = Sight(model, processor)
     whole = make_table(answer(model, processor, asked, sight=sight), KINDS)
-    cells = {"unpruned": whole}
     _print_line("unpruned", whole, whole)
     for budget in options.budgets:
         for method in options.methods:
@@ -45,9 +43,7 @@ def main() -> None:
                     model, processor, asked, selector, after=options.after, sight=sight
                 )
                 name = f"{method}-{budget}" + ("" if share is None else f"-{share:g}")
-                cells[name] = make_table(results, KINDS)
-                _print_line(name, cells[name], whole, time.monotonic() - start)
-                _write(options.json, cells)
+                _print_line(name, make_table(results, KINDS), whole, time.monotonic() - start)
 
 
 def _read_options() -> argparse.Namespace:
@@ -65,7 +61,6 @@ def _read_options() -> argparse.Namespace:
         default=[None],
         help="Kp/K of MoB, with k = Kp/8; by default the paper's table",
     )
-    parser.add_argument("--json", type=Path, help="write right and wrong of every question here")
     return parser.parse_args()
 
 
@@ -84,15 +79,6 @@ def _print_line(name: str, cells: Cells, whole: Cells, seconds: float | None = N
         + (f"  ({seconds:.0f} s)" if seconds is not None else ""),
         flush=True,
     )
-
-
-def _write(path: Path | None, cells: dict[str, Cells]) -> None:
-    if path is None:
-        return
-    rows = {
-        name: np.nan_to_num(table, nan=-1).astype(int).tolist() for name, table in cells.items()
-    }
-    path.write_text(json.dumps({"kinds": KINDS, "cells": rows}) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 from tests.docs.pages import ROOT, SHELLS, find_blocks, read_pages, split_commands
 from tests.docs.shell_lines import find_reason, run_line
 
-OUTSIDE = ("llava-hf/llava-1.5-7b-hf", "MODEL", *(f"runs/seed{n}/checkpoint" for n in range(3)))
+OUTSIDE = ("llava-hf/llava-1.5-7b-hf", "MODEL")
 FOLLOWED_ELSEWHERE = ("README.md",)
 """Its commands are run whole, with the wheel in an empty environment: tools/try_wheel.py."""
 

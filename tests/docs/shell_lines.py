@@ -31,7 +31,6 @@ LESS = {
     "python benchmarks/pebble_pruning.py": (
         "--scenes", "1", "--budgets", "32", "--methods", "mob", "random",
     ),
-    "python benchmarks/pebble_seeds.py": (),
     "python benchmarks/prefill.py": (
         "--width", "128", "--blocks", "3", "--repeats", "1", "--tokens", "576", "--batches", "1",
         "--after", "1", "--budgets", "64",
@@ -59,7 +58,7 @@ LEFT_OUT = {
         ("first", "llava", "video-judged-by-Qwen_Qwen3-32B"),
         "shows what lmms-eval's tasks gave, as tests_lmms has it",
     ),
-    "results/exact": "24 methods on 280 questions; test_commands draws a chart of what is stored",
+    "python benchmarks/study_tables.py": "takes a minute; tests/evaluation reads a small study",
     "--growth": "takes minutes",
     "--paper": "is run by test_commands",
     "--time": "needs an accelerator",
