@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 import torch
 
@@ -37,7 +38,13 @@ class Lesson:
     renumbered: bool = False
 
 
-def draw_lesson(schedule: Schedule, stage: Stage, seeds: tuple[int, ...], coin_seed: int) -> Lesson:
+def draw_lesson(
+    schedule: Schedule,
+    stage: Stage,
+    seeds: tuple[int, ...],
+    coin_seed: int,
+    unknown: tuple[str, ...] = (),
+) -> Lesson:
     """Draw what is left to chance in a step; all processes pass the same `coin_seed`.
 
     Parameters
@@ -48,6 +55,8 @@ def draw_lesson(schedule: Schedule, stage: Stage, seeds: tuple[int, ...], coin_s
         Of the scenes or clips of this process.
     coin_seed
         Same seed, same choices.
+    unknown
+        Kinds that the model does not know: stages that revise ask these alone.
     """
     coin = torch.Generator().manual_seed(coin_seed)
     early_sight = bool(torch.rand((), generator=coin) >= stage.blind)
@@ -55,4 +64,6 @@ def draw_lesson(schedule: Schedule, stage: Stage, seeds: tuple[int, ...], coin_s
     visual_tokens = choices[int(torch.randint(len(choices), (), generator=coin))]
     renumbered = bool(torch.rand((), generator=coin) < stage.renumber)
     kinds = (*schedule.kinds, *schedule.extra)
+    if stage.revised:
+        kinds = tuple(islice(cycle(unknown), stage.revised))
     return Lesson(stage, seeds, kinds, early_sight, visual_tokens, renumbered)

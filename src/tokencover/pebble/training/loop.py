@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from tokencover.pebble.data import find_training_seed
 from tokencover.pebble.training.learners import Learner
 from tokencover.pebble.training.lessons import draw_lesson
 from tokencover.pebble.training.picture_learner import PictureLearner
+from tokencover.pebble.training.revision import find_unknown
 from tokencover.pebble.training.run_log import Clock, Tally, write_report
 from tokencover.pebble.training.run_state import Position, load_state, save_state
 from tokencover.pebble.training.schedules import PICTURE_SCHEDULE, Schedule, Stage
@@ -138,15 +139,33 @@ class _Worker:
         self.tally = Tally()
 
     def go(self) -> None:
-        """Run all stages that are left, then save the model."""
-        stages = self.settings.schedule.stages
-        if self.position.stage < len(stages):
-            clock = Clock(self.settings.schedule, self.position)
-        for stage in stages[self.position.stage :]:
-            if not self._run_stage(stage, clock):
-                return
+        """Run all stages that are left, and those that revise if need be, then save the model."""
+        schedule = self.settings.schedule
+        if not self._run_stages(schedule.stages):
+            return
+        revises = schedule.again and self._finds_something_unknown()
+        if revises and not self._run_stages((*schedule.stages, *schedule.again)):
+            return
         if self.rank == 0:
             self.settings.learner.save(self.model, self.settings.out / "checkpoint")
+
+    def _finds_something_unknown(self) -> bool:
+        """Whether there is something to revise; found out once, from then on it is known."""
+        settings, position = self.settings, self.position
+        if (position.stage, position.step) == (len(settings.schedule.stages), 0):
+            found = find_unknown(settings.learner, self.model, self.helpers, settings.schedule)
+            position.unknown = found
+            if found and self.rank == 0:
+                print(f"not known yet: {', '.join(found)}; taught once more", flush=True)
+        return bool(position.unknown)
+
+    def _run_stages(self, stages: Sequence[Stage]) -> bool:
+        """Run those that are left; False when told to stop before their end."""
+        left = stages[self.position.stage :]
+        if not left:
+            return True
+        clock = Clock(stages, self.position)
+        return all(self._run_stage(stage, clock) for stage in left)
 
     def _run_stage(self, stage: Stage, clock: Clock) -> bool:
         """Run a stage from where it stands; False when told to stop before its end."""
@@ -196,7 +215,7 @@ class _Worker:
             find_training_seed(run, position.stage, first + i) for i in range(stage.pictures)
         )
         coin_seed = run * 7919 + position.done
-        lesson = draw_lesson(self.settings.schedule, stage, seeds, coin_seed)
+        lesson = draw_lesson(self.settings.schedule, stage, seeds, coin_seed, position.unknown)
         learner = self.settings.learner
         loss = learner.compute_loss(self.model, self.helpers, lesson, self.tally)
         loss.backward()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tokencover.pebble.data import Question
 from tokencover.pebble.training.run_state import Position
-from tokencover.pebble.training.schedules import Schedule, Stage
+from tokencover.pebble.training.schedules import Stage
 
 
 @dataclass
@@ -61,11 +61,11 @@ class Tally:
 
 
 class Clock:
-    """Estimates the time left from the schedule's rough costs and the pace so far."""
+    """Estimates the time left from the rough costs of stages and the pace so far."""
 
-    def __init__(self, schedule: Schedule, position: Position) -> None:
-        self.left = -schedule.stages[position.stage].cost * position.step
-        self.left += sum(stage.cost * stage.steps for stage in schedule.stages[position.stage :])
+    def __init__(self, stages: Sequence[Stage], position: Position) -> None:
+        self.left = -stages[position.stage].cost * position.step
+        self.left += sum(stage.cost * stage.steps for stage in stages[position.stage :])
         self.spent = 0.0
         self.start = time.monotonic()
 

@@ -16,11 +16,16 @@ from tokencover.files import write_atomically
 
 @dataclass
 class Position:
-    """The next step of a run: of which stage, which step in it, and how many were done in all."""
+    """The next step of a run: of which stage, which step in it, and how many were done in all.
+
+    `unknown` are the kinds of questions that the model turned out not to know, in stages that teach
+    these once more.
+    """
 
     stage: int = 0
     step: int = 0
     done: int = 0
+    unknown: tuple[str, ...] = ()
 
 
 def save_state(
@@ -36,6 +41,7 @@ def save_state(
         "helpers": helpers.state_dict(),
         "optimizer": optimizer,
         "progress": [position.stage, position.step, position.done],
+        "unknown": list(position.unknown),
     }
     write_atomically(path, lambda file: torch.save(state, file))
 
@@ -48,7 +54,8 @@ def load_state(
         state = torch.load(path, weights_only=True)
         model.load_state_dict(state["model"])
         helpers.load_state_dict(state["helpers"])
-        return Position(*state["progress"]), state["optimizer"]
+        unknown = tuple(state.get("unknown", ()))  # none in states of earlier versions
+        return Position(*state["progress"], unknown), state["optimizer"]
     except (RuntimeError, KeyError, EOFError, TypeError, pickle.UnpicklingError) as error:
         raise InputError(
             f"{path} is not a readable training state ({error}); delete it to start afresh"

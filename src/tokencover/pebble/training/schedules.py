@@ -5,6 +5,7 @@ the decoder learns from phrases about six patches at a time, then about more, th
 well. Where the decoder is shown part of a picture, the part is drawn at random, and only what it
 shows is asked about. Every second part keeps the numbers of its patches, the others are numbered
 anew: methods leave tokens both ways, and a model that knew one of them only would favour those.
+What it does not know in the end is taught once more, from six patches on (see `revision`).
 
 While a decoder learns, text is kept from attending to the picture in the first two blocks for
 most of the batches. Otherwise all look-ups settle in the very first block, and pruning after it
@@ -59,6 +60,9 @@ class Stage:
     renumber
         Of the picture model: share of batches in which the patches that are shown are numbered
         anew, without gaps.
+    revised
+        Of the picture model: how many questions of kinds that the model does not know are asked
+        about each part, and no others; 0 asks all kinds.
     cost
         Rough seconds a step, for the estimate of the time left.
     """
@@ -77,6 +81,7 @@ class Stage:
     phrases: int = 24
     asks: bool = True
     renumber: float = 0.0
+    revised: int = 0
     cost: float = 1.0
 
 
@@ -92,16 +97,21 @@ class Schedule:
         Kinds of questions asked about every picture.
     extra
         Kinds asked once more.
+    again
+        Stages that follow only if, at the end of the others, there are kinds of questions that the
+        model does not know.
     """
 
     stages: tuple[Stage, ...]
     kinds: tuple[str, ...]
     extra: tuple[str, ...] = ()
+    again: tuple[Stage, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The schedule as plain values."""
         return {
             "stages": [asdict(stage) for stage in self.stages],
+            "again": [asdict(stage) for stage in self.again],
             "kinds": [*self.kinds, *self.extra],
         }
 
@@ -162,6 +172,45 @@ PICTURE_SCHEDULE: Final = Schedule(
     ),
     kinds=SCENE_QUESTIONS.kinds,
     extra=("exist", "more", "side", "level"),
+    again=(
+        Stage(
+            "again few",
+            "joint",
+            160,
+            2,
+            rate=1e-3,
+            visual_tokens=6,
+            things=6,
+            renumber=0.5,
+            revised=10,
+            cost=0.7,
+        ),
+        Stage(
+            "again some",
+            "joint",
+            80,
+            3,
+            rate=8e-4,
+            visual_tokens=36,
+            things=12,
+            renumber=0.5,
+            revised=10,
+            cost=0.8,
+        ),
+        Stage(
+            "again whole",
+            "joint",
+            300,
+            3,
+            rate=4e-4,
+            vision_rate=5e-5,
+            blind=0.5,
+            description=0.3,
+            choices=(192, 288, 576, 576),
+            renumber=0.5,
+            cost=1.5,
+        ),
+    ),
 )
 
 LOOKUP_SCHEDULE: Final = Schedule(
