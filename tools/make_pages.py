@@ -223,33 +223,30 @@ def _link_methods(methods: list[dict[str, Any]]) -> str:
 
 
 def _describe_cost(name: str) -> str:
-    """The rows of the study's first table, if it has some for this method."""
-    rows = read_study().get(name, [])
-    if not rows:
-        return "## Cost\n\nThe study has no rows for it: it needs what pebble does not have.\n"
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    """The method's row of the study's first table, if it has one."""
+    head, rows = read_study()
+    if name not in rows:
+        return "## Cost\n\nThe study has no row for it: it needs what pebble does not have.\n"
     return "\n".join(
         [
             "## Cost\n",
-            "On pebble as it was before (576 visual tokens, six blocks), as shares of the",
-            "unpruned model; from [the study](../study.md), which says what they cannot show:\n",
-            "| K | Avg. % | mean tokens per block | operations % |",
-            "|---:|---:|---:|---:|",
-            *lines,
+            "What is left of pebble's score (576 visual tokens, eleven blocks), in percent, with",
+            "as many operations of the prefill as the paper's MoB spends at each K, or as that",
+            "many tokens in every block do; from [the study](../study.md), which says what this",
+            "cannot show. A dash: it cannot spend as little.\n",
+            f"| {' | '.join(head)} |",
+            f"|{'---:|' * len(head)}",
+            f"| {' | '.join(rows[name])} |",
             "",
         ]
     )
 
 
 @cache
-def read_study() -> dict[str, list[tuple[str, ...]]]:
-    """Budget, average, mean tokens and operations of each method, from the study's first table."""
+def read_study() -> tuple[list[str], dict[str, list[str]]]:
+    """Costs, and the scores of each method at these, from the study's first table."""
     text = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
-    table = text.split("## Equal tokens left")[1].split("\n## ")[0]
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for line in table.splitlines():
-        cells = [re.sub(r"\*\*|</?u>", "", cell.strip()) for cell in line.strip("|").split("|")]
-        if len(cells) > 7 and cells[1].isdigit():
-            label = cells[0].partition(":")[0]
-            found.setdefault(label, []).append((cells[1], cells[4], cells[6], cells[7]))
-    return found
+    table = text.split("## Equal operations of the prefill")[1].split("\n## ")[0]
+    lines = table[table.index("| score, % |") :].split("\n\n")[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return head[1:], {name: cells for name, *cells in rows}
