@@ -47,10 +47,9 @@ def test_stages_that_revise_ask_what_is_not_known_and_nothing_else() -> None:
     assert draw_lesson(SHORT, LAST, (1,), 0, ("exist",)).kinds == SHORT.kinds
 
 
-def run(out: Path, **settings: int) -> list[str]:
+def run(out: Path, stop_after: int | None = None) -> list[str]:
     """Train; the stages that were run, one name a step."""
-    asked = PebbleTrainingSettings(out, 3, 1, SHORT, LEARNER)
-    train(replace(asked, **settings), resume=out.exists())
+    train(PebbleTrainingSettings(out, 3, 1, SHORT, LEARNER, stop_after), resume=out.exists())
     lines = (out / "log.jsonl").read_text().splitlines()
     return [json.loads(line)["stage"] for line in lines]
 

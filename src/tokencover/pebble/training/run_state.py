@@ -54,8 +54,9 @@ def load_state(
         state = torch.load(path, weights_only=True)
         model.load_state_dict(state["model"])
         helpers.load_state_dict(state["helpers"])
-        unknown = tuple(state.get("unknown", ()))  # none in states of earlier versions
-        return Position(*state["progress"], unknown), state["optimizer"]
+        position = Position(*state["progress"])
+        position.unknown = tuple(state.get("unknown", ()))  # none in states of earlier versions
+        return position, state["optimizer"]
     except (RuntimeError, KeyError, EOFError, TypeError, pickle.UnpicklingError) as error:
         raise InputError(
             f"{path} is not a readable training state ({error}); delete it to start afresh"
