@@ -19,7 +19,7 @@ afterwards they fit together and learn jointly. Its last stage shows parts of th
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from tokencover.pebble.data import CLIP_QUESTIONS, SCENE_QUESTIONS
@@ -116,6 +116,20 @@ class Schedule:
         }
 
 
+_FINISH: Final = Stage(
+    "finish",
+    "joint",
+    300,
+    3,
+    rate=2e-4,
+    vision_rate=5e-5,
+    blind=0.5,
+    description=0.3,
+    choices=(192, 288, 576, 576),
+    renumber=0.5,
+    cost=1.5,
+)
+
 PICTURE_SCHEDULE: Final = Schedule(
     (
         Stage("vision", "vision", 900, 4, vision_rate=8e-4, cost=0.6),
@@ -156,19 +170,7 @@ PICTURE_SCHEDULE: Final = Schedule(
             renumber=0.5,
             cost=1.5,
         ),
-        Stage(
-            "finish",
-            "joint",
-            300,
-            3,
-            rate=2e-4,
-            vision_rate=5e-5,
-            blind=0.5,
-            description=0.3,
-            choices=(192, 288, 576, 576),
-            renumber=0.5,
-            cost=1.5,
-        ),
+        _FINISH,
     ),
     kinds=SCENE_QUESTIONS.kinds,
     extra=("exist", "more", "side", "level"),
@@ -197,19 +199,7 @@ PICTURE_SCHEDULE: Final = Schedule(
             revised=10,
             cost=0.8,
         ),
-        Stage(
-            "again whole",
-            "joint",
-            300,
-            3,
-            rate=4e-4,
-            vision_rate=5e-5,
-            blind=0.5,
-            description=0.3,
-            choices=(192, 288, 576, 576),
-            renumber=0.5,
-            cost=1.5,
-        ),
+        replace(_FINISH, name="again whole", rate=4e-4),
     ),
 )
 
