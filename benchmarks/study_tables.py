@@ -102,8 +102,13 @@ def read_all(folders: Mapping[str, Path]) -> dict[str, Results]:
 def tell_runs(read: Mapping[str, Results], mode: BudgetMode) -> Iterator[str]:
     """All tables of one mode, for runs with several models."""
     costs = name_costs(mode)
-    named = {name: results.to_dicts()[0]["accuracy"] for name, results in read.items()}
-    yield "Unpruned: " + ", ".join(f"{name} {100 * right:.1f} %" for name, right in named.items())
+    # The first row alone: others would draw their intervals for nothing.
+    unpruned = {
+        name: replace(results, rows=results.rows[:1]).to_dicts()[0]["accuracy"]
+        for name, results in read.items()
+    }
+    told = (f"{name} {100 * right:.1f} %" for name, right in unpruned.items())
+    yield f"Unpruned: {', '.join(told)}"
     compared = {
         reference: {
             name: read_run(replace(results, reference=reference), costs)
