@@ -19,12 +19,13 @@ def slow_windows(grid: tuple[int, int]) -> list[list[int]]:
 
 
 def slow_similarity(tokens: Tensor, window: Sequence[int]) -> float:
+    """In steps of 2**-20."""
     found = 0.0
     for i in window:
         for j in window:
             if i != j:
                 found += float(torch.cosine_similarity(tokens[i].double(), tokens[j].double(), 0))
-    return found / 72
+    return round(found / 72 * 2**20) / 2**20
 
 
 def slow_merge(crops: Tensor, grid: tuple[int, int], threshold: float) -> list[list[list[int]]]:

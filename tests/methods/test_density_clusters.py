@@ -66,3 +66,13 @@ def test_gradients_reach_the_members_of_a_cluster() -> None:
     average_clusters(points, owner, 2)[0].sum().backward()
     assert points.grad is not None
     assert torch.equal(points.grad[:, 0] > 0, owner == 0)
+
+
+def test_copies_are_no_two_centres_however_far_all_points_lie_from_zero() -> None:
+    """A few coordinates of real states are thousands of times the others, and nearly the same."""
+    once = randn(9, 64, seed=5)
+    once[:, 7] += 4000.0
+    points = torch.cat([once, once])[torch.randperm(18, generator=torch.Generator().manual_seed(1))]
+    centres, owner = find_density_peaks(points, 9)
+    assert len(points[centres].unique(dim=0)) == 9
+    assert torch.equal(points[centres][owner], points)

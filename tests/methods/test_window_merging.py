@@ -14,7 +14,7 @@ def test_windows_and_their_similarity(grid: tuple[int, int]) -> None:
     tokens = torch.stack([alike_in_places(grid, seed, (0.1, 0.5, 1.0)) for seed in (1, 2)])
     members = cut_windows(grid, 3)
     assert members.tolist() == slow_windows(grid)
-    found = compare_in_windows(tokens, members)
+    found = compare_in_windows(tokens, grid, 3)
     expected = [[slow_similarity(crop, window) for window in members.tolist()] for crop in tokens]
     torch.testing.assert_close(found, torch.tensor(expected).view(found.shape))
 
@@ -31,6 +31,16 @@ def test_merging_equals_the_slow_one(grid: tuple[int, int], threshold: float) ->
         for number, tokens in enumerate(owned):
             assert (groups[crop] == number).nonzero().squeeze(-1).tolist() == sorted(tokens)
             torch.testing.assert_close(merged[crop, number], crops[crop, tokens].mean(0))
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 7.3])
+def test_windows_of_copies_are_alike_by_one_and_merge_in_their_order(scale: float) -> None:
+    blank = alike_in_places((6, 9), 5, (0.0,) * 6) * scale
+    assert compare_in_windows(blank[None], (6, 9), 3).tolist() == [[1.0] * 6]
+    two = alike_in_places((6, 9), 6, (0.0, 5.0, 5.0, 0.0, 5.0, 5.0))
+    groups, _ = merge_windows(torch.stack([blank, two]), (6, 9), 3, 1.0)
+    sizes = [len(groups[0, window].unique()) for window in slow_windows((6, 9))]
+    assert sizes == [1, 1, 9, 9, 9, 9]
 
 
 def test_all_crops_merge_as_many_windows_as_the_one_with_fewest() -> None:

@@ -16,7 +16,7 @@ library's sort, so every choice goes through one of the functions in the last pa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -95,15 +95,30 @@ def cosine(first: Points, second: Points) -> Tensor:
 
 def find_mutual_cosines(points: Points) -> Tensor:
     """`cosine` of an unbatched set with itself, ``(n, n)``; every pair is multiplied once."""
+    return _compare_mutually(points, cosine)
+
+
+def find_mutual_squares(points: Points) -> Tensor:
+    """Squared distances of unbatched grid points, as they lie, ``(n, n)``: 0 between copies."""
+
+    def measure(first: Points, second: Points) -> Tensor:
+        products = first.grid @ second.grid.mT
+        return products.mul_(-2.0).add_(first.square.unsqueeze(-1)).add_(second.square)
+
+    return _compare_mutually(points, measure)
+
+
+def _compare_mutually(points: Points, compare: Callable[[Points, Points], Tensor]) -> Tensor:
+    """A symmetric comparison of all pairs, ``(n, n)``, block by block of its upper half."""
     size = _PAIRS_AT_ONCE
     blocks = range(0, len(points), size)
     table = points.square.new_empty(len(points), len(points))
     for first in blocks:
         for second in blocks[first // size :]:
             rows, columns = slice(first, first + size), slice(second, second + size)
-            cosines = cosine(points[rows], points[columns])
-            table[rows, columns] = cosines
-            table[columns, rows] = cosines.T
+            found = compare(points[rows], points[columns])
+            table[rows, columns] = found
+            table[columns, rows] = found.T
     return table
 
 

@@ -295,13 +295,15 @@ def _recycle(
     """
     order = order.to(states.device)
     kept = order[: plan.kept].sort().values
+    contents = states.index_select(0, kept)
     if plan.clusters == 0:
-        return kept, states[kept], kept
+        return kept, contents, kept
     recycled = order[plan.kept :].sort().values
-    centres, owner = find_density_peaks(states[recycled], plan.clusters)
-    means = average_clusters(states[recycled], owner, plan.clusters)
+    points = states.index_select(0, recycled)
+    centres, owner = find_density_peaks(points, plan.clusters)
+    means = average_clusters(points, owner, plan.clusters)
     sources = torch.cat([kept, recycled[centres]])
-    contents = torch.cat([states[kept], means])
+    contents = torch.cat([contents, means])
     if in_place:
         slots, place = sources.sort()
         return slots, contents[place], slots

@@ -12,7 +12,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencover.covering import find_smallest, keep_precision, rank_descending
+from tokencover.covering import (
+    Points,
+    find_float64_device,
+    find_mutual_squares,
+    find_smallest,
+    keep_precision,
+    rank_descending,
+)
+
+_STEPS = 2.0**25
+"""Steps of the grid that distances are measured on, for the longest of them. Sums of products of
+such whole numbers stay below 2**53: float64 adds them exactly."""
+_SQUARED_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +89,7 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Parameters
     ----------
     points : Tensor
-        ``(q, d)``; distances are taken in float32.
+        ``(q, d)``.
     count : int
         Number of clusters and of nearest points, 1 to q.
 
@@ -89,32 +101,31 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
         ``(q,)`` int64, which of the centres each point belongs to.
     """
     with keep_precision(points.device):
-        values = points.detach().float() / math.sqrt(points.shape[-1])
-        distance = _measure_pairs(values)
-        spread = distance.square().topk(count, dim=-1, largest=False).values.mean(-1)
-        place = torch.arange(len(points), device=points.device)
+        squares = _measure_pairs(points.detach().to(find_float64_device(points.device)))
+        spread = squares.topk(count, dim=-1, largest=False).values.mean(-1)
+        place = torch.arange(len(points), device=squares.device)
         tied = spread == spread.unsqueeze(-1)
         denser = (spread < spread.unsqueeze(-1)) | (tied & (place < place.unsqueeze(-1)))
-        delta = distance.masked_fill(~denser, math.inf).amin(-1).clamp(max=distance.max())
+        delta = squares.masked_fill(~denser, math.inf).amin(-1).clamp(max=squares.max())
         # The logarithm of rho delta has the same order, and does not vanish for distant points.
-        order = rank_descending(delta.log() - spread)
-        centres = order[:count]
-        owner = find_smallest(distance[:, centres])
-        owner[centres] = torch.arange(count, device=points.device)
-    return centres, owner
+        centres = rank_descending(delta.log() / 2 - spread)[:count]
+        owner = find_smallest(squares[:, centres])
+        owner[centres] = torch.arange(count, device=owner.device)
+    return centres.to(points.device), owner.to(points.device)
 
 
-def _measure_pairs(values: Tensor) -> Tensor:
-    """Distance of each pair, ``(q, q)``; between copies it is 0.
+def _measure_pairs(points: Tensor) -> Tensor:
+    """The square of ``d_ij`` for each pair, ``(q, q)`` float64; exactly 0 between copies.
 
-    Products of matrices would leave copies of a point at a distance, and depend on the batch.
+    Seen from the first point, which takes off what all have in common, and on a grid: a product of
+    matrices is quick, and without one it would leave copies at a distance from each other.
     """
-    if values.device.type != "cpu":
-        return torch.cdist(values, values, compute_mode="donot_use_mm_for_euclid_dist")
-    row, column = torch.triu_indices(len(values), len(values), offset=1)
-    distance = values.new_zeros(len(values), len(values))
-    distance[row, column] = torch.nn.functional.pdist(values)  # each pair once
-    return distance + distance.T
+    seen = points.float() - points[:1].float()
+    longest = float(torch.linalg.vector_norm(seen, dim=-1).max())
+    step = 2.0 ** math.frexp(longest)[1] / _STEPS  # a power of two: dividing by it is exact
+    grid = seen.div_(step).round_().double()
+    own = torch.cat([some.square().sum(-1) for some in grid.split(_SQUARED_AT_ONCE)])
+    return find_mutual_squares(Points(grid, own)).mul_(step * step / points.shape[-1])
 
 
 def average_clusters(points: Tensor, owner: Tensor, count: int) -> Tensor:

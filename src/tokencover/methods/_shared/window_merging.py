@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
 from torch import Tensor
 
 from tokencover.covering import keep_precision
 from tokencover.methods._shared.ranking import choose_best
+
+_LEAST_NORM = 1e-12
+"""Shorter tokens have no direction."""
+_STEPS = 2.0**20
+"""Of a mean cosine, wider than what float32 loses."""
 
 
 def cut_windows(grid: tuple[int, int], side: int) -> Tensor:
@@ -31,29 +38,44 @@ def cut_windows(grid: tuple[int, int], side: int) -> Tensor:
     return windows.reshape(down * across, side * side)
 
 
-def compare_in_windows(tokens: Tensor, members: Tensor) -> Tensor:
-    """The mean cosine of all pairs of different tokens in each window.
+def compare_in_windows(tokens: Tensor, grid: tuple[int, int], side: int) -> Tensor:
+    """The mean cosine of all pairs of different tokens in each window, in steps of 2**-20.
+
+    So windows of copies are alike by exactly 1, and which of them comes first is a matter of the
+    tie rule, not of rounding.
 
     Parameters
     ----------
     tokens : Tensor
         ``(c, n, d)``; cosines are taken in float32.
-    members : Tensor
-        ``(w, m)``, see `cut_windows`.
+    grid, side
+        See `cut_windows`.
 
     Returns
     -------
     Tensor
         ``(c, w)`` float32.
     """
+    down, across = grid[0] // side, grid[1] // side
+
+    def cut(values: Tensor) -> Tensor:
+        inside = values.unflatten(1, grid)[:, : down * side, : across * side]
+        by_window: Tensor = inside.unflatten(2, (across, side)).unflatten(1, (down, side))
+        return by_window
+
     with keep_precision(tokens.device):
-        directions = torch.nn.functional.normalize(tokens.detach().float(), dim=-1)
-        own: Tensor = torch.linalg.vecdot(directions, directions)[:, members].sum(-1)
-        windows = directions.index_select(1, members.flatten()).unflatten(1, members.shape)
-        # The square of a sum is the sum of all products, those with itself included.
-        pairs: Tensor = windows.sum(2).square().sum(-1) - own
-        count = members.shape[1]
-        return pairs / (count * (count - 1))
+        values = tokens.detach().float()
+        norm = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
+        windows, scale = cut(values), cut(1 / norm.clamp(min=_LEAST_NORM))
+        sums = values.new_zeros(len(tokens), down, across, tokens.shape[-1])
+        for row, column in product(range(side), repeat=2):
+            sums.addcmul_(windows[:, :, row, :, column], scale[:, :, row, :, column])
+        # The square of a sum is the sum of all products, those with itself included: 0 or 1.
+        own = cut((norm > _LEAST_NORM).float()).sum((2, 4))
+        count = side * side
+        pairs: Tensor = sums.square_().sum(-1, keepdim=True) - own
+        mean = (pairs / (count * (count - 1))).flatten(1)
+        return mean.mul_(_STEPS).round_().div_(_STEPS)
 
 
 def merge_windows(
@@ -80,8 +102,7 @@ def merge_windows(
     merged : Tensor
         ``(c, m, d)``, the new tokens, in the raster order of their first members.
     """
-    members = cut_windows(grid, side).to(tokens.device)
-    similarity = compare_in_windows(tokens, members)
+    similarity = compare_in_windows(tokens, grid, side)
     merging = int((similarity >= threshold).sum(-1).min())
     if merging == 0 and not similarity.isnan().any():
         return torch.arange(tokens.shape[1], device=tokens.device).repeat(len(tokens), 1), tokens
@@ -91,7 +112,7 @@ def merge_windows(
             similarity, torch.ones_like(similarity, dtype=torch.bool), [merging] * len(tokens)
         )
     )
-    joined = members[chosen]  # (c, merging, side * side)
+    joined = cut_windows(grid, side).to(tokens.device)[chosen]  # (c, merging, side * side)
     first = joined[..., 0]
     means = tokens.float()[crops.unsqueeze(-1), joined].mean(2).to(tokens.dtype)
     values = tokens.index_put((crops, first), means)
