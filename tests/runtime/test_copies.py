@@ -103,3 +103,15 @@ def test_classes_are_as_before() -> None:
     with tc.prune(model, KeepRandom(3)):
         assert isinstance(model, type(ENTRY.build()))
     assert kinds(model) == before
+
+
+def test_what_transformers_does_for_a_new_class_is_not_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reads the annotations of all classes above, which takes longer than the rest."""
+    made: list[type] = []
+    model = ENTRY.build()
+    monkeypatch.setattr(PreTrainedModel, "__init_subclass__", classmethod(made.append))
+    with tc.prune(model, KeepRandom(3)):
+        assert type(model) is not type(ENTRY.build())
+    assert made == []

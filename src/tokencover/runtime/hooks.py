@@ -103,10 +103,8 @@ class Hooks:
             "__module__": kind.__module__,
             "__qualname__": kind.__qualname__,
             "__doc__": kind.__doc__,
-            "__reduce_ex__": _refuse_copy,
-            "_replicate_for_data_parallel": _refuse_replica,
         }
-        module.__class__ = type(kind.__name__, (kind,), members)
+        module.__class__ = type(kind.__name__, (_Hooked, kind), members)
         _OWNERS[module] = self
         self._undo.append(functools.partial(_release, module, kind))
 
@@ -117,19 +115,24 @@ def _release(module: nn.Module, kind: type) -> None:
     module.__class__ = kind
 
 
-def _refuse_copy(module: nn.Module, protocol: Any) -> Any:
-    raise InputError(
-        f"this {type(module).__name__} belongs to a model that is being pruned, and a copy would "
-        "stay pruned: copy or pickle it before tc.prune, or after remove()."
-    )
+class _Hooked:
+    """What the class of a module with hooks has before its former one."""
 
+    def __init_subclass__(cls) -> None:
+        """Do not read the annotations of a model's class again, as transformers' own does."""
 
-def _refuse_replica(module: nn.Module) -> Any:
-    raise InputError(
-        f"this {type(module).__name__} belongs to a model that is being pruned, and DataParallel "
-        "wants replicas of it on several devices, which would share one pruning: run one process "
-        "for each device (DistributedDataParallel), or give DataParallel one device."
-    )
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise InputError(
+            f"this {type(self).__name__} belongs to a model that is being pruned, and a copy would "
+            "stay pruned: copy or pickle it before tc.prune, or after remove()."
+        )
+
+    def _replicate_for_data_parallel(self) -> Any:
+        raise InputError(
+            f"this {type(self).__name__} belongs to a model that is being pruned, and DataParallel "
+            "wants replicas of it on several devices, which would share one pruning: run one "
+            "process for each device (DistributedDataParallel), or give DataParallel one device."
+        )
 
 
 def _call_plainly(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
