@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 
 from tests.methods.cases import CASES, Case
 from tests.methods.replay import Taped, logits_of
+from tests.runtime.test_matrix import built, plain_logits
 from tests.zoo import ZOO
 from tests.zoo.entry import ZooEntry
 from tests.zoo.oracle import extended
@@ -19,11 +19,6 @@ from tokencover.runtime import find_claims
 from tokencover.runtime.prune import prune
 
 STEPS = 3
-
-
-@cache
-def built(name: str) -> Any:
-    return ZOO[name].build()
 
 
 def claimed() -> list[Any]:
@@ -76,7 +71,8 @@ def test_counts_are_exact_and_a_batch_equals_single_runs(
 def test_cached_decoding_equals_recomputation(
     case: Case, entry: ZooEntry, changes: dict[str, Any]
 ) -> None:
-    model, taped = built(entry.name), Taped(case.make(**changes))
+    model: Any = built(entry.name)
+    taped = Taped(case.make(**changes))
     inputs = entry.inputs(case.kinds(entry)[0], "left")
     prompt = entry.user_words(inputs)
     with torch.no_grad(), prune(model, taped, prompt=prompt):
@@ -100,9 +96,8 @@ def test_keeping_all_equals_the_unpruned_model(
 ) -> None:
     model = built(entry.name)
     method = case.make(budget=1.0, **changes)
-    inputs = entry.inputs(case.kinds(entry)[0], "left")
-    with torch.no_grad():
-        plain = model(**inputs, use_cache=False).logits
+    kind = case.kinds(entry)[0]
+    inputs, plain = entry.inputs(kind, "left"), plain_logits(entry.name, kind)
     found, _ = logits_of(model, method, inputs, entry.user_words(inputs))
     real = inputs["attention_mask"].bool()
     torch.testing.assert_close(found[real], plain[real], atol=1e-5, rtol=0)

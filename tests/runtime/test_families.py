@@ -1,6 +1,6 @@
 """What the families say about a model must be what the model itself does."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from inspect import signature
@@ -262,17 +262,20 @@ def _last_width(module: nn.Module) -> int:
     return linear[-1].out_features
 
 
-def assert_only_these_tokens_change(
-    model: PreTrainedModel, before: Media, after: Media, expected: Sequence[tuple[int, ...]]
-) -> None:
-    images, videos = layouts_of(model, before)
-    numbered = [
-        (number, *place) for number, one in enumerate(images or videos) for place in places(one)
-    ]
-    change = (features_of(model, after) - features_of(model, before)).abs().amax(-1)
-    assert [numbered[index] for index in (change > 1e-5).nonzero().flatten().tolist()] == list(
-        expected
-    )
+class Before:
+    """What the features were at first, and which token each of them makes."""
+
+    def __init__(self, model: PreTrainedModel, media: Media) -> None:
+        images, videos = layouts_of(model, media)
+        self.features = features_of(model, media)
+        self.places = [
+            (number, *place) for number, one in enumerate(images or videos) for place in places(one)
+        ]
+
+    def find_changed(self, model: PreTrainedModel, after: Media) -> list[tuple[int, ...]]:
+        """The places of tokens that other media give other features."""
+        change = (features_of(model, after) - self.features).abs().amax(-1)
+        return [self.places[index] for index in (change > 1e-5).nonzero().flatten().tolist()]
 
 
 @pytest.mark.parametrize("kind", ["single", "video"])
@@ -286,10 +289,11 @@ def test_a_token_is_where_its_pixels_are(name: str, kind: str) -> None:
     before = media_of(model, entry.collate([sample]))
     images, videos = layouts_of(model, before)
     _, rows, columns = (images or videos)[0].shape
+    first = Before(model, before)
     for token in range(0, rows * columns, 3):
         after = media_of(model, entry.collate([sample.repainted(0, token)]))
         expected = [(0, PATCH, 0, *divmod(token, columns))]
-        assert_only_these_tokens_change(model, before, after, expected)
+        assert first.find_changed(model, after) == expected
 
 
 @pytest.mark.parametrize("name", ["llava_next", "llava_onevision"])
@@ -305,6 +309,7 @@ def test_a_token_of_the_tiled_view_is_where_its_pixels_are(name: str, tile: int)
         length // PATCH_SIZE for length in select_best_resolution(sample.media[0].size, PINPOINTS)
     )
     top, left = (tall - rows) // 2, (wide - columns) // 2
+    first = Before(model, before)
     for token in range(SIDE * SIDE):
         row, column = divmod(token, SIDE)
         changed = painted(inputs["pixel_values"], (0, tile + 1), row, column, PATCH_SIZE)
@@ -315,7 +320,7 @@ def test_a_token_of_the_tiled_view_is_where_its_pixels_are(name: str, tile: int)
         )
         seen = 0 <= there[0] < rows and 0 <= there[1] < columns
         expected = [(0, PATCH, 1, *there)] if seen else []
-        assert_only_these_tokens_change(model, before, after, expected)
+        assert first.find_changed(model, after) == expected
 
 
 def painted(pixels: Tensor, picture: tuple[int, ...], row: int, column: int, side: int) -> Tensor:

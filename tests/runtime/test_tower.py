@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import pytest
@@ -87,22 +88,37 @@ def repeated(model: PreTrainedModel, entry: ZooEntry, inputs: Inputs) -> Tensor:
     return dropped
 
 
+def find_gone(
+    model: PreTrainedModel, entry: ZooEntry, inputs: Inputs, method: MergePairs
+) -> tuple[dict[int, Tensor], Tensor]:
+    """What is dropped before which block, under `slow`, and which positions are left."""
+    gone = {0: repeated(model, entry, inputs)}
+    visual = entry.visual(inputs)
+    left = visual & ~gone[0]
+    for stage in method.stages:
+        odd = torch.zeros_like(left)
+        for row, mask in enumerate(left):
+            odd[row, mask.nonzero().squeeze(-1)[1::2]] = True
+        gone[stage] = gone.get(stage, torch.zeros_like(odd)) | odd
+        left = left & ~odd
+    return gone, inputs["attention_mask"].bool() & (left | ~visual)
+
+
+def find_left(
+    model: PreTrainedModel, entry: ZooEntry, inputs: Inputs, method: MergePairs
+) -> Tensor:
+    """Which positions are left."""
+    with slow(model, method):
+        return find_gone(model, entry, inputs, method)[1]
+
+
 def expected_logits(
     model: PreTrainedModel, entry: ZooEntry, inputs: Inputs, method: MergePairs
 ) -> tuple[Tensor, Tensor]:
     """Logits of the slow oracle, and which positions are left."""
     with slow(model, method):
-        gone = {0: repeated(model, entry, inputs)}
-        visual = entry.visual(inputs)
-        left = visual & ~gone[0]
-        for stage in method.stages:
-            odd = torch.zeros_like(left)
-            for row, mask in enumerate(left):
-                odd[row, mask.nonzero().squeeze(-1)[1::2]] = True
-            gone[stage] = gone.get(stage, torch.zeros_like(odd)) | odd
-            left = left & ~odd
-        logits = blocked_forward_schedule(model, inputs, gone)
-    return logits, inputs["attention_mask"].bool() & (left | ~visual)
+        gone, left = find_gone(model, entry, inputs, method)
+        return blocked_forward_schedule(model, inputs, gone), left
 
 
 def merged_logits(model: PreTrainedModel, inputs: Inputs, method: MergePairs) -> Tensor:
@@ -168,21 +184,31 @@ def test_merging_behind_the_feature_layer_changes_nothing() -> None:
     assert torch.equal(merged_logits(model, inputs, MergePairs(tower_stages=(2,))), plain)
 
 
+IN_BOTH = MergePairs(stages=(2,), proportional_attention=True)
+"""Merges in the tower, and drops in the decoder."""
+
+
+@cache
+def single_runs(name: str, kind: str) -> list[Tensor]:
+    """Logits of the tokens that are left, each sample alone."""
+    entry, model, found = ZOO[name], built(name), []
+    for sample in entry.samples(kind):
+        alone = entry.collate([sample])
+        left = find_left(model, entry, alone, IN_BOTH)
+        found.append(merged_logits(model, alone, IN_BOTH)[left])
+    return found
+
+
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("entry", ABLE)
 def test_a_batch_equals_the_single_runs(entry: ZooEntry, side: Side) -> None:
-    model, method = built(entry.name), MergePairs(stages=(2,), proportional_attention=True)
+    model = built(entry.name)
     for kind in with_media(entry):
         batch = entry.inputs(kind, side)
-        together = merged_logits(model, batch, method)
-        _, left = expected_logits(model, entry, batch, method)
-        for row, sample in enumerate(entry.samples(kind)):
-            alone = entry.collate([sample])
-            single = merged_logits(model, alone, method)
-            _, kept = expected_logits(model, entry, alone, method)
-            torch.testing.assert_close(
-                together[row, left[row]], single[0, kept[0]], atol=1e-5, rtol=0
-            )
+        together = merged_logits(model, batch, IN_BOTH)
+        left = find_left(model, entry, batch, IN_BOTH)
+        for row, single in enumerate(single_runs(entry.name, kind)):
+            torch.testing.assert_close(together[row, left[row]], single, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("entry", ABLE)
@@ -223,7 +249,7 @@ def test_every_layer_works_on_the_tokens_that_are_left(entry: ZooEntry) -> None:
     model, method = built(entry.name), MergePairs()
     for kind in with_media(entry):
         inputs = entry.inputs(kind)
-        _, left = expected_logits(model, entry, inputs, method)
+        left = find_left(model, entry, inputs, method)
         visual = entry.visual(inputs)
         with torch.no_grad(), prune(model, method, prompt=torch.zeros_like(left)) as run:
             model(**inputs)
