@@ -6,6 +6,7 @@ installer would leave, both on the path of a fresh interpreter.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -64,10 +65,8 @@ thirds = their_package:ThirdsSplit
 their_llava = their_package:FAMILY
 """
 
-COMMAND = "import sys; from tokencover.cli import main; sys.exit(main(sys.argv[1:]))"
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     install(folder, "their-package", "their_package", MODULE, ENTRY_POINTS)
@@ -82,7 +81,9 @@ def install(folder: Path, package: str, module: str, code: str, points: str) -> 
     (info / "entry_points.txt").write_text(points.lstrip())
 
 
-def python(site: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def python(
+    site: Path, code: str, *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     before = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(site), *([before] if before else [])])
     return subprocess.run(
@@ -90,26 +91,14 @@ def python(site: Path, code: str, *arguments: str) -> subprocess.CompletedProces
         check=False,
         capture_output=True,
         text=True,
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
     )
 
 
-def run(site: Path, code: str, *arguments: str) -> str:
-    done = python(site, code, *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+LISTING = "from tokencover.cli import main; assert main(['methods']) == main(['models']) == 0"
 
-
-def test_commands_list_what_it_brings(site: Path) -> None:
-    code = "from tokencover.cli import main; main(['methods']); main(['models'])"
-    told = run(site, code)
-    assert "theirs" in told
-    assert "Their LLaVA" in told
-    assert "their_llava" in told
-
-
-def test_the_catalog_tells_all_of_it(site: Path) -> None:
-    code = """
+CATALOG = """
 from tokencover.catalog import read_families, read_methods
 theirs = next(each for each in read_methods() if each.name == "theirs")
 mob = next(each for each in read_methods() if each.name == "mob")
@@ -117,11 +106,8 @@ assert (theirs.title, theirs.module) == ("Their method", "their_package")
 assert "Their LLaVA" in theirs.families and "Their LLaVA" in mob.families
 print([each.name for each in read_families()][-1])
 """
-    assert run(site, code).strip() == "Their LLaVA"
 
-
-def test_everything_works_by_name(site: Path) -> None:
-    code = """
+BY_NAME = """
 import torch
 import tokencover as tc
 
@@ -143,30 +129,57 @@ for method in (method, ours, tc.get_method("mob", budget=9, split="thirds")):
     print(len(pruned.trace[0].kept), end=" ")
 print(len(pruned.trace[0].prompt_centers))
 """
-    assert run(site, code).split() == ["8", "9", "9", "3"]
+
+ASKING = ("ask", "--method", "theirs", "--budget", "8", "--out", "ask")
+EVALUATING = (
+    "evaluate", "--methods", "theirs", "--budgets", "8", "--limit", "1",
+    "--tasks", "pebble/color", "--timing-batches", "0", "--out", "results",
+)  # fmt: skip
+COMMANDS = f"from tokencover.cli import main; assert main({ASKING}) == main({EVALUATING}) == 0"
+
+ONE_AFTER_THE_OTHER = """
+import contextlib, io, json, sys
+
+printed = []
+for code in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, {"__name__": "__main__"})
+    printed.append(out.getvalue())
+print(json.dumps(printed))
+"""
 
 
-def test_commands_run_its_method_on_pebble(site: Path, tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    asking = ["ask", "--method", "theirs", "--budget", "8", "--out", str(tmp_path / "ask")]
-    evaluating = [
-        "evaluate", "--methods", "theirs", "--budgets", "8", "--limit", "1",
-        "--tasks", "pebble/color", "--timing-batches", "0", "--out", str(out),
-    ]  # fmt: skip
-    code = f"from tokencover.cli import main; assert main({asking}) == main({evaluating}) == 0"
-    assert "8 of 576" in run(site, code)
-    assert any("theirs" in path.read_text() for path in out.rglob("*.json*"))
+def test_what_it_brings_is_listed_and_works_by_name_and_in_commands(
+    site: Path, tmp_path: Path
+) -> None:
+    """One test, because all of it runs in one process."""
+    done = python(site, ONE_AFTER_THE_OTHER, LISTING, CATALOG, BY_NAME, COMMANDS, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    listed, catalog, by_name, commands = json.loads(done.stdout.splitlines()[-1])
+    assert "theirs" in listed
+    assert "Their LLaVA" in listed
+    assert "their_llava" in listed
+    assert catalog.strip() == "Their LLaVA"
+    assert by_name.split() == ["8", "9", "9", "3"]
+    assert "8 of 576" in commands
+    assert any("theirs" in path.read_text() for path in (tmp_path / "results").rglob("*.json*"))
 
 
 def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     points = "[tokencover.methods]\nbroken = broken_package:Broken\n"
     install(tmp_path, "broken-package", "broken_package", "raise RuntimeError('no luck')\n", points)
-    done = python(tmp_path, COMMAND, "methods")
+    code = """
+import sys
+import tokencover as tc
+from tokencover.cli import main
+print(tc.get_method('fastv', budget=3).name)
+sys.exit(main(["methods"]))
+"""
+    done = python(tmp_path, code)
+    assert done.stdout.strip() == "fastv"  # others can be used all the same
     assert done.returncode == 1
     assert "the method 'broken' of package 'broken-package' cannot be loaded" in done.stderr
     assert "no luck" in done.stderr
-    fine = python(tmp_path, "import tokencover as tc; print(tc.get_method('fastv', budget=3).name)")
-    assert fine.stdout.strip() == "fastv"
 
 
 def test_what_is_not_installed_can_be_registered(tmp_path: Path) -> None:
@@ -183,4 +196,6 @@ for name in ("Theirs", "ThirdsSplit", "FAMILY"):
     print(int("theirs" in tc.METHODS), int("theirs" in [each.name for each in read_methods()]),
           int("thirds" in SPLITS), int("Their LLaVA" in [each.name for each in read_families()]))
 """
-    assert run(tmp_path, code).splitlines() == ["1 1 0 0", "1 1 1 0", "1 1 1 1"]
+    done = python(tmp_path, code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["1 1 0 0", "1 1 1 0", "1 1 1 1"]

@@ -1,34 +1,20 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.commands.loaded_process import LoadedProcess
 from tests.evaluation.running import SMALL, command, contents
 from tokencover import evaluation
 from tokencover.commands.evaluate import read_shard
 from tokencover.errors import TokenCoverError
 from tokencover.evaluation import comparison, load_model
 
-ROOT = Path(__file__).parents[2]
 START = "import sys; from tests.evaluation.running import command; command(*sys.argv[1:])"
 ARGUMENTS = ("--methods", "mob,fastv", "--budgets", "64", *SMALL)
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", START, *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -85,29 +71,34 @@ def test_the_run_is_described(whole: Path) -> None:
     }
 
 
-def test_two_processes_give_what_one_gives(whole: Path, tmp_path: Path) -> None:
-    arguments = (*ARGUMENTS, "--out", str(tmp_path), "--timing-batches", "0", "--shard")
-    other = start(*arguments, "0/2")
+def test_two_processes_give_what_one_gives(
+    loaded: LoadedProcess, whole: Path, tmp_path: Path
+) -> None:
+    out, told = tmp_path / "out", tmp_path / "told"
+    told.mkdir()
+    arguments = (*ARGUMENTS, "--out", str(out), "--timing-batches", "0", "--shard")
+    loaded.start(START, *arguments, "0/2", told=told)
     command(*arguments, "1/2")
     half = len(contents(whole, ["scores"])) // 2
-    assert len(contents(tmp_path, ["scores"])) >= half
-    printed = other.communicate(timeout=120)
-    assert other.returncode == 0, printed
-    assert contents(tmp_path) == contents(whole)
-    assert "| mob | 64 |" in printed[0]
+    assert len(contents(out, ["scores"])) >= half
+    assert loaded.wait() == 0, (told / "stderr").read_text()
+    assert contents(out) == contents(whole)
+    assert "| mob | 64 |" in (told / "stdout").read_text()
 
 
-def test_a_killed_run_goes_on(whole: Path, tmp_path: Path) -> None:
-    run = start(*ARGUMENTS, "--out", str(tmp_path), "--timing-batches", "0")
+def test_a_killed_run_goes_on(loaded: LoadedProcess, whole: Path, tmp_path: Path) -> None:
+    out, told = tmp_path / "out", tmp_path / "told"
+    told.mkdir()
+    arguments = (*ARGUMENTS, "--out", str(out), "--timing-batches", "0")
+    number = loaded.start(START, *arguments, told=told)
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("scores-*.json")) and time.monotonic() < deadline:
+    while not list(out.glob("scores-*.json")) and time.monotonic() < deadline:
         time.sleep(0.01)
-    run.send_signal(signal.SIGKILL)
-    run.communicate()
-    assert run.returncode == -signal.SIGKILL
-    assert 0 < len(contents(tmp_path, ["scores"])) < len(contents(whole, ["scores"]))
-    command(*ARGUMENTS, "--out", str(tmp_path), "--timing-batches", "0")
-    assert contents(tmp_path) == contents(whole)
+    os.kill(number, signal.SIGKILL)
+    assert loaded.wait() == -signal.SIGKILL
+    assert 0 < len(contents(out, ["scores"])) < len(contents(whole, ["scores"]))
+    command(*arguments)
+    assert contents(out) == contents(whole)
     assert not list(tmp_path.glob("*.tmp"))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands.loaded_process import LoadedProcess, wait_for_words
 
 ROOT = Path(__file__).parents[2]
 COLOR = ("--tasks", "pebble/color", "--limit", "1")
@@ -65,16 +68,33 @@ tokencover.catalog.read_methods = lambda: exec("wait()", {"wait": wait})
             IN_A_FUNCTION.format(module="evaluation.calibration", name="_measure_coupling"),
             ["calibrate", "--limit", "1"],
         ),
-        (IN_AN_IMPORT, ["methods"]),
         (TURNED_INTO_AN_ERROR, ["ask"]),
-        (IN_CODE_MADE_OF_TEXT, ["methods"]),
     ],
-    ids=["loading", "evaluating", "calibrating", "importing", "an error", "made of text"],
+    ids=["loading", "evaluating", "calibrating", "an error"],
 )
-def test_stopping_says_so(change: str, arguments: list[str], tmp_path: Path) -> None:
-    out = [] if arguments == ["methods"] else ["--out", str(tmp_path / "out")]
+def test_stopping_says_so(
+    loaded: LoadedProcess, change: str, arguments: list[str], tmp_path: Path
+) -> None:
+    program = PROGRAM.replace("{change}", change)
+    number = loaded.start(program, *arguments, "--out", str(tmp_path / "out"), told=tmp_path)
+    wait_for_words(tmp_path, "at work")
+    os.kill(number, signal.SIGINT)
+    assert loaded.wait() == 130
+    check_words((tmp_path / "stderr").read_text())
+
+
+def check_words(told: str) -> None:
+    assert told.endswith("tokencover: stopped\n")
+    assert "Traceback" not in told
+    assert "LlamaConfig" not in told
+
+
+@pytest.mark.parametrize(
+    "change", [IN_AN_IMPORT, IN_CODE_MADE_OF_TEXT], ids=["importing", "made of text"]
+)
+def test_stopping_a_program_that_has_just_begun_says_so(change: str) -> None:
     run = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.replace("{change}", change), *arguments, *out],
+        [sys.executable, "-c", PROGRAM.replace("{change}", change), "methods"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,6 +105,4 @@ def test_stopping_says_so(change: str, arguments: list[str], tmp_path: Path) -> 
     run.send_signal(signal.SIGINT)
     _, told = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert told.endswith("tokencover: stopped\n")
-    assert "Traceback" not in told
-    assert "LlamaConfig" not in told
+    check_words(told)
