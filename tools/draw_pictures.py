@@ -149,7 +149,8 @@ def plot_study(names: Sequence[str] | None) -> Image.Image:
     """Accuracy against operations from the stored study, for these methods or for all."""
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(STUDY) as archive:
-            archive.extractall(folder, filter="data")
+            wanted = [each for each in archive if each.name.split("/")[0] == RUN]
+            archive.extractall(folder, wanted, filter="data")
         stored = read_folder(Path(folder) / RUN)
     rows = [
         row

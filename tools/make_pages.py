@@ -186,15 +186,21 @@ def find_family_module(name: str) -> tuple[str, str]:
     """The module that defines a family, and its docstring."""
     for path in sorted((PACKAGE / "runtime" / "families").glob("*.py")):
         module = f"tokencover.runtime.families.{path.stem}"
-        for node in ast.walk(parse_module(module)):
-            if isinstance(node, ast.Call) and any(_is_name(each, name) for each in node.keywords):
-                return module, read_docstring(module)
+        if name in _find_names(module):
+            return module, read_docstring(module)
     raise SystemExit(f"no file of runtime/families defines {name!r}")
 
 
-def _is_name(keyword: ast.keyword, name: str) -> bool:
-    value = keyword.value
-    return keyword.arg == "name" and isinstance(value, ast.Constant) and value.value == name
+@cache
+def _find_names(module: str) -> frozenset[str]:
+    """What calls of a module give as `name`."""
+    calls = [node for node in ast.walk(parse_module(module)) if isinstance(node, ast.Call)]
+    named = [each.value for call in calls for each in call.keywords if each.arg == "name"]
+    return frozenset(
+        value.value
+        for value in named
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
 
 
 def _make_facts(facts: dict[str, str]) -> str:

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import traceback
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +65,28 @@ def run_page(name: str, text: str, lines: list[list[str]]) -> str:
 def lay_out(place: Path) -> None:
     """Make the folder of a page, with what it speaks of and does not make."""
     from tokencover.pebble import PICTURE_CHECKPOINT
-    from tokencover.pebble.data import draw_scene, make_scene
 
     for model in OUTSIDE:
         (place / model).parent.mkdir(parents=True, exist_ok=True)
         (place / model).symlink_to(PICTURE_CHECKPOINT)
     (place / "docs").symlink_to(ROOT / "docs")
-    draw_scene(make_scene(7)).save(place / "cat.png")
+    (place / "cat.png").write_bytes(_draw_picture())
     question = {"image": "cat.png", "question": "which color is most common ?", "answer": "white"}
     for file in ("mine", "other", "test", "my-questions", "gqa", "textvqa"):
         (place / f"{file}.jsonl").write_text(json.dumps(question))
     (place / "profile.json").write_text(_make_profile())
 
 
+@cache
+def _draw_picture() -> bytes:
+    from tokencover.pebble.data import draw_scene, make_scene
+
+    drawn = io.BytesIO()
+    draw_scene(make_scene(7)).save(drawn, "png")
+    return drawn.getvalue()
+
+
+@cache
 def _make_profile() -> str:
     from tokencover.budget import Profile
 

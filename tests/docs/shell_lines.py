@@ -12,6 +12,8 @@ from unittest.mock import patch
 from tests.docs.pages import ROOT
 from tokencover.cli import main
 
+DRAWN = ("kept", "trade-off")
+"""A picture and the chart; the others are drawn by the same functions."""
 LITTLE = ("--limit", "1", "--max-new-tokens", "1")
 LESS = {
     "tokencover ask": (),
@@ -39,6 +41,7 @@ LESS = {
     "python benchmarks/theory_counterexample.py": ("--steps", "6", "--samples", "5"),
     "python benchmarks/theory_predicts.py": ("--scenes", "2", "--budgets", "32"),
     "python benchmarks/twig_pebble.py": ("--steps", "1", "--pictures", "1"),
+    "python tools/draw_pictures.py": ("--only", *DRAWN, "--out", "pictures"),
 }  # fmt: skip
 """What is put behind the options of a line, where the last one counts."""
 OF_THE_SYSTEM = ("mkdir", "tar")
@@ -50,7 +53,6 @@ LEFT_OUT = {
     "tokencover studio": "waits for visitors, as in tests_browser",
     "tokencover judge": "needs a server with a language model; tests/evaluation has a small one",
     "tokencover pebble": "trains for hours; tests/pebble does a few steps of it",
-    "python tools/draw_pictures.py": "takes a minute; test_commands draws two of its pictures",
     "python benchmarks/beyond.py": "registers methods of its own; tests/methods tries these",
     "python benchmarks/theory_pebble.py": "takes a minute; tests/theory certifies such covers",
     "--suite": "needs lmms-eval, as tests_lmms has it",

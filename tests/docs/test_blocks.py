@@ -9,7 +9,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+from PIL import Image
+
 from tests.docs.pages import ROOT, find_blocks, read_pages
+from tests.docs.shell_lines import DRAWN
 
 CHECKED = {"python", "sh", "json", "toml"}
 LEFT_ALONE = {"", "bibtex", "text", "yaml"}
@@ -43,6 +46,19 @@ def test_blocks_run_as_pasted(tmp_path: Path) -> None:
     assert told["pages"] > 30
     assert len(told["lines"]) > 30
     assert not told["failed"], "\n\n".join(f"{page}\n{why}" for page, why in told["failed"].items())
+    assert ["python", "tools/draw_pictures.py"] in told["lines"]
+    check_pictures(tmp_path / "docs-how-mob-works.md" / "pictures")
+
+
+def check_pictures(folder: Path) -> None:
+    """They are drawn as those that were committed."""
+    for name in DRAWN:
+        with Image.open(folder / f"{name}.png") as drawn:
+            with Image.open(ROOT / "docs" / "pictures" / f"{name}.png") as committed:
+                assert drawn.size == committed.size
+            colors = drawn.convert("RGB").getcolors(1 << 24)
+        assert colors is not None
+        assert len(colors) > 20
 
 
 def test_json_and_toml_blocks_can_be_read() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,26 +131,6 @@ def test_cheap_commands_run(words: list[str], capsys: pytest.CaptureFixture[str]
     assert words in [each for _, each in COMMANDS]
     assert main(words[1:]) == 0
     assert len(capsys.readouterr().out.splitlines()) > 8
-
-
-def test_the_pictures_are_drawn_by_their_command(tmp_path: Path) -> None:
-    """The chart and one picture; the others are drawn by the same functions."""
-    from PIL import Image
-
-    script = ROOT / "tools" / "draw_pictures.py"
-    subprocess.run(
-        [sys.executable, str(script), "--out", str(tmp_path), "--only", "kept", "trade-off"],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )
-    for name in ("kept", "trade-off"):
-        with Image.open(tmp_path / f"{name}.png") as drawn:
-            with Image.open(ROOT / "docs" / "pictures" / f"{name}.png") as committed:
-                assert drawn.size == committed.size
-            colors = drawn.convert("RGB").getcolors(1 << 24)
-        assert colors is not None
-        assert len(colors) > 20
 
 
 def test_lines_of_docs_are_run_or_there_is_a_reason() -> None:
