@@ -53,6 +53,12 @@ def filled(results: ResultsFolder) -> Path:
     return results.folder
 
 
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of such a folder."""
+    return make_page(read_folder(filled(open_folder(tmp_path_factory.mktemp("page")))))
+
+
 def command(*arguments: object) -> None:
     call("report", *arguments)
 
@@ -82,7 +88,7 @@ def test_the_comparison_is_what_one_computes_by_hand(folder: Path) -> None:
     assert lines["random"].cells[6].text == "-"  # it was not timed
 
 
-def test_best_and_second_are_marked_and_ties_alike(folder: Path) -> None:
+def test_best_and_second_are_marked_and_ties_alike(folder: Path, page: str) -> None:
     lines = {
         line.row.combination.label: line for line in read_folder(folder).compare().sections["64"]
     }
@@ -99,10 +105,9 @@ def test_best_and_second_are_marked_and_ties_alike(folder: Path) -> None:
     text = make_markdown(read_folder(folder))
     assert "| mob | 64 | **25.0** | **75.0** | **75.0** |" in text
     assert "| fastv | 64 | **25.0** | <u>50.0</u> | <u>52.8</u> |" in text
-    html = make_page(read_folder(folder))
     best = '<td class="best" data-label="Avg. %">75.0<span class="unseen"> (best)</span></td>'
-    assert best in html
-    assert '<td class="second" data-label="Avg. %">52.8<' in html
+    assert best in page
+    assert '<td class="second" data-label="Avg. %">52.8<' in page
 
 
 def test_the_table_of_tasks_has_them_all(folder: Path) -> None:
@@ -160,21 +165,20 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_sound_and_brings_all_it_needs(folder: Path) -> None:
-    html = make_page(read_folder(folder))
+def test_the_page_is_sound_and_brings_all_it_needs(page: str) -> None:
     parser = Balanced()
-    parser.feed(html)
+    parser.feed(page)
     parser.close()
     assert not parser.open
     assert not parser.links  # a browser that fetches nothing is in tests_browser
-    own = re.sub(r"<script>.*?</script>", "", html, flags=re.S)
+    own = re.sub(r"<script>.*?</script>", "", page, flags=re.S)
     assert "@import" not in own
     assert "url(" not in own
     assert own.count("</html>") == 1
 
 
-def test_the_figures_are_there(folder: Path) -> None:
-    charts = read_charts(make_page(read_folder(folder)))
+def test_the_figures_are_there(page: str) -> None:
+    charts = read_charts(page)
     assert list(charts) == [
         *("fig3-flops", "fig3-time", "fig3-mean-tokens", "fig3-tasks-flops"),
         *("fig1c-128", "fig1c-64"),
@@ -197,8 +201,8 @@ def test_the_figures_are_there(folder: Path) -> None:
     assert whole == [{"flops": 100.0, "lost": 0, "name": "unpruned"}]
 
 
-def test_radars_have_one_scale_and_show_percent_of_the_unpruned_model(folder: Path) -> None:
-    charts = read_charts(make_page(read_folder(folder)))
+def test_radars_have_one_scale_and_show_percent_of_the_unpruned_model(page: str) -> None:
+    charts = read_charts(page)
     marks = [
         [each["text"] for each in list_records(charts[name]) if "text" in each]
         for name in ("fig1c-128", "fig1c-64")
@@ -218,8 +222,8 @@ def test_radars_have_one_scale_and_show_percent_of_the_unpruned_model(folder: Pa
     assert (mob["VizWiz"]["x"], mob["VizWiz"]["y"]) == (0.0, 0.5)
 
 
-def test_methods_keep_their_colors(folder: Path) -> None:
-    charts = read_charts(make_page(read_folder(folder)))
+def test_methods_keep_their_colors(page: str) -> None:
+    charts = read_charts(page)
     for name in ("fig3-flops", "fig1c-64"):
         colors = get_colors(charts[name])
         assert colors == {method: COLORS[method] for method in ("mob", "fastv", "random")}
@@ -245,7 +249,7 @@ def test_coupling_is_drawn_with_its_threshold(folder: Path) -> None:
     assert "Two groups, divided at τ" in html
 
 
-def test_lost_and_won_questions_are_told(folder: Path) -> None:
+def test_lost_and_won_questions_are_told(folder: Path, page: str) -> None:
     stored = read_folder(folder)
     mob = next(row for row in stored.rows if row.combination.method == MoB(64))
     found = list_telling_examples(stored, mob)
@@ -253,7 +257,7 @@ def test_lost_and_won_questions_are_told(folder: Path) -> None:
         ("VizWiz", mob.records["VizWiz"][3].id, "lost"),
         ("POPE", mob.records["POPE"][2].id, "lost"),
     ]
-    answers = read_answers(make_page(stored))
+    answers = read_answers(page)
     assert len(answers["questions"]) == 12
     scores = {(each["method"], each["budget"]): each["scores"] for each in answers["methods"]}
     assert scores["unpruned", ""] == [*WHOLE["VizWiz"], *WHOLE["GQA"], *WHOLE["POPE"]]
@@ -291,12 +295,12 @@ def test_charts_are_written_as_files(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_the_same_results_give_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+def test_the_same_results_give_the_same_bytes(folder: Path, page: str, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     for path in sorted(folder.iterdir(), reverse=True):
         (other / path.name).write_bytes(path.read_bytes())
-    assert make_page(read_folder(folder)) == make_page(read_folder(other))
+    assert page == make_page(read_folder(other))
     assert make_markdown(read_folder(folder)) == make_markdown(read_folder(other))
 
 
@@ -396,9 +400,9 @@ def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
     assert "compare trends" not in text  # all tasks are the paper's
 
 
-def test_the_paper_says_nothing_about_other_models(folder: Path) -> None:
+def test_the_paper_says_nothing_about_other_models(folder: Path, page: str) -> None:
     assert not compare_with_paper(read_folder(folder))
-    assert "The paper's numbers" not in make_page(read_folder(folder))
+    assert "The paper's numbers" not in page
 
 
 def test_the_command_writes_what_was_asked_for(
@@ -491,11 +495,10 @@ def test_another_format_is_refused(folder: Path) -> None:
         read_folder(folder)
 
 
-def test_files_that_are_no_json_do_not_matter(folder: Path) -> None:
-    before = make_page(read_folder(folder))
+def test_files_that_are_no_json_do_not_matter(folder: Path, page: str) -> None:
     (folder / "report.html").write_text("x")
     (folder / "scores-half.json.tmp").write_text("{")
-    assert make_page(read_folder(folder)) == before
+    assert make_page(read_folder(folder)) == page
 
 
 def test_the_papers_other_scales_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
