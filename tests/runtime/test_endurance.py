@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,13 @@ from tests.zoo import ZOO
 from tokencover.methods import Method
 
 NAMES = ("llava", "qwen2_vl")
+
+
+@pytest.fixture(autouse=True)
+def _frozen_again() -> Iterator[None]:
+    """The benchmark thaws what tests/conftest.py has frozen, too."""
+    yield
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
