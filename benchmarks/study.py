@@ -4,8 +4,8 @@
 
 Takes hours. What is done is kept, and the same command goes on from there. Models that are neither
 bundled nor in `benchmarks/models` are trained first. Then settings that hang on the depth
-of the decoder are chosen on validation scenes, for all methods alike; then the test scenes are
-asked; last, times to the first token are measured, with nothing else running.
+of the decoder are chosen on validation scenes, for all methods and models alike; then the test
+scenes are asked; last, times to the first token are measured, with nothing else running.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -100,14 +101,14 @@ def main() -> None:
     """Run the study from where it stands."""
     options = _read_options()
     models = {seed: _find_model(options, seed) for seed in options.seeds}
-    settings = _choose_settings(options, models[options.seeds[0]])
-    own = {seed: _add_twig(options, settings, seed, model) for seed, model in models.items()}
+    chosen = {seed: _choose_settings(options, seed, model) for seed, model in models.items()}
+    own = {seed: _add_twig(options, chosen[seed], seed, model) for seed, model in models.items()}
+    first = options.seeds[0]
     for mode in options.modes:
         for seed, model in models.items():
             _ask(options, f"seed{seed}-{mode}", model, mode, own[seed])
     for mode in options.modes if options.clips else ():
-        _ask(options, f"clips-{mode}", "pebble-clips", mode, settings)
-    first = options.seeds[0]
+        _ask(options, f"clips-{mode}", "pebble-clips", mode, chosen[first])
     if options.timed:
         _measure_times(options, models[first], own[first])
     print(write_tables(options.out, options.seeds, options.modes))
@@ -136,7 +137,7 @@ def _find_model(options: argparse.Namespace, seed: int) -> str:
         return "pebble"
     kept = MODELS / f"seed{seed}"
     if kept.is_dir():
-        return str(kept)
+        return os.path.relpath(kept)  # results name it, and are read elsewhere
     folder = options.out / "models" / f"seed{seed}"
     if not (folder / "checkpoint").is_dir():
         print(f"training the model of seed {seed}", flush=True)
@@ -162,9 +163,11 @@ def _add_twig(
 # ---- runs -----------------------------------------------------------------------------------
 
 
-def _choose_settings(options: argparse.Namespace, model: str) -> dict[str, dict[str, Any]]:
+def _choose_settings(
+    options: argparse.Namespace, seed: int, model: str
+) -> dict[str, dict[str, Any]]:
     """For each method the settings that are best on validation scenes; the first of equals."""
-    path = options.out / "settings.json"
+    path = options.out / f"settings-seed{seed}.json"
     if path.exists():
         settings: dict[str, dict[str, Any]] = json.loads(path.read_text())
         return settings
@@ -175,7 +178,7 @@ def _choose_settings(options: argparse.Namespace, model: str) -> dict[str, dict[
         for name, choices in choices_of.items()
         for place, choice in enumerate(choices)
     }
-    folder, scenes = options.out / "validation", options.validation
+    folder, scenes = options.out / f"validation-seed{seed}", options.validation
     asked = Asked(folder, model, "pebble", "validation", scenes, tuple(tried.values()))
     rows = _do_in_parts(asked, options.workers).to_dicts()[1:]
     found = {key: row["accuracy"] for key, row in zip(tried, rows, strict=True)}

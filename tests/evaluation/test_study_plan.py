@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from tokencover.pebble import PICTURE_CHECKPOINT
 from tokencover.pebble.data import PICTURE_TOKENS, draw_scene, make_scene
 from tokencover.statistics import Interval
 
+RUNS = ("validation-seed0", "seed0-exact")
 EXTRA = {"final_wipe", "globalcom2"}
 """Not compared: what goes on top of others, and what needs several crops."""
 
@@ -149,6 +151,13 @@ def test_tables_tell_what_finished_runs_found(study: Path) -> None:
     own = next(line for line in compared[0] if line.startswith("| mob "))
     assert set(own.split("|")[2:-1]) == {"  "}
     assert agreement == "One model: there is nothing to agree."
+
+
+def test_settings_are_chosen_with_the_model_that_is_asked(study: Path) -> None:
+    assert set(json.loads((study / "settings-seed0.json").read_text())) == {"mob"}
+    asked = [json.loads((study / name / "run.json").read_text()) for name in RUNS]
+    assert asked[0]["model"] == asked[1]["model"]
+    assert not Path(asked[0]["model"]["name"]).is_absolute()
 
 
 def test_a_study_that_was_stopped_goes_on(study: Path) -> None:
