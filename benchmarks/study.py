@@ -101,16 +101,18 @@ def main() -> None:
     """Run the study from where it stands."""
     options = _read_options()
     models = {seed: _find_model(options, seed) for seed in options.seeds}
-    chosen = {seed: _choose_settings(options, seed, model) for seed, model in models.items()}
-    own = {seed: _add_twig(options, chosen[seed], seed, model) for seed, model in models.items()}
+    settings = {
+        seed: _add_twig(options, _choose_settings(options, seed, model), seed, model)
+        for seed, model in models.items()
+    }
     first = options.seeds[0]
     for mode in options.modes:
         for seed, model in models.items():
-            _ask(options, f"seed{seed}-{mode}", model, mode, own[seed])
+            _ask(options, f"seed{seed}-{mode}", model, mode, settings[seed])
     for mode in options.modes if options.clips else ():
-        _ask(options, f"clips-{mode}", "pebble-clips", mode, chosen[first])
+        _ask(options, f"clips-{mode}", "pebble-clips", mode, settings[first])
     if options.timed:
-        _measure_times(options, models[first], own[first])
+        _measure_times(options, models[first], settings[first])
     print(write_tables(options.out, options.seeds, options.modes))
 
 

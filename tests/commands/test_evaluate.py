@@ -99,7 +99,7 @@ def test_a_killed_run_goes_on(loaded: LoadedProcess, whole: Path, tmp_path: Path
     assert 0 < len(contents(out, ["scores"])) < len(contents(whole, ["scores"]))
     command(*arguments)
     assert contents(out) == contents(whole)
-    assert not list(tmp_path.glob("*.tmp"))
+    assert not list(out.glob("*.tmp"))
 
 
 def test_a_part_says_that_others_are_missing(

@@ -167,13 +167,9 @@ class MustDrop(BudgetedMethod):
         assert self.merge_threshold is not None
         classes, tokens = view.states[:, : view.classes], view.states[:, view.classes :]
         groups, merged = merge_windows(tokens, view.grid, WINDOW, self.merge_threshold)
-        if merged is tokens:
-            every = torch.arange(view.states.shape[1], device=groups.device)
-            return TowerChoice(every.expand(len(groups), -1), view.states)
+        states = view.states if merged is tokens else torch.cat([classes, merged], dim=1)
         alone = torch.arange(view.classes, device=groups.device).expand(len(groups), -1)
-        return TowerChoice(
-            torch.cat([alone, groups + view.classes], dim=1), torch.cat([classes, merged], dim=1)
-        )
+        return TowerChoice(torch.cat([alone, groups + view.classes], dim=1), states)
 
     def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
         """The last block, after the one that makes the features."""

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from tokencover.covering import (
     Points,
-    find_float64_device,
     find_mutual_squares,
     find_smallest,
     keep_precision,
     rank_descending,
+    to_float32,
 )
 
 _STEPS = 2.0**25
@@ -101,7 +101,7 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
         ``(q,)`` int64, which of the centres each point belongs to.
     """
     with keep_precision(points.device):
-        squares = _measure_pairs(points.detach().to(find_float64_device(points.device)))
+        squares = _measure_pairs(to_float32(points))
         spread = squares.topk(count, dim=-1, largest=False).values.mean(-1)
         place = torch.arange(len(points), device=squares.device)
         tied = spread == spread.unsqueeze(-1)
@@ -117,10 +117,10 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _measure_pairs(points: Tensor) -> Tensor:
     """The square of ``d_ij`` for each pair, ``(q, q)`` float64; exactly 0 between copies.
 
-    Seen from the first point, which takes off what all have in common, and on a grid: a product of
-    matrices is quick, and without one it would leave copies at a distance from each other.
+    Seen from the first point, which takes off what all have in common, and on a grid, without
+    which a product of matrices would leave copies at a distance from each other.
     """
-    seen = points.float() - points[:1].float()
+    seen = points - points[:1]
     longest = float(torch.linalg.vector_norm(seen, dim=-1).max())
     step = 2.0 ** math.frexp(longest)[1] / _STEPS  # a power of two: dividing by it is exact
     grid = seen.div_(step).round_().double()

@@ -32,10 +32,16 @@ def cut_windows(grid: tuple[int, int], side: int) -> Tensor:
     Tensor
         ``(w, side * side)`` int64, windows and their tokens in raster order.
     """
+    windows = _cut(torch.arange(grid[0] * grid[1]).unsqueeze(0), grid, side)
+    return windows.transpose(2, 3).reshape(-1, side * side)
+
+
+def _cut(values: Tensor, grid: tuple[int, int], side: int) -> Tensor:
+    """See ``(c, rows * columns, ...)`` as ``(c, down, side, across, side, ...)`` windows."""
     down, across = grid[0] // side, grid[1] // side
-    tokens = torch.arange(grid[0] * grid[1]).view(grid)[: down * side, : across * side]
-    windows = tokens.reshape(down, side, across, side).transpose(1, 2)
-    return windows.reshape(down * across, side * side)
+    inside = values.unflatten(1, grid)[:, : down * side, : across * side]
+    windows: Tensor = inside.unflatten(2, (across, side)).unflatten(1, (down, side))
+    return windows
 
 
 def compare_in_windows(tokens: Tensor, grid: tuple[int, int], side: int) -> Tensor:
@@ -56,22 +62,16 @@ def compare_in_windows(tokens: Tensor, grid: tuple[int, int], side: int) -> Tens
     Tensor
         ``(c, w)`` float32.
     """
-    down, across = grid[0] // side, grid[1] // side
-
-    def cut(values: Tensor) -> Tensor:
-        inside = values.unflatten(1, grid)[:, : down * side, : across * side]
-        by_window: Tensor = inside.unflatten(2, (across, side)).unflatten(1, (down, side))
-        return by_window
-
     with keep_precision(tokens.device):
         values = tokens.detach().float()
         norm = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
-        windows, scale = cut(values), cut(1 / norm.clamp(min=_LEAST_NORM))
-        sums = values.new_zeros(len(tokens), down, across, tokens.shape[-1])
+        windows = _cut(values, grid, side)
+        scale = _cut(1 / norm.clamp(min=_LEAST_NORM), grid, side)
+        sums = torch.zeros_like(windows[:, :, 0, :, 0])
         for row, column in product(range(side), repeat=2):
             sums.addcmul_(windows[:, :, row, :, column], scale[:, :, row, :, column])
         # The square of a sum is the sum of all products, those with itself included: 0 or 1.
-        own = cut((norm > _LEAST_NORM).float()).sum((2, 4))
+        own = _cut((norm > _LEAST_NORM).float(), grid, side).sum((2, 4))
         count = side * side
         pairs: Tensor = sums.square_().sum(-1, keepdim=True) - own
         mean = (pairs / (count * (count - 1))).flatten(1)
@@ -100,7 +100,8 @@ def merge_windows(
     groups : Tensor
         ``(c, rows * columns)`` int64, which new token each becomes part of.
     merged : Tensor
-        ``(c, m, d)``, the new tokens, in the raster order of their first members.
+        ``(c, m, d)``, the new tokens, in the raster order of their first members; `tokens` itself
+        if nothing is merged.
     """
     similarity = compare_in_windows(tokens, grid, side)
     merging = int((similarity >= threshold).sum(-1).min())
