@@ -9,6 +9,9 @@ small machine. The *ideal* is what no pruning method can beat. For the time to t
 blocks before the pruning block run on the whole sequence, all later ones on the short sequence
 natively, and nothing is chosen or moved. For decoding: the caches of all blocks are short. The
 vision tower is a stand-in and costs next to nothing.
+
+All rows of one prompt are taken in turns, so that a noisy neighbour hits all; the first turn warms
+up, and tells the peaks of memory.
 """
 
 from __future__ import annotations
@@ -18,9 +21,8 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -33,31 +35,57 @@ from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
 )
+from transformers.generation.streamers import BaseStreamer
 
 import tokencover as tc
 from peak_memory import measure_added_peak
 
 IMAGE, QUESTION, CROP = 9, 40, 576
 BUDGETS = {576: (64, 128, 192), 1152: (128,), 1728: (192,), 2304: (256,), 2880: (320,)}
-LARGEST_BATCHED = 576
-"""Longer sequences are measured alone: eight of them want more memory than small machines have."""
-DECODED = 16
+BATCHED = {576: (128,)}
+"""Of several samples: eight longer ones want more memory than small machines have."""
+DECODED = 8
+"""Words after the first."""
+
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Case:
-    """One row of the table."""
+class Prompt:
+    """What the model reads."""
 
     attention: str
     visual: int
-    budget: int
     batch: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How it is pruned; with its prompt a row of the table."""
+
+    budget: int
     after: int
 
     @property
-    def short(self) -> int:
+    def left(self) -> int:
         """Length of the sequence after pruning."""
         return 2 * QUESTION + self.budget
+
+
+@dataclass
+class Way:
+    """One way to answer, and what it took in each turn."""
+
+    first: list[float] = field(default_factory=list)
+    """Seconds to the first word."""
+    later: list[float] = field(default_factory=list)
+    """Seconds of the words after it."""
+    choosing: list[float] = field(default_factory=list)
+    """Seconds of the selection alone."""
+    peak: float = 0.0
+    """Megabytes above what the process held before."""
+    cache: int = 0
+    """Bytes of keys and values."""
 
 
 def make_model(blocks: int, width: int) -> Any:
@@ -81,57 +109,62 @@ def make_model(blocks: int, width: int) -> Any:
     return LlavaForConditionalGeneration(config).eval()
 
 
-class Runs:
-    """One case, run the ways that are compared."""
+class Answers:
+    """A prompt, answered by a model in the ways that are compared."""
 
-    def __init__(self, model: Any, case: Case) -> None:
-        self.model, self.case = model, case
-        self.choosing: list[float] = []
-        self.cache_bytes: dict[str, int] = {}
-        model.set_attn_implementation({"text_config": case.attention})
-        words = torch.arange(QUESTION).remainder(900) + 50
-        ids = torch.cat([words, torch.full((case.visual,), IMAGE), words]).repeat(case.batch, 1)
+    def __init__(self, model: Any, prompt: Prompt, clock: Clock, words: int) -> None:
+        self.model, self.prompt, self._clock, self._words = model, prompt, clock, words
+        model.set_attn_implementation({"text_config": prompt.attention})
+        self._question = torch.arange(QUESTION).remainder(900) + 50
+        picture = torch.full((prompt.visual,), IMAGE)
+        ids = torch.cat([self._question, picture, self._question]).repeat(prompt.batch, 1)
         generator = torch.Generator().manual_seed(1)
-        pixels = torch.randn(case.batch * case.visual // CROP, 3, 24, 24, generator=generator)
-        self._inputs: dict[str, Tensor] = {"input_ids": ids, "pixel_values": pixels}
-        self._short: dict[str, Tensor] = {
-            "input_ids": words.repeat(1 + case.short // QUESTION)[: case.short].repeat(
-                case.batch, 1
-            )
-        }
-        self._states = torch.randn(case.batch, ids.shape[1], model.config.text_config.hidden_size)
+        pixels = torch.randn(prompt.batch * prompt.visual // CROP, 3, 24, 24, generator=generator)
+        self._inputs = {"input_ids": ids, "pixel_values": pixels}
+        self._states = torch.randn(prompt.batch, ids.shape[1], model.config.text_config.hidden_size)
 
-    def generate(self, name: str, words: int = 1) -> None:
-        """Answer with so many words: unpruned, pruned, or on a short prompt without a picture."""
-        if name != "pruned":
-            self._generate(name, self._inputs if name == "unpruned" else self._short, words)
-            return
+    def answer_unpruned(self, way: Way) -> None:
+        """With all tokens."""
+        self._generate(way, self._inputs)
+
+    def answer_shortly(self, way: Way, length: int) -> None:
+        """After a prompt without a picture that is as short as a pruned one."""
+        ids = self._question.repeat(1 + length // QUESTION)[:length]
+        self._generate(way, {"input_ids": ids.repeat(self.prompt.batch, 1)})
+
+    def answer_pruned(self, way: Way, cut: Cut) -> None:
+        """Pruned by MoB."""
         asked = torch.zeros_like(self._inputs["input_ids"], dtype=torch.bool)
         asked[:, -10:] = True
-        method = tc.MoB(budget=self.case.budget, after=self.case.after)
-        with tc.prune(self.model, method, prompt=asked) as run:
-            self._generate(name, self._inputs, words)
-        self.choosing.append(run.trace[0].seconds)
+        begin = self._clock()
+        with tc.prune(self.model, tc.MoB(budget=cut.budget, after=cut.after), prompt=asked) as run:
+            self._generate(way, self._inputs, begin)
+        way.choosing.append(run.trace[0].seconds)
 
-    def _generate(self, name: str, inputs: dict[str, Tensor], words: int) -> None:
+    def _generate(self, way: Way, inputs: dict[str, Tensor], begin: float | None = None) -> None:
+        times = _Times(self._clock)
         found = self.model.generate(
             **inputs,
             attention_mask=torch.ones_like(inputs["input_ids"]),
-            max_new_tokens=words,
+            max_new_tokens=self._words,
             do_sample=False,
             return_dict_in_generate=True,
+            streamer=times,
         )
+        way.first.append(times.words[0] - (times.begin if begin is None else begin))
+        way.later.append(times.words[-1] - times.words[0])
         layers = found.past_key_values.layers
-        self.cache_bytes[name] = sum(each.keys.nbytes + each.values.nbytes for each in layers)
+        way.cache = sum(each.keys.nbytes + each.values.nbytes for each in layers)
 
-    def prefill_ideally(self) -> None:
+    def prefill_ideally(self, way: Way, cut: Cut) -> None:
         """Some blocks on everything, the others on the short sequence, as two native models."""
-        text, after = self.model.model.language_model, self.case.after
+        begin = self._clock()
+        text = self.model.model.language_model
         layers = text.layers
         self.model.model.get_image_features(pixel_values=self._inputs["pixel_values"])
         parts = (
-            (layers[:after], self._states),
-            (layers[after:], self._states[:, : self.case.short]),
+            (layers[: cut.after], self._states),
+            (layers[cut.after :], self._states[:, : cut.left]),
         )
         try:
             for blocks, states in parts:
@@ -142,77 +175,79 @@ class Runs:
             self.model.lm_head(hidden.last_hidden_state[:, -1:])
         finally:
             text.layers, text.config.num_hidden_layers = layers, len(layers)
+        way.first.append(self._clock() - begin)
 
 
-def time_in_turns(
-    runs: dict[str, Callable[[], None]], repeats: int, clock: Callable[[], float]
-) -> dict[str, list[float]]:
-    """Seconds of each, taken in turns so that a noisy neighbour hits all."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(repeats + 1):
-        for name, run in runs.items():
-            begin = clock()
-            run()
-            if turn:  # the first turn warms up
-                seconds[name].append(clock() - begin)
-    return seconds
+class _Times(BaseStreamer):
+    """When each word came."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.begin = clock()
+        self._puts: list[float] = []
+
+    @property
+    def words(self) -> list[float]:
+        """Times of the words; what `generate` puts first is the prompt."""
+        return self._puts[1:]
+
+    def put(self, value: Tensor) -> None:
+        self._puts.append(self._clock())
+
+    def end(self) -> None:
+        pass
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What one case took: seconds to the first token, words a second, megabytes."""
+@dataclass
+class Row:
+    """The ways that a row compares."""
 
-    first: dict[str, float]
-    above: float
-    choosing: float
-    decoding: dict[str, float]
-    peak: dict[str, float]
-    cache: dict[str, int]
+    unpruned: Way
+    ideal: Way
+    short: Way
+    pruned: Way
 
+    def format(self, prompt: Prompt, cut: Cut) -> str:
+        """One line of the table."""
+        first = {name: min(getattr(self, name).first) for name in ("unpruned", "ideal", "pruned")}
+        cached = (self.unpruned, self.short, self.pruned)
+        cells = [
+            prompt.attention, prompt.visual, cut.budget, prompt.batch, cut.after,
+            *(f"{seconds:.2f}" for seconds in first.values()),
+            f"{1e3 * min(self.pruned.choosing):.0f}",
+            f"{first['unpruned'] / first['pruned']:.2f}x", f"{100 * self.above:+.1f} %",
+            *(f"{prompt.batch * DECODED / min(way.later):.1f}" for way in cached),
+            *(f"{way.peak:.0f}" for way in (self.unpruned, self.pruned)),
+            *(f"{way.cache / 1e6:.1f}" for way in cached),
+        ]  # fmt: skip
+        return "| " + " | ".join(map(str, cells)) + " |"
 
-def measure(model: Any, case: Case, repeats: int, clock: Callable[[], float]) -> Measured:
-    """Measure one case."""
-    runs = Runs(model, case)
-    ways: dict[str, Callable[[], None]] = {
-        "unpruned": lambda: runs.generate("unpruned"),
-        "ideal": runs.prefill_ideally,
-        "pruned": lambda: runs.generate("pruned"),
-    }
-    first = time_in_turns(ways, repeats, clock)
-    longer: dict[str, Callable[[], None]] = {
-        name: partial(runs.generate, name, 1 + DECODED) for name in ("unpruned", "short", "pruned")
-    }
-    long = {name: min(each) for name, each in time_in_turns(longer, 1, clock).items()}
-    runs.generate("short")
-    begin = clock()
-    runs.generate("short")
-    prompt = {name: min(each) for name, each in first.items()} | {"short": clock() - begin}
-    return Measured(
-        first={name: min(each) for name, each in first.items()},
-        above=statistics.median(map(truediv, first["pruned"], first["ideal"])) - 1,
-        choosing=min(runs.choosing),
-        decoding={
-            name: case.batch * DECODED / max(each - prompt[name], 1e-9)
-            for name, each in long.items()
-        },
-        peak={name: measure_added_peak(ways[name]) for name in ("unpruned", "pruned")},
-        cache=runs.cache_bytes,
-    )
+    @property
+    def above(self) -> float:
+        """By what share the pruned model is slower than the ideal: the median of all turns."""
+        turns = zip(self.pruned.first, self.ideal.first, strict=True)
+        return statistics.median(pruned / ideal for pruned, ideal in turns) - 1
 
 
-def format_row(case: Case, found: Measured) -> str:
-    """One line of the table."""
-    first, speed, cache = found.first, found.decoding, found.cache
-    cells = [
-        case.attention, case.visual, case.budget, case.batch, case.after,
-        *(f"{first[name]:.2f}" for name in ("unpruned", "ideal", "pruned")),
-        f"{1e3 * found.choosing:.0f}",
-        f"{first['unpruned'] / first['pruned']:.2f}x", f"{100 * found.above:+.1f} %",
-        *(f"{speed[name]:.1f}" for name in ("unpruned", "short", "pruned")),
-        *(f"{found.peak[name]:.0f}" for name in ("unpruned", "pruned")),
-        *(f"{cache[name] / 1e6:.1f}" for name in ("unpruned", "short", "pruned")),
-    ]  # fmt: skip
-    return "| " + " | ".join(map(str, cells)) + " |"
+def measure(
+    model: Any, prompt: Prompt, cuts: list[Cut], repeats: int, clock: Clock, words: int
+) -> dict[Cut, Row]:
+    """Rows of one prompt, taken in turns."""
+    answers = Answers(model, prompt, clock, words)
+    unpruned, shorts = Way(), {cut.left: Way() for cut in cuts}
+    rows = {cut: Row(unpruned, Way(), shorts[cut.left], Way()) for cut in cuts}
+    runs: list[tuple[Way, Callable[[Way], None]]] = [(unpruned, answers.answer_unpruned)]
+    if words > 1:
+        runs += [(shorts[each], partial(answers.answer_shortly, length=each)) for each in shorts]
+    for cut, row in rows.items():
+        runs.append((row.ideal, partial(answers.prefill_ideally, cut=cut)))
+        runs.append((row.pruned, partial(answers.answer_pruned, cut=cut)))
+    for way, run in runs:
+        way.peak = measure_added_peak(partial(run, Way()))
+    for _ in range(repeats):
+        for way, run in runs:
+            run(way)
+    return rows
 
 
 HEADER = (
@@ -222,25 +257,24 @@ HEADER = (
 )
 
 
-def plot_growth(
-    model: Any, repeats: int, clock: Callable[[], float], width: int, path: Path
-) -> None:
+def plot_growth(model: Any, repeats: int, clock: Clock, width: int, path: Path) -> None:
     """Draw the time to the first token over N for one sample, and over the batch for N = 576."""
     import vl_convert  # comes with tokencover[figures]
 
     panels = {
-        "N": [(each, Case("sdpa", each, each // 9, 1, 1)) for each in BUDGETS],
-        "batch": [(each, Case("sdpa", CROP, 64, each, 1)) for each in (1, 2, 4, 8)],
+        "N": [(each, Prompt("sdpa", each, 1)) for each in BUDGETS],
+        "batch": [(each, Prompt("sdpa", CROP, each)) for each in (1, 2, 4, 8)],
     }
     charts: list[dict[str, Any]] = []
-    for label, cases in panels.items():
-        points = [
-            {label: where, "seconds": seconds, "way": way}
-            for where, case in cases
-            for way, seconds in measure(model, case, repeats, clock).first.items()
-        ]
-        for point in points:
-            print(point, flush=True)
+    for label, prompts in panels.items():
+        points: list[dict[str, Any]] = []
+        for where, prompt in prompts:
+            cuts = [Cut(prompt.visual // 9, after=1)]
+            (row,) = measure(model, prompt, cuts, repeats, clock, words=1).values()
+            for way in ("unpruned", "ideal", "pruned"):
+                seconds = min(getattr(row, way).first)
+                points.append({label: where, "seconds": round(seconds, 3), "way": way})
+                print(points[-1], flush=True)
         charts.append(_describe_chart(label, points))
     title = f"Time to the first token, decoder of width {width}, K = N / 9"
     drawn = vl_convert.vegalite_to_svg({"title": title, "hconcat": charts})
@@ -289,14 +323,18 @@ def main() -> None:
             return
         print(HEADER)
         kinds = arguments.attention.split(",")
-        for attention, visual, batch in itertools.product(kinds, lists["tokens"], lists["batches"]):
-            if batch > 1 and visual > LARGEST_BATCHED:
-                continue
-            for budget, after in itertools.product(BUDGETS[visual], lists["after"]):
-                if only is None or budget in only:
-                    case = Case(attention, visual, budget, batch, after)
-                    row = format_row(case, measure(model, case, arguments.repeats, clock))
-                    print(row, flush=True)
+        for each in itertools.product(kinds, lists["tokens"], lists["batches"]):
+            prompt = Prompt(*each)
+            budgets = (BUDGETS if prompt.batch == 1 else BATCHED).get(prompt.visual, ())
+            cuts = [
+                Cut(budget, after)
+                for budget, after in itertools.product(budgets, lists["after"])
+                if only is None or budget in only
+            ]
+            if cuts:
+                rows = measure(model, prompt, cuts, arguments.repeats, clock, 1 + DECODED)
+                for cut, row in rows.items():
+                    print(row.format(prompt, cut), flush=True)
 
 
 if __name__ == "__main__":
