@@ -48,6 +48,8 @@ from twig_pebble import train_twig
 MODELS = Path(__file__).parent / "models"
 """Models of other training seeds than the bundled one's."""
 BUNDLED = 1
+CLIPS = "pebble-clips"
+"""The bundled model for clips, and what it is asked."""
 TUNED_AT = name_cost(64)
 
 
@@ -102,16 +104,18 @@ def main() -> None:
     options = _read_options()
     models = {seed: _find_model(options, seed) for seed in options.seeds}
     settings = {
-        seed: _add_twig(options, _choose_settings(options, seed, model), seed, model)
+        seed: _add_twig(options, _choose_settings(options, f"seed{seed}", model), seed, model)
         for seed, model in models.items()
     }
-    first = options.seeds[0]
     for mode in options.modes:
         for seed, model in models.items():
             _ask(options, f"seed{seed}-{mode}", model, mode, settings[seed])
-    for mode in options.modes if options.clips else ():
-        _ask(options, f"clips-{mode}", "pebble-clips", mode, settings[first])
+    if options.clips:
+        of_clips = _choose_settings(options, "clips", CLIPS)
+        for mode in options.modes:
+            _ask(options, f"clips-{mode}", CLIPS, mode, of_clips)
     if options.timed:
+        first = options.seeds[0]
         _measure_times(options, models[first], settings[first])
     print(write_tables(options.out, options.seeds, options.modes))
 
@@ -123,7 +127,9 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="by default all")
     parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
     parser.add_argument("--scenes", type=int, default=100, help="test scenes")
-    parser.add_argument("--clips", type=int, default=40, help="test clips, or 0")
+    parser.add_argument(
+        "--clips", type=int, default=40, help="test clips, or 0; half as many for settings"
+    )
     parser.add_argument("--validation", type=int, default=40, help="scenes that settings need")
     parser.add_argument("--timed", type=int, default=5, help="batches that are timed, or 0")
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
@@ -166,10 +172,10 @@ def _add_twig(
 
 
 def _choose_settings(
-    options: argparse.Namespace, seed: int, model: str
+    options: argparse.Namespace, name: str, model: str
 ) -> dict[str, dict[str, Any]]:
     """For each method the settings that are best on validation scenes; the first of equals."""
-    path = options.out / f"settings-seed{seed}.json"
+    path = options.out / f"settings-{name}.json"
     if path.exists():
         settings: dict[str, dict[str, Any]] = json.loads(path.read_text())
         return settings
@@ -180,8 +186,9 @@ def _choose_settings(
         for name, choices in choices_of.items()
         for place, choice in enumerate(choices)
     }
-    folder, scenes = options.out / f"validation-seed{seed}", options.validation
-    asked = Asked(folder, model, "pebble", "validation", scenes, tuple(tried.values()))
+    scenes = options.clips // 2 if model == CLIPS else options.validation
+    folder, specs = options.out / f"validation-{name}", tuple(tried.values())
+    asked = Asked(folder, model, _name_benchmark(model), "validation", scenes, specs)
     rows = _do_in_parts(asked, options.workers).to_dicts()[1:]
     found = {key: row["accuracy"] for key, row in zip(tried, rows, strict=True)}
     settings = {
@@ -190,6 +197,10 @@ def _choose_settings(
     }
     write_atomically(path, (json.dumps(settings, indent=1) + "\n").encode())
     return settings
+
+
+def _name_benchmark(model: str) -> str:
+    return CLIPS if model == CLIPS else "pebble"
 
 
 def _find_best(scores: Sequence[float | None]) -> int:
@@ -205,14 +216,14 @@ def _ask(
     mode: BudgetMode,
     settings: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    clips = model == "pebble-clips"
+    clips = model == CLIPS
     # Twigs are trained for pictures.
     methods = [name for name in options.methods if not (clips and name == "twigvlm")]
     specs = tuple(list_specs(methods, settings, _find_amounts(model, mode)))
-    benchmark, scenes = (model, options.clips) if clips else ("pebble", options.scenes)
+    scenes = options.clips if clips else options.scenes
     print(f"{name}: {len(specs)} methods and budgets, {scenes} scenes", flush=True)
     folder, every = options.out / name, EVERY[mode]
-    asked = Asked(folder, model, benchmark, "test", scenes, specs, every)
+    asked = Asked(folder, model, _name_benchmark(model), "test", scenes, specs, every)
     _do_in_parts(asked, options.workers)
 
 
@@ -232,7 +243,7 @@ def _measure_times(
 
 @cache
 def _find_amounts(model: str, mode: BudgetMode) -> list[Amount]:
-    total = CLIP_TOKENS if model == "pebble-clips" else PICTURE_TOKENS
+    total = CLIP_TOKENS if model == CLIPS else PICTURE_TOKENS
     return find_amounts(load_model(model).model, mode, total)
 
 

@@ -22,7 +22,7 @@ LOWER: Final = (64, 32)
 """Tokens in every block."""
 MODES: Final[tuple[BudgetMode, ...]] = ("flops", "exact", "layer_mean")
 SEEDS: Final = (1, 0, 2)
-"""Of training; the first one's model is bundled, and its settings are those for clips."""
+"""Of training; the first one's model is bundled."""
 METHODS: Final = (
     "mob",
     "mob_stages",
