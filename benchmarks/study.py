@@ -230,13 +230,8 @@ def _ask(
 def _measure_times(
     options: argparse.Namespace, model: str, settings: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """One process, one thread: nothing must run beside it."""
-    amounts = [
-        each
-        for mode in options.modes
-        for each in _find_amounts(model, mode)
-        if each.cost == TUNED_AT
-    ]
+    """At equal operations. One process, one thread: nothing must run beside it."""
+    amounts = [each for each in _find_amounts(model, "flops") if each.cost == TUNED_AT]
     specs = tuple(list_specs(options.methods, settings, amounts))
     Asked(options.out / "times", model, "pebble", "test", 20, specs, timed=options.timed).do()
 
