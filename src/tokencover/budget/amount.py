@@ -217,12 +217,11 @@ def tokens_left(
     by_mean = mode == "layer_mean"
 
     def spend(left: int) -> Fraction:
-        counts = Counter(schedule(left))
-        spent = sum(
-            blocks * (count if by_mean else cost.of(count + others))
-            for count, blocks in counts.items()
-        )
-        return Fraction(spent, counts.total())
+        present = schedule(left)
+        if by_mean:
+            return Fraction(sum(present), len(present))
+        spent = sum(blocks * cost.of(count + others) for count, blocks in Counter(present).items())
+        return Fraction(spent, len(present))
 
     def count_tokens(spent: Fraction) -> Fraction:
         return spent if by_mean else _count_tokens_costing(spent, others, cost)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 RESOLUTION = 2.0**24
 """Grid steps per unit length: as fine as float32 tells numbers near one apart."""
-_PAIRS_AT_ONCE = 192
+_PAIRS_AT_ONCE, _FEW_PAIRS_AT_ONCE = 192, 48
 _SNAPPED_AT_ONCE = 32
 
 
@@ -95,28 +95,28 @@ def cosine(first: Points, second: Points) -> Tensor:
 
 def find_mutual_cosines(points: Points) -> Tensor:
     """`cosine` of an unbatched set with itself, ``(n, n)``; every pair is multiplied once."""
-    return _compare_mutually(points, cosine)
+    return _compare_mutually(
+        points.grid, lambda rows, columns: cosine(points[rows], points[columns])
+    )
 
 
-def find_mutual_squares(points: Points) -> Tensor:
-    """Squared distances of unbatched grid points, as they lie, ``(n, n)``: 0 between copies."""
-
-    def measure(first: Points, second: Points) -> Tensor:
-        products = first.grid @ second.grid.mT
-        return products.mul_(-2.0).add_(first.square.unsqueeze(-1)).add_(second.square)
-
-    return _compare_mutually(points, measure)
+def find_mutual_squares(grid: Tensor) -> Tensor:
+    """Squared distances of grid points ``(n, d)``, as they lie, ``(n, n)``: 0 between copies."""
+    products = _compare_mutually(grid, lambda rows, columns: grid[rows] @ grid[columns].mT)
+    square = products.diagonal().clone()
+    return products.mul_(-2.0).add_(square.unsqueeze(-1)).add_(square)
 
 
-def _compare_mutually(points: Points, compare: Callable[[Points, Points], Tensor]) -> Tensor:
+def _compare_mutually(grid: Tensor, compare: Callable[[slice, slice], Tensor]) -> Tensor:
     """A symmetric comparison of all pairs, ``(n, n)``, block by block of its upper half."""
-    size = _PAIRS_AT_ONCE
-    blocks = range(0, len(points), size)
-    table = points.square.new_empty(len(points), len(points))
-    for first in blocks:
-        for second in blocks[first // size :]:
-            rows, columns = slice(first, first + size), slice(second, second + size)
-            found = compare(points[rows], points[columns])
+    count = len(grid)
+    # Of few tokens, small blocks: half of the pairs inside a block are multiplied twice.
+    size = min(_PAIRS_AT_ONCE, max(_FEW_PAIRS_AT_ONCE, count // 3))
+    blocks = [slice(begin, begin + size) for begin in range(0, count, size)]
+    table = grid.new_empty(count, count)
+    for place, rows in enumerate(blocks):
+        for columns in blocks[place:]:
+            found = compare(rows, columns)
             table[rows, columns] = found
             table[columns, rows] = found.T
     return table

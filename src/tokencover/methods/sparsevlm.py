@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tokencover.budget import PublishedMode, round_half_up, tokens_left
+from tokencover.budget import BlockCost, Budget, PublishedMode, round_half_up, tokens_left
 from tokencover.covering import keep_precision, rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
@@ -134,9 +134,7 @@ class SparseVLM(BudgetedMethod):
         one, so this may fall there by one when `left` grows; the sum over the published stages
         never falls.
         """
-        stages = self._find_stages(depth)
-        present = [total, *_count_after_stages(left, total, len(stages))]
-        return count_by_block(present, stages, depth)
+        return _make_schedule(left, total, self._find_stages(depth), depth)
 
     def left(self, view: View) -> list[int]:
         """How many visual tokens of each sample must be left in the end.
@@ -147,19 +145,10 @@ class SparseVLM(BudgetedMethod):
         if self.budget_mode != "published":
             return super().left(view)
 
-        def list_outputs(left: int, total: int) -> list[int]:
-            return [*self.schedule(left, total, view.depth)[1:], left]
-
+        stages = self._find_stages(view.depth)
         return [
-            tokens_left(
-                self.budget,
-                self.published_mode,
-                total=total,
-                others=others,
-                schedule=partial(list_outputs, total=total),
-                cost=view.cost,
-            )
-            for total, others in zip(view.total.tolist(), view.others.tolist(), strict=True)
+            _find_left_as_published(self.budget, total, stages, view.depth)
+            for total in view.total.tolist()
         ]
 
     def choose(self, view: View) -> Choice:
@@ -221,11 +210,12 @@ def find_raters(view: View) -> Tensor:
     """
     check_text(view)
     with keep_precision(view.states.device):
-        products = view.states.float() @ view.text.float().transpose(-1, -2)
+        # Words first, which takes half the time.
+        products = view.text.float() @ view.states.float().transpose(-1, -2)
         words = view.text_mask.to(products.device)
-        weights = products.masked_fill(~words.unsqueeze(1), -torch.inf).softmax(-1)
-        tokens = view.mask.to(products.device).unsqueeze(-1)
-        mean = (weights * tokens).sum(1) / tokens.sum(1)
+        weights = products.masked_fill(~words.unsqueeze(-1), -torch.inf).softmax(1)
+        tokens = view.mask.to(products.device).unsqueeze(1)
+        mean = (weights * tokens).sum(-1) / tokens.sum(-1)
         average = mean.sum(-1, keepdim=True) / words.sum(-1, keepdim=True)
         chosen = (mean > average) & words
         chosen = torch.where(chosen.any(-1, keepdim=True), chosen, words)
@@ -233,6 +223,24 @@ def find_raters(view: View) -> Tensor:
     order = rank_descending(chosen)
     places = view.text_positions.masked_fill(~chosen, -1).gather(-1, order)
     return places[:, : int(chosen.sum(-1).max())]
+
+
+def _make_schedule(left: int, total: int, stages: Sequence[int], depth: int) -> list[int]:
+    present = [total, *_count_after_stages(left, total, len(stages))]
+    return count_by_block(present, stages, depth)
+
+
+@lru_cache(maxsize=256)
+def _find_left_as_published(budget: Budget, total: int, stages: tuple[int, ...], depth: int) -> int:
+    """How many are left in the end for a mean over what blocks put out."""
+    return tokens_left(
+        budget,
+        SparseVLM.published_mode,
+        total=total,
+        others=0,  # a mean counts visual tokens alone
+        schedule=lambda left: [*_make_schedule(left, total, stages, depth)[1:], left],
+        cost=BlockCost(linear=1, quadratic=0),
+    )
 
 
 @lru_cache(maxsize=4096)

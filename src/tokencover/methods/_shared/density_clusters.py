@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from tokencover.covering import (
-    Points,
     find_mutual_squares,
     find_smallest,
     keep_precision,
@@ -24,7 +23,6 @@ from tokencover.covering import (
 _STEPS = 2.0**25
 """Steps of the grid that distances are measured on, for the longest of them. Sums of products of
 such whole numbers stay below 2**53: float64 adds them exactly."""
-_SQUARED_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +122,7 @@ def _measure_pairs(points: Tensor) -> Tensor:
     longest = float(torch.linalg.vector_norm(seen, dim=-1).max())
     step = 2.0 ** math.frexp(longest)[1] / _STEPS  # a power of two: dividing by it is exact
     grid = seen.div_(step).round_().double()
-    own = torch.cat([some.square().sum(-1) for some in grid.split(_SQUARED_AT_ONCE)])
-    return find_mutual_squares(Points(grid, own)).mul_(step * step / points.shape[-1])
+    return find_mutual_squares(grid).mul_(step * step / points.shape[-1])
 
 
 def average_clusters(points: Tensor, owner: Tensor, count: int) -> Tensor:
