@@ -126,7 +126,7 @@ def test_pictures_know_the_grid_of_their_tiles() -> None:
     tower = random_tower(14, side=2)
     view, _ = seen(tower, [[Tiled((3, 2), cut=(0, 1)), Plain()], [Video(2)], [Tiled((1, 3))]])
     _, crops = Crops.from_view(view, "Test")
-    first, second, third = group_pictures(view, crops)
+    first, second, third = group_pictures(crops)
     assert [(each.base, each.tiles, each.grid) for each in first] == [
         (0, (1, 2, 3, 4, 5, 6), (3, 2)),
         (7, (), (0, 0)),

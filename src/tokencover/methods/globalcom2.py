@@ -84,11 +84,11 @@ class GlobalCom2(ReadsTower):
         """The best of base view and tiles, as many as their budgets."""
         encoded, crops = Crops.from_view(view, "GlobalCom2")
         local = score_cells(encoded, crops.visible)
-        row, column = crops.look_up(view.row), crops.look_up(view.column)
+        row, column = crops.row, crops.column
         budgets = self.left(view)
         scores, counts = local.clone(), [0] * len(local)
         capacities = crops.capacities
-        for sample, mine in enumerate(group_pictures(view, crops)):
+        for sample, mine in enumerate(group_pictures(crops)):
             _refuse_without_tiles(mine, sample)
             fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]
             totals = share_out(min(budgets[sample], sum(fits)), fits, fits)

@@ -92,11 +92,11 @@ class HiRED(ReadsTower):
         """The best of every crop, as many as its budget."""
         encoded, crops = Crops.from_view(view, "HiRED")
         scores = read_attention_rows(encoded, encoded.feature_block).sum(1)
-        pictures = group_pictures(view, crops)
+        pictures = group_pictures(crops)
         budgets = self.left(view)
         if any(crops.tile):
             first = read_attention_rows(encoded, 0).sum(1)
-            row, column = crops.look_up(view.row), crops.look_up(view.column)
+            row, column = crops.row, crops.column
         capacities, counts = crops.capacities, [0] * len(crops.slot)
         for mine, budget in zip(pictures, budgets, strict=True):
             fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar
 
 from tokencover.budget import PublishedMode, resolve_mode
@@ -92,25 +93,37 @@ class PyramidDrop(BudgetedMethod):
         share = self._share
         if share is None:
             return super().left(view)
-        return [max(1, int(share * total)) for total in view.total.tolist()]
+        return [_round_down(share, total) for total in view.total.tolist()]
 
     def schedule(self, left: int, total: int, depth: int) -> list[int]:
         """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
-        stages, share = self.blocks(depth), self._share
-        if share is None or left != max(1, int(share * total)):
-            share = Fraction(left, total)
-        return count_by_block([total, *shrink_evenly(total, share, len(stages))], stages, depth)
+        stages = self.blocks(depth)
+        present = _count_at_stages(left, total, self._share, len(stages))
+        return count_by_block(present, stages, depth)
 
     @property
-    def _share(self) -> Fraction | None:
+    def _share(self) -> float | None:
         """The share that is left in the end, if the budget is one."""
         exact = resolve_mode(self.budget_mode, self.published_mode) == "exact"
-        return Fraction(self.budget) if exact and isinstance(self.budget, float) else None
+        return self.budget if exact and isinstance(self.budget, float) else None
 
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row, as many as the stage leaves."""
         rows = view.attention(view.block, view.last.unsqueeze(-1))
         return Choice(choose_best(rows.squeeze(2).mean(1), view.mask, self.count_here(view)))
+
+
+@lru_cache(maxsize=256)
+def _round_down(share: float, total: int) -> int:
+    return max(1, int(Fraction(share) * total))
+
+
+@lru_cache(maxsize=256)
+def _count_at_stages(left: int, total: int, share: float | None, stages: int) -> tuple[int, ...]:
+    """Tokens before the first stage, and after each; by the share if it is what leaves so many."""
+    by_share = share is not None and left == _round_down(share, total)
+    each = Fraction(share) if share is not None and by_share else Fraction(left, total)
+    return (total, *shrink_evenly(total, each, stages))
 
 
 def _is_ascending(stages: object) -> bool:

@@ -47,7 +47,8 @@ def _rank_distinct(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tenso
     are numbers: of what is not a number torch thinks it is the largest.
     """
     wanted = max(counts, default=0) + 1
-    if not 1 < wanted <= scores.shape[-1] or min(counts) < 0 or len(counts) != len(scores):
+    samples, tokens = scores.shape
+    if not 1 < wanted <= tokens or min(counts) < 0 or len(counts) != samples:
         return None
     if not mask.all():
         if any(map(gt, counts, mask.sum(-1).tolist())):

@@ -189,20 +189,19 @@ class Crops:
         device = encoded.features.device
         index = encoded.index.to(device)
         from_tower = (index >= 0) & view.mask.to(device)
+        tokens = torch.arange(index.numel(), device=device)  # counted over all samples
+        places, rows = index.flatten(), list(index // length)
         if not from_tower.all():
             _refuse_strangers(from_tower, view, method)
-        tokens = from_tower.flatten().nonzero().squeeze(-1)  # counted over all samples
-        places = index.flatten().index_select(0, tokens)
+            tokens = from_tower.flatten().nonzero().squeeze(-1)
+            places = places.index_select(0, tokens)
+            rows = [row[seen] for row, seen in zip(rows, from_tower, strict=True)]
         known = index.new_full((count * length,), -1).index_copy_(0, places, tokens)
         known = known.view(count, length)
         some_token: list[int] = known.amax(-1).tolist()
         size = index.shape[1]
         # Beams of one prompt have their crops in common, so each sample is asked for its own.
-        numbers = [
-            row[seen].unique_consecutive().tolist()
-            for row, seen in zip(index // length, from_tower, strict=True)
-        ]
-        members = [list(dict.fromkeys(each)) for each in numbers]
+        members = [list(dict.fromkeys(row.unique_consecutive().tolist())) for row in rows]
         slot = known if len(index) == 1 else torch.where(known < 0, -1, known % size)
         class_slot = slot[:, 0] if encoded.classes else torch.full_like(slot[:, 0], -1)
         return encoded, cls(slot[:, encoded.classes :], class_slot, members, some_token, view)
@@ -234,6 +233,16 @@ class Crops:
         return [int(value) if token >= 0 else -1 for value, token in pairs]
 
     @cached_property
+    def row(self) -> Tensor:
+        """``(c, cells)`` int64, the row of each cell in its picture; -1 where nothing is."""
+        return self.look_up(self.view.row)
+
+    @cached_property
+    def column(self) -> Tensor:
+        """``(c, cells)`` int64, the column of each cell in its picture; -1 where nothing is."""
+        return self.look_up(self.view.column)
+
+    @cached_property
     def visible(self) -> Tensor:
         """``(c, cells)`` bool, the cells that are visual tokens."""
         return self.slot >= 0
@@ -246,8 +255,10 @@ class Crops:
 
     def look_up(self, plane: Tensor) -> Tensor:
         """From a plane of the view ``(b, n)`` to cells ``(c, cells)``; -1 where nothing is."""
-        found = torch.full_like(self.slot, -1)
         values = plane.to(self.slot.device)
+        if len(self.members) == 1:
+            return torch.where(self.visible, values[0, self.slot.clamp(min=0)].long(), -1)
+        found = torch.full_like(self.slot, -1)
         for sample, crops in enumerate(self.members):
             slots = self.slot[crops]
             found[crops] = torch.where(slots >= 0, values[sample, slots.clamp(min=0)].long(), -1)
@@ -336,15 +347,18 @@ class Picture:
         return (self.base, *self.tiles)
 
 
-def group_pictures(view: View, crops: Crops) -> list[list[Picture]]:
+def group_pictures(crops: Crops) -> list[list[Picture]]:
     """For each sample its pictures, in the order of the sequence."""
     if not any(crops.tile):
         return [[Picture(crop, (), (0, 0)) for crop in mine] for mine in crops.members]
-    row, column = crops.look_up(view.row), crops.look_up(view.column)
-    return [_group_crops(mine, crops, row, column) for mine in crops.members]
+    # Tiles along the upper and the left edge of the stitched view.
+    upper, left = ((plane == 0).any(-1).tolist() for plane in (crops.row, crops.column))
+    return [_group_crops(mine, crops, upper, left) for mine in crops.members]
 
 
-def _group_crops(mine: list[int], crops: Crops, row: Tensor, column: Tensor) -> list[Picture]:
+def _group_crops(
+    mine: list[int], crops: Crops, upper: Sequence[bool], left: Sequence[bool]
+) -> list[Picture]:
     found = []
     for crop in mine:
         if not crops.tile[crop]:
@@ -353,11 +367,7 @@ def _group_crops(mine: list[int], crops: Crops, row: Tensor, column: Tensor) -> 
                 for other in mine
                 if crops.tile[other] and crops.medium[other] == crops.medium[crop]
             )
-            # Tiles along the upper and the left edge of the stitched view.
-            grid = (
-                sum(bool((column[tile] == 0).any()) for tile in tiles),
-                sum(bool((row[tile] == 0).any()) for tile in tiles),
-            )
+            grid = (sum(left[tile] for tile in tiles), sum(upper[tile] for tile in tiles))
             if grid[0] * grid[1] != len(tiles):
                 raise InputError(
                     f"the {len(tiles)} tiles of a picture do not form a grid, but {grid[0]} lie at "
