@@ -154,7 +154,9 @@ def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops, stay: bool
     if needed == 0:
         return own if stay else own.sort().values
     cells = crops.slot[list(section)].flatten()
-    free = cells[(cells >= 0) & ~torch.isin(cells, own)].sort().values
+    present = cells[cells >= 0]
+    taken = torch.zeros(crops.view.mask.shape[1], dtype=torch.bool, device=own.device)
+    free = present[~taken.index_fill_(0, own, True)[present]].sort().values
     # The first free ones for tokens that come first, the last ones for those after their sources.
     before = int((tokens.sources != NO_TOKEN).int().argmax()) if len(own) else needed
     after = needed - before
