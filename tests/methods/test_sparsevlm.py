@@ -53,6 +53,13 @@ def test_layer_mean_counts_what_blocks_work_on(name: int) -> None:
     assert fewer < ENDS[name]
 
 
+def test_one_token_is_not_taken_for_all_of_them() -> None:
+    view = hand_made([randn(576, 2)], block=3, depth=32)
+    assert SparseVLM(1.0, budget_mode="published").left(view) == [576]
+    with pytest.raises(InputError, match="cannot"):
+        SparseVLM(1, budget_mode="published").left(view)
+
+
 @pytest.mark.parametrize("depth", [4, 5, 24, 28, 32, 40])
 @pytest.mark.parametrize("total", [7, 100, 576])
 def test_the_schedule_falls_to_what_is_left_and_costs_more_for_more(depth: int, total: int) -> None:

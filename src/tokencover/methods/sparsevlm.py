@@ -230,7 +230,7 @@ def _make_schedule(left: int, total: int, stages: Sequence[int], depth: int) -> 
     return count_by_block(present, stages, depth)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # a budget of 1 is a token, one of 1.0 all of them
 def _find_left_as_published(budget: Budget, total: int, stages: tuple[int, ...], depth: int) -> int:
     """How many are left in the end for a mean over what blocks put out."""
     return tokens_left(
