@@ -1,0 +1,57 @@
+"""The course of boulder's training, as data: six patches first, then more, then whole pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+EXIST: Final = ("exist",)
+LOOK_UPS: Final = ("color", "shape", "read")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    Attributes
+    ----------
+    name
+        For the log.
+    steps
+        At most so many optimiser steps.
+    enough
+        Share of right answers about existence, over the last steps, that ends the stage early.
+    pictures, parts
+        Pictures a step, and at most so many parts of each.
+    things, patches
+        Objects and animals in a part, and from how many patches in all a step draws.
+    kinds
+        Kinds of questions about each part, repeated as often as they are asked.
+    phrases
+        Phrases about each part.
+    phrasings
+        In how many ways a kind is put; with one, questions share more of their words.
+    rate
+        Peak learning rate of the LoRA.
+    """
+
+    name: str
+    steps: int
+    enough: float
+    pictures: int
+    parts: int
+    things: int
+    patches: tuple[int, ...]
+    kinds: tuple[str, ...]
+    phrases: int
+    phrasings: int = 1
+    rate: float = 1e-3
+
+
+STAGES: Final = (
+    Stage("few", 500, 0.92, 2, 4, 6, (6,), EXIST * 10, 6),
+    Stage("some", 120, 0.90, 2, 3, 12, (12, 16, 24), (*EXIST * 12, *LOOK_UPS), 6),
+    Stage("more", 100, 0.90, 4, 1, 30, (30, 40, 60), (*EXIST * 16, *LOOK_UPS), 6, 3),
+    Stage("half", 40, 0.90, 2, 1, 32, (144, 288), (*EXIST * 16, *LOOK_UPS), 6, 3, 6e-4),
+    Stage("whole", 60, 1.00, 1, 1, 32, (576,), (*EXIST * 16, *LOOK_UPS), 6, 3, 6e-4),
+)
