@@ -10,16 +10,15 @@ import torch
 from torch import Tensor
 
 from boulder.assembly import Boulder, see
+from boulder.easy_questions import limit_phrasings
 from boulder.question_trees import Text, TextTree, grow_tree
 from boulder.stages import Stage
 from tokencover.pebble.data import (
     NONE,
     PICTURE_TOKENS,
     SCENE_GROUP_INDEX,
-    SCENE_QUESTIONS,
     Phrase,
     Question,
-    QuestionSet,
     Scene,
     describe_objects,
     draw_scene,
@@ -66,12 +65,6 @@ def write_phrase(boulder: Boulder, phrase: Phrase) -> Text:
     words = [word for word in phrase.words if word not in REGIONS]
     tokens = boulder.encode(" the " + " ".join(words))
     return Text(PHRASE, tokens, 1, len(tokens) - 1)
-
-
-def limit_phrasings(count: int) -> QuestionSet:
-    """The questions about scenes, put in so many ways at most."""
-    phrasings = {kind: ways[:count] for kind, ways in SCENE_QUESTIONS.phrasings.items()}
-    return replace(SCENE_QUESTIONS, phrasings=phrasings)
 
 
 def make_lesson(

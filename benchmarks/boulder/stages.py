@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 EXIST: Final = ("exist",)
+EASY: Final = (*("exist",) * 6, *("pair",) * 5, *("single",) * 5)
 LOOK_UPS: Final = ("color", "shape", "read")
 
 
@@ -49,9 +50,10 @@ class Stage:
 
 
 STAGES: Final = (
-    Stage("few", 500, 0.92, 2, 4, 6, (6,), EXIST * 10, 6),
-    Stage("some", 120, 0.90, 2, 3, 12, (12, 16, 24), (*EXIST * 12, *LOOK_UPS), 6),
-    Stage("more", 100, 0.90, 4, 1, 30, (30, 40, 60), (*EXIST * 16, *LOOK_UPS), 6, 3),
-    Stage("half", 40, 0.90, 2, 1, 32, (144, 288), (*EXIST * 16, *LOOK_UPS), 6, 3, 6e-4),
-    Stage("whole", 60, 1.00, 1, 1, 32, (576,), (*EXIST * 16, *LOOK_UPS), 6, 3, 6e-4),
+    Stage("few", 140, 0.92, 2, 4, 6, (6,), EXIST * 10, 6),
+    Stage("easy", 80, 0.88, 2, 4, 6, (6,), EASY, 6),
+    Stage("some", 60, 0.88, 2, 3, 12, (12, 16, 24), (*EASY, *LOOK_UPS), 4),
+    Stage("more", 60, 0.88, 4, 1, 30, (30, 40, 60), (*EASY, *LOOK_UPS), 4, 3),
+    Stage("half", 30, 0.88, 2, 1, 32, (144, 288), (*EASY, *LOOK_UPS), 4, 3, 6e-4),
+    Stage("whole", 60, 1.00, 1, 1, 32, (576,), (*EASY, *LOOK_UPS), 4, 3, 6e-4),
 )
