@@ -6,19 +6,24 @@ The LoRA is merged first, so that what runs is the stock LLaVA.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 import tokencover as tc
 from answer_tables import Cells, average_kinds, compare_tables, make_table
-from boulder.assembly import Boulder, assemble
+from boulder.assembly import Boulder, assemble, see
+from boulder.part_lessons import write_question
+from boulder.question_trees import grow_tree, read_trees
 from tokencover.methods import Method
-from tokencover.pebble.data import PICTURE_TOKENS, PictureExample, make_examples
+from tokencover.pebble.data import PICTURE_TOKENS, PictureExample, Question, make_examples
 from tokencover.pebble.model import normalise_pictures
 
+KINDS: Final = ("exist", "color", "shape", "read", "animal_color")
 METHODS: Final[dict[str, type[Any]]] = {
     "MoB": tc.MoB,
     "FastV": tc.FastV,
@@ -28,21 +33,54 @@ METHODS: Final[dict[str, type[Any]]] = {
 }
 
 
-def answer(boulder: Boulder, example: PictureExample) -> str:
-    """The first word that the stock model says."""
+def read_stock(boulder: Boulder, example: PictureExample) -> Tensor:
+    """What the stock model thinks of every word as the answer's first, shape (words,)."""
     config = boulder.llava.config
     asked = boulder.encode(" " + example.question)
     picture = [config.image_token_index] * PICTURE_TOKENS
     tokens = torch.tensor([[config.text_config.bos_token_id, *picture, *asked]])
     with torch.inference_mode():
-        logits = boulder.llava(
+        logits: Tensor = boulder.llava(
             input_ids=tokens,
             attention_mask=torch.ones_like(tokens),
             pixel_values=normalise_pictures([example.picture]),
             logits_to_keep=1,
         ).logits
-    said: str = boulder.tokenizer.decode(logits[0, -1].argmax())
-    return said.strip()
+    return logits[0, -1]
+
+
+def read_together(boulder: Boulder, examples: Sequence[PictureExample]) -> Tensor:
+    """The same for all questions about one picture, unpruned, in one pass."""
+    texts = [
+        write_question(boulder, Question(each.kind, each.question, each.answer))
+        for each in examples
+    ]
+    tree = grow_tree(texts)
+    with torch.inference_mode():
+        features = see(boulder.llava, normalise_pictures([examples[0].picture]))
+        visual = boulder.llava.model.multi_modal_projector(features)
+        patches = torch.arange(PICTURE_TOKENS)[None]
+        return read_trees(boulder.llava, visual, patches, PICTURE_TOKENS, [tree])[tree.judged]
+
+
+def mark_question(tokens: Tensor, visual: Tensor) -> Tensor:
+    """The question is all text but the token that begins it."""
+    words = ~visual
+    words[:, 0] = False
+    return words
+
+
+def read_all(
+    boulder: Boulder, examples: Sequence[PictureExample], method: Method | None
+) -> Iterator[Tensor]:
+    """Answer everything, pruned by a method or not at all."""
+    if method is None:
+        for _, group in groupby(examples, key=lambda each: each.scene_id):
+            yield from read_together(boulder, list(group))
+        return
+    with tc.prune(boulder.llava, method, prompt=mark_question):
+        for example in examples:
+            yield read_stock(boulder, example)
 
 
 def fill_table(
@@ -51,11 +89,10 @@ def fill_table(
     method: Method | None,
     kinds: Sequence[str],
 ) -> Cells:
-    """Answer everything, pruned by a method or not at all."""
-    if method is None:
-        return make_table([(each, answer(boulder, each)) for each in examples], kinds)
-    with tc.prune(boulder.llava, method):
-        return make_table([(each, answer(boulder, each)) for each in examples], kinds)
+    """Right or wrong, per scene and kind."""
+    said = [boulder.tokenizer.decode(each.argmax()) for each in read_all(boulder, examples, method)]
+    replies = zip(examples, said, strict=True)
+    return make_table([(example, word.strip()) for example, word in replies], kinds)
 
 
 def main() -> None:
@@ -65,7 +102,7 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Path("runs/boulder/state.pt"))
     parser.add_argument("--scenes", type=int, default=40)
     parser.add_argument("--budget", type=int, default=64)
-    parser.add_argument("--kinds", nargs="+", default=["exist", "color", "shape", "read"])
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     boulder = assemble(arguments.base)
@@ -73,6 +110,10 @@ def main() -> None:
     boulder.lora.merge_and_unload()
     kinds: list[str] = arguments.kinds
     examples = list(make_examples("validation", arguments.scenes, kinds))
+    first = [each for each in examples if each.scene_id == examples[0].scene_id]
+    apart = torch.stack([read_stock(boulder, each) for each in first])
+    gap = float((apart - read_together(boulder, first)).abs().max())
+    print(f"stock forward and training's differ by {gap:.1e} at most", flush=True)
     whole = fill_table(boulder, examples, None, kinds)
     print(f"unpruned {100 * average_kinds(whole):.1f} of {len(examples)} questions", flush=True)
     for name, make in METHODS.items():

@@ -8,6 +8,8 @@ from typing import Final
 EXIST: Final = ("exist",)
 EASY: Final = (*("exist",) * 6, *("pair",) * 5, *("single",) * 5)
 LOOK_UPS: Final = ("color", "shape", "read")
+ANIMAL: Final = "animal_color"
+BALANCED: Final = (*EXIST * 4, *("pair",) * 2, "single", *LOOK_UPS * 3, ANIMAL, ANIMAL)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ STAGES: Final = (
     Stage("easy", 80, 0.88, 2, 4, 6, (6,), EASY, 6),
     Stage("some", 60, 0.88, 2, 3, 12, (12, 16, 24), (*EASY, *LOOK_UPS), 4),
     Stage("more", 60, 0.88, 4, 1, 30, (30, 40, 60), (*EASY, *LOOK_UPS), 4, 3),
-    Stage("half", 30, 0.88, 2, 1, 32, (144, 288), (*EASY, *LOOK_UPS), 4, 3, 6e-4),
-    Stage("whole", 60, 1.00, 1, 1, 32, (576,), (*EASY, *LOOK_UPS), 4, 3, 6e-4),
+    Stage("half", 30, 0.88, 2, 1, 32, (144, 288), (*EASY, *LOOK_UPS, ANIMAL), 4, 3, 6e-4),
+    Stage("whole", 20, 1.01, 1, 1, 32, (576,), BALANCED, 4, 3, 6e-4),
+    Stage("look", 45, 1.01, 4, 1, 30, (40, 60, 96), BALANCED, 4, 3),
+    Stage("finish", 12, 1.01, 1, 1, 32, (576,), BALANCED, 4, 3, 4e-4),
 )

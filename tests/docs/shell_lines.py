@@ -60,6 +60,13 @@ LEFT_OUT = {
         ("first", "llava", "video-judged-by-Qwen_Qwen3-32B"),
         "shows what lmms-eval's tasks gave, as tests_lmms has it",
     ),
+    **dict.fromkeys(
+        tuple(
+            f"boulder.{name}"
+            for name in ("base_weights", "projector", "train", "measure", "pruned")
+        ),
+        "needs the weights of another package; tests/pebble tries what boulder reads texts with",
+    ),
     "python benchmarks/study_tables.py": "takes a minute; tests/evaluation reads a small study",
     "--growth": "takes minutes",
     "--paper": "is run by test_commands",
