@@ -58,6 +58,5 @@ STAGES: Final = (
     Stage("more", 60, 0.88, 4, 1, 30, (30, 40, 60), (*EASY, *LOOK_UPS), 4, 3),
     Stage("half", 30, 0.88, 2, 1, 32, (144, 288), (*EASY, *LOOK_UPS, ANIMAL), 4, 3, 6e-4),
     Stage("whole", 20, 1.01, 1, 1, 32, (576,), BALANCED, 4, 3, 6e-4),
-    Stage("look", 45, 1.01, 4, 1, 30, (40, 60, 96), BALANCED, 4, 3),
-    Stage("finish", 12, 1.01, 1, 1, 32, (576,), BALANCED, 4, 3, 4e-4),
+    Stage("look", 40, 1.01, 4, 1, 30, (40, 60, 96), BALANCED, 4, 3),
 )
