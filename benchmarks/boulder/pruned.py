@@ -6,10 +6,11 @@ The LoRA is merged first, so that what runs is the stock LLaVA.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -24,12 +25,13 @@ from tokencover.pebble.data import PICTURE_TOKENS, PictureExample, Question, mak
 from tokencover.pebble.model import normalise_pictures
 
 KINDS: Final = ("exist", "color", "shape", "read", "animal_color")
-METHODS: Final[dict[str, type[Any]]] = {
+METHODS: Final[dict[str, Callable[[int], Method]]] = {
     "MoB": tc.MoB,
     "FastV": tc.FastV,
     "DivPrune": tc.DivPrune,
     "DART": tc.DART,
     "random": tc.Random,
+    "FastV-15": partial(tc.FastV, after=15),  # half-way: late enough to have read the question
 }
 
 
@@ -102,6 +104,7 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=Path("runs/boulder/state.pt"))
     parser.add_argument("--scenes", type=int, default=40)
     parser.add_argument("--budget", type=int, default=64)
+    parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=[*METHODS])
     parser.add_argument("--kinds", nargs="+", default=[*KINDS])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -116,8 +119,8 @@ def main() -> None:
     print(f"stock forward and training's differ by {gap:.1e} at most", flush=True)
     whole = fill_table(boulder, examples, None, kinds)
     print(f"unpruned {100 * average_kinds(whole):.1f} of {len(examples)} questions", flush=True)
-    for name, make in METHODS.items():
-        cells = fill_table(boulder, examples, make(arguments.budget), kinds)
+    for name in arguments.methods:
+        cells = fill_table(boulder, examples, METHODS[name](arguments.budget), kinds)
         less = compare_tables(whole, cells)
         print(
             f"{name} {100 * average_kinds(cells):.1f}, relative "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 EXIST: Final = ("exist",)
@@ -60,3 +60,9 @@ STAGES: Final = (
     Stage("whole", 20, 1.01, 1, 1, 32, (576,), BALANCED, 4, 3, 6e-4),
     Stage("look", 40, 1.01, 4, 1, 30, (40, 60, 96), BALANCED, 4, 3),
 )
+
+CONTROL: Final = tuple(
+    replace(stage, name="control", kinds=EXIST * len(EASY)) if stage.name == "easy" else stage
+    for stage in STAGES
+)
+"""The same with as many questions in the stage "easy", all of them the benchmark's own."""

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from boulder.assembly import Boulder, assemble
 from boulder.part_lessons import PHRASE, PartLesson, make_lesson
 from boulder.question_trees import TextTree, read_trees
-from boulder.stages import STAGES, Stage
+from boulder.stages import CONTROL, STAGES, Stage
 from tokencover.pebble.data import PICTURE_TOKENS, find_training_seed
 
 RUN: Final = 8
@@ -87,10 +87,10 @@ def set_rate(optimizer: torch.optim.Optimizer, stage: Stage, step: int) -> None:
 
 
 def run_step(
-    boulder: Boulder, optimizer: torch.optim.Optimizer, progress: Progress
+    boulder: Boulder, optimizer: torch.optim.Optimizer, stage: Stage, progress: Progress
 ) -> dict[str, Any]:
     """One optimiser step; returns its line of the log."""
-    began, stage = time.perf_counter(), STAGES[progress.stage]
+    began = time.perf_counter()
     set_rate(optimizer, stage, progress.step)
     coin = np.random.default_rng([RUN, progress.stage, progress.step])
     first = progress.step * stage.pictures
@@ -118,14 +118,13 @@ def run_step(
     }
 
 
-def is_over(progress: Progress) -> bool:
+def is_over(stage: Stage, progress: Progress) -> bool:
     """Whether the stage has had its steps, or the model knows enough to go on."""
-    stage = STAGES[progress.stage]
     known = len(progress.recent) == WINDOW and np.mean(progress.recent) >= stage.enough
     return progress.step >= stage.steps or bool(known)
 
 
-def train(boulder: Boulder, out: Path, minutes: float) -> None:
+def train(boulder: Boulder, out: Path, minutes: float, stages: Sequence[Stage]) -> None:
     """Train until the last stage is over or the time is up.
 
     Parameters
@@ -136,6 +135,8 @@ def train(boulder: Boulder, out: Path, minutes: float) -> None:
         Folder of the run.
     minutes
         How long this call may take.
+    stages
+        What is run.
     """
     deadline = time.monotonic() + 60 * minutes
     optimizer = torch.optim.AdamW(list_groups(boulder), betas=(0.9, 0.98), weight_decay=0.0)
@@ -147,9 +148,11 @@ def train(boulder: Boulder, out: Path, minutes: float) -> None:
     else:
         boulder.load(out / "projector.pt")
     with (out / "log.jsonl").open("a", encoding="utf-8") as log:
-        while progress.stage < len(STAGES) and time.monotonic() < deadline:
-            print(json.dumps(run_step(boulder, optimizer, progress)), file=log, flush=True)
-            over = is_over(progress)
+        while progress.stage < len(stages) and time.monotonic() < deadline:
+            stage = stages[progress.stage]
+            line = run_step(boulder, optimizer, stage, progress)
+            print(json.dumps(line), file=log, flush=True)
+            over = is_over(stage, progress)
             if over:
                 progress = Progress(progress.stage + 1, 0, progress.seconds)
             if over or progress.step % SAVE_EVERY == 0:
@@ -164,9 +167,11 @@ def main() -> None:
     parser.add_argument("--base", type=Path, default=Path("runs/boulder/base"))
     parser.add_argument("--out", type=Path, default=Path("runs/boulder"))
     parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--control", action="store_true", help="without the easier questions")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    train(assemble(arguments.base), arguments.out, arguments.minutes)
+    stages = CONTROL if arguments.control else STAGES
+    train(assemble(arguments.base), arguments.out, arguments.minutes, stages)
 
 
 if __name__ == "__main__":
