@@ -44,6 +44,7 @@ LESS = {
     "python tools/draw_pictures.py": ("--only", *DRAWN, "--out", "pictures"),
 }  # fmt: skip
 """What is put behind the options of a line, where the last one counts."""
+BOULDER_STEPS = ("base_weights", "projector", "train", "curve", "measure", "pruned")
 OF_THE_SYSTEM = ("mkdir", "tar")
 LEFT_OUT = {
     "pip": "takes packages from an index; the README's is run by tools/try_wheel.py",
@@ -59,6 +60,10 @@ LEFT_OUT = {
     **dict.fromkeys(
         ("first", "llava", "video-judged-by-Qwen_Qwen3-32B"),
         "shows what lmms-eval's tasks gave, as tests_lmms has it",
+    ),
+    **dict.fromkeys(
+        (f"boulder.{step}" for step in BOULDER_STEPS),
+        "needs the weights of another package; tests/pebble tries what boulder reads texts with",
     ),
     "python benchmarks/study_tables.py": "takes a minute; tests/evaluation reads a small study",
     "--growth": "takes minutes",

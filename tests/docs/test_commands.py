@@ -45,7 +45,7 @@ def explain_call(words: list[str]) -> str:
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         wanted = [word for word in words[1:] if "=" not in word]
         return "" if set(wanted) <= set(targets) else f"no such target of {targets}"
-    if program in ("pip", "python") and "install" in words:
+    if program in ("pip", "python") and {"install", "download"} & set(words):
         return explain_installation(words)
     if program == "python":
         return explain_script(words[1:])

@@ -8,7 +8,7 @@ from tokencover.pebble.training.learners import (
     LookupLearner,
 )
 from tokencover.pebble.training.loop import PebbleTrainingSettings, train
-from tokencover.pebble.training.losses import compute_answer_loss
+from tokencover.pebble.training.losses import compute_answer_loss, compute_description_loss
 from tokencover.pebble.training.packed_questions import (
     LEAD,
     NO_TARGET,
@@ -17,6 +17,7 @@ from tokencover.pebble.training.packed_questions import (
     see_clips,
     see_pictures,
 )
+from tokencover.pebble.training.part_batches import deal_parts
 from tokencover.pebble.training.picture_learner import PictureLearner
 from tokencover.pebble.training.recipes import run_training
 from tokencover.pebble.training.schedules import (
@@ -45,6 +46,8 @@ __all__ = [
     "Stage",
     "answer_questions",
     "compute_answer_loss",
+    "compute_description_loss",
+    "deal_parts",
     "make_clip_batch",
     "make_picture_batch",
     "run_training",

@@ -1,0 +1,68 @@
+"""The course of boulder's training, as data: six patches first, then more, then whole pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+EXIST: Final = ("exist",)
+EASY: Final = (*("exist",) * 6, *("pair",) * 5, *("single",) * 5)
+LOOK_UPS: Final = ("color", "shape", "read")
+ANIMAL: Final = "animal_color"
+BALANCED: Final = (*EXIST * 4, *("pair",) * 2, "single", *LOOK_UPS * 3, ANIMAL, ANIMAL)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    Attributes
+    ----------
+    name
+        For the log.
+    steps
+        At most so many optimiser steps.
+    enough
+        Share of right answers about existence, over the last steps, that ends the stage early.
+    pictures, parts
+        Pictures a step, and at most so many parts of each.
+    things, patches
+        Objects and animals in a part, and from how many patches in all a step draws.
+    kinds
+        Kinds of questions about each part, repeated as often as they are asked.
+    phrases
+        Phrases about each part.
+    phrasings
+        In how many ways a kind is put; with one, questions share more of their words.
+    rate
+        Peak learning rate of the LoRA.
+    """
+
+    name: str
+    steps: int
+    enough: float
+    pictures: int
+    parts: int
+    things: int
+    patches: tuple[int, ...]
+    kinds: tuple[str, ...]
+    phrases: int
+    phrasings: int = 1
+    rate: float = 1e-3
+
+
+STAGES: Final = (
+    Stage("few", 140, 0.92, 2, 4, 6, (6,), EXIST * 10, 6),
+    Stage("easy", 80, 0.88, 2, 4, 6, (6,), EASY, 6),
+    Stage("some", 60, 0.88, 2, 3, 12, (12, 16, 24), (*EASY, *LOOK_UPS), 4),
+    Stage("more", 60, 0.88, 4, 1, 30, (30, 40, 60), (*EASY, *LOOK_UPS), 4, 3),
+    Stage("half", 30, 0.88, 2, 1, 32, (144, 288), (*EASY, *LOOK_UPS, ANIMAL), 4, 3, 6e-4),
+    Stage("whole", 20, 1.01, 1, 1, 32, (576,), BALANCED, 4, 3, 6e-4),
+    Stage("look", 40, 1.01, 4, 1, 30, (40, 60, 96), BALANCED, 4, 3),
+)
+
+CONTROL: Final = tuple(
+    replace(stage, name="control", kinds=EXIST * len(EASY)) if stage.name == "easy" else stage
+    for stage in STAGES
+)
+"""The same with as many questions in the stage "easy", all of them the benchmark's own."""
