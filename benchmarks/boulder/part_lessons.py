@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -54,10 +54,10 @@ class PartLesson:
 
 
 def write_question(boulder: Boulder, question: Question) -> Text:
-    """A question with its answer and the end of it."""
+    """A question with its answer; the end would cost a token of each, and is learned at once."""
     asked = boulder.encode(" " + question.text)
-    said = (boulder.encode_answer(question.answer), boulder.tokenizer.eos_token_id)
-    return Text(question.kind, asked + said, len(asked), len(asked))
+    answer = boulder.encode_answer(question.answer)
+    return Text(question.kind, (*asked, answer), len(asked), len(asked))
 
 
 def write_phrase(boulder: Boulder, phrase: Phrase) -> Text:
@@ -95,7 +95,7 @@ def make_lesson(
             shown = restrict_scene(scene, part)
             asked = dict.fromkeys(questions.ask(shown, stage.kinds))
             told = describe_objects(shown, rng)[: stage.phrases]
-            texts = [_drop_end(write_question(boulder, question)) for question in asked]
+            texts = [write_question(boulder, question) for question in asked]
             texts += [write_phrase(boulder, phrase) for phrase in told]
             features.append(its_features[torch.from_numpy(part)])
             positions.append(torch.from_numpy(part))
@@ -107,8 +107,3 @@ def find_ground(scene: Scene) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which patches hold no object's centre and no animal, shape (576,)."""
     stuff = label_scene(scene)[:, SCENE_GROUP_INDEX["stuff"]]
     return np.asarray(stuff != NONE).reshape(PICTURE_TOKENS)
-
-
-def _drop_end(text: Text) -> Text:
-    """The same without the end, which costs a token of each question and is learned at once."""
-    return replace(text, tokens=text.tokens[:-1])

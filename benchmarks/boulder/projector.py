@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from boulder.assembly import assemble, list_word_vectors, see
+from boulder.stages import RUN
 from tokencover.pebble.data import (
     draw_scene,
     find_training_seed,
@@ -24,8 +25,6 @@ from tokencover.pebble.data import (
 from tokencover.pebble.model import normalise_pictures
 from tokencover.pebble.training import compute_description_loss
 
-RUN: Final = 8
-"""Of the training scenes: no model of pebble's was shown these."""
 PICTURES: Final = 4
 RATE: Final = 2e-3
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+RUN: Final = 8
+"""Of the training scenes: no model of pebble's was shown these."""
 EXIST: Final = ("exist",)
 EASY: Final = (*("exist",) * 6, *("pair",) * 5, *("single",) * 5)
 LOOK_UPS: Final = ("color", "shape", "read")

@@ -23,10 +23,9 @@ from torch.nn.functional import cross_entropy
 from boulder.assembly import Boulder, assemble
 from boulder.part_lessons import PHRASE, PartLesson, make_lesson
 from boulder.question_trees import TextTree, read_trees
-from boulder.stages import CONTROL, STAGES, Stage
+from boulder.stages import CONTROL, RUN, STAGES, Stage
 from tokencover.pebble.data import PICTURE_TOKENS, find_training_seed
 
-RUN: Final = 8
 PHRASE_WEIGHT: Final = 0.5
 PROJECTOR_SHARE: Final = 0.3
 """The projector's learning rate, of the LoRA's."""
