@@ -1,4 +1,4 @@
-"""The study on pebble: all methods, costs counted three ways, three training seeds, and clips.
+"""The study: all methods, costs counted three ways, three models of pebble's, clips, and boulder.
 
     python benchmarks/study.py --out results/study        # or: make study
 
@@ -25,8 +25,13 @@ import torch
 import tokencover as tc
 from study_plan import (
     CHOICES,
+    CHOICES_OF_BOULDER,
+    COSTS_OF_BOULDER,
     EVERY,
+    EVERY_OF_BOULDER,
+    KINDS_OF_BOULDER,
     METHODS,
+    METHODS_OF_BOULDER,
     MODES,
     SEEDS,
     Amount,
@@ -40,6 +45,7 @@ from tokencover.budget import BudgetMode
 from tokencover.errors import TokenCoverError
 from tokencover.evaluation import Results, load_model
 from tokencover.files import write_atomically
+from tokencover.loading import BOULDER
 from tokencover.methods import Spec
 from tokencover.pebble.data import CLIP_TOKENS, PICTURE_TOKENS
 from tokencover.pebble.training import run_training
@@ -71,6 +77,8 @@ class Asked:
         How many kinds of questions each scene is asked one of.
     timed
         Batches that measure the time to the first token; 0 for none.
+    kinds
+        Of questions; by default all of the benchmark's.
     """
 
     folder: Path
@@ -81,6 +89,7 @@ class Asked:
     specs: tuple[Spec, ...]
     every: int = 2
     timed: int = 0
+    kinds: tuple[str, ...] = ()
 
     def do(self, part: tuple[int, int] = (0, 1)) -> Results:
         """Do what is not done yet, or a part of it."""
@@ -88,7 +97,7 @@ class Asked:
         return tc.evaluate(
             load_model(self.model),
             methods=self.specs,
-            data=make_tasks(self.benchmark, self.split, self.scenes, self.every),
+            data=make_tasks(self.benchmark, self.split, self.scenes, self.every, self.kinds),
             split=self.split,
             limit=self.scenes,
             batch_size=20,
@@ -114,21 +123,31 @@ def main() -> None:
         of_clips = _choose_settings(options, "clips", CLIPS)
         for mode in options.modes:
             _ask(options, f"clips-{mode}", CLIPS, mode, of_clips)
-    if options.timed:
+    if options.timed and models:
         first = options.seeds[0]
         _measure_times(options, models[first], settings[first])
+    if options.boulder:
+        few = [name for name in METHODS_OF_BOULDER if name in options.methods]
+        fewer = argparse.Namespace(**{**vars(options), "methods": few})
+        _ask(fewer, f"{BOULDER}-flops", BOULDER, "flops", _choose_settings(fewer, BOULDER, BOULDER))
     print(write_tables(options.out, options.seeds, options.modes))
 
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("results/study"), help="folder")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help="by default all")
-    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=MODES)
+    parser.add_argument("--modes", nargs="*", default=list(MODES), choices=MODES)
     parser.add_argument("--scenes", type=int, default=100, help="test scenes")
     parser.add_argument(
         "--clips", type=int, default=40, help="test clips, or 0; half as many for settings"
+    )
+    parser.add_argument(
+        "--boulder",
+        type=int,
+        default=0,
+        help="test scenes that boulder is asked too (an hour more)",
     )
     parser.add_argument("--validation", type=int, default=40, help="scenes that settings need")
     parser.add_argument("--timed", type=int, default=5, help="batches that are timed, or 0")
@@ -180,7 +199,8 @@ def _choose_settings(
         settings: dict[str, dict[str, Any]] = json.loads(path.read_text())
         return settings
     amount = next(each for each in _find_amounts(model, "flops") if each.cost == TUNED_AT)
-    choices_of = {name: CHOICES[name] for name in CHOICES if name in options.methods}
+    choices = CHOICES_OF_BOULDER if model == BOULDER else CHOICES
+    choices_of = {name: choices[name] for name in choices if name in options.methods}
     tried = {
         (name, place): {"method": name, **choice, "budget": amount.budget, "budget_mode": "flops"}
         for name, choices in choices_of.items()
@@ -188,7 +208,9 @@ def _choose_settings(
     }
     scenes = options.clips // 2 if model == CLIPS else options.validation
     folder, specs = options.out / f"validation-{name}", tuple(tried.values())
-    asked = Asked(folder, model, _name_benchmark(model), "validation", scenes, specs)
+    asked = Asked(
+        folder, model, _name_benchmark(model), "validation", scenes, specs, kinds=_list_kinds(model)
+    )
     rows = _do_in_parts(asked, options.workers).to_dicts()[1:]
     found = {key: row["accuracy"] for key, row in zip(tried, rows, strict=True)}
     settings = {
@@ -201,6 +223,10 @@ def _choose_settings(
 
 def _name_benchmark(model: str) -> str:
     return CLIPS if model == CLIPS else "pebble"
+
+
+def _list_kinds(model: str) -> tuple[str, ...]:
+    return KINDS_OF_BOULDER if model == BOULDER else ()
 
 
 def _find_best(scores: Sequence[float | None]) -> int:
@@ -220,10 +246,19 @@ def _ask(
     # Twigs are trained for pictures.
     methods = [name for name in options.methods if not (clips and name == "twigvlm")]
     specs = tuple(list_specs(methods, settings, _find_amounts(model, mode)))
-    scenes = options.clips if clips else options.scenes
+    scenes = {CLIPS: options.clips, BOULDER: options.boulder}.get(model, options.scenes)
     print(f"{name}: {len(specs)} methods and budgets, {scenes} scenes", flush=True)
-    folder, every = options.out / name, EVERY[mode]
-    asked = Asked(folder, model, _name_benchmark(model), "test", scenes, specs, every)
+    folder, every = options.out / name, EVERY_OF_BOULDER if model == BOULDER else EVERY[mode]
+    asked = Asked(
+        folder,
+        model,
+        _name_benchmark(model),
+        "test",
+        scenes,
+        specs,
+        every,
+        kinds=_list_kinds(model),
+    )
     _do_in_parts(asked, options.workers)
 
 
@@ -239,7 +274,9 @@ def _measure_times(
 @cache
 def _find_amounts(model: str, mode: BudgetMode) -> list[Amount]:
     total = CLIP_TOKENS if model == CLIPS else PICTURE_TOKENS
-    return find_amounts(load_model(model).model, mode, total)
+    amounts = find_amounts(load_model(model).model, mode, total)
+    costs = COSTS_OF_BOULDER if model == BOULDER else [each.cost for each in amounts]
+    return [each for each in amounts if each.cost in costs]
 
 
 def _do_in_parts(asked: Asked, workers: int) -> Results:

@@ -1,4 +1,4 @@
-"""What the study on pebble compares: methods, costs, what a cost counts, and what is asked.
+"""What the study compares: methods, costs, what a cost counts, and what is asked.
 
 A cost is named by K, the tokens that the paper's MoB keeps after one block: K = 64 is what that
 costs. Methods are compared three ways at each: with K tokens left in the end, with the mean over
@@ -70,7 +70,32 @@ CHOICES: Final[dict[str, tuple[dict[str, Any], ...]]] = {
 }
 """Settings that hang on the depth of a decoder: each method has the one that is best for it on
 validation scenes at the operations of K = 64, the first if they are equally good."""
-EVERY: Final[dict[BudgetMode, int]] = {"flops": 4, "exact": 7, "layer_mean": 7}
+CHOICES_OF_BOULDER: Final = {
+    **CHOICES,
+    "mob_stages": (
+        {"folded": 0.3},
+        {"folded": 0.3, "stages": (0, 8)},
+        {"folded": 0.3, "stages": (0, 12)},
+    ),
+    "pyramiddrop": ({}, {"stages": (1, 4, 10)}, {"stages": (2, 6, 12)}),
+    "sparsevlm": ({}, {"stages": (1, 4, 10)}, {"stages": (2, 6, 12)}),
+}
+"""The same for a decoder of thirty blocks."""
+METHODS_OF_BOULDER: Final = (
+    *("mob", "mob_stages", "farthest", "random", "fastv", "sparsevlm", "pyramiddrop", "dart"),
+    *("divprune", "cdpruner", "scope", "fastervlm", "visionzip"),
+)
+KINDS_OF_BOULDER: Final = (
+    *("exist", "color", "shape", "read", "where", "animal_color"),
+    *("common_color", "common_shape", "more", "side", "level", "place"),
+)
+"""What it has learned, and each scene is asked two of: of `animal_name` and `empty` it knows too
+little to lose any."""
+EVERY_OF_BOULDER: Final = 6
+COSTS_OF_BOULDER: Final = ("K = 192", "K = 64", "32 everywhere")
+"""Half of the methods and costs: an answer takes a hundred times as long as pebble's."""
+FEW: Final = 7
+EVERY: Final[dict[BudgetMode, int]] = {"flops": 4, "exact": FEW, "layer_mean": FEW}
 """Each scene is asked every fourth kind of question, or every seventh: a hundred scenes are 350
 or 200 questions for each method and budget."""
 OTHER_TOKENS: Final = 14
@@ -129,7 +154,9 @@ def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
     return [Amount(cost, mode, budget) for cost, budget in pairs]
 
 
-def make_tasks(benchmark: str, split: str, scenes: int, every: int = 2) -> list[Task]:
+def make_tasks(
+    benchmark: str, split: str, scenes: int, every: int = 2, kinds: Sequence[str] = ()
+) -> list[Task]:
     """Questions of all kinds, of which each scene is asked a part, in turn.
 
     Twice the scenes tell more than twice the questions about each: those of one scene hang
@@ -143,8 +170,11 @@ def make_tasks(benchmark: str, split: str, scenes: int, every: int = 2) -> list[
         Which scenes, and how many.
     every
         2 asks each scene every second kind.
+    kinds
+        Some of the benchmark's; by default all.
     """
-    found = find_tasks([benchmark], split=split, limit=scenes)
+    names = [f"{benchmark}/{kind}" for kind in kinds] or [benchmark]
+    found = find_tasks(names, split=split, limit=scenes)
     return [_ask_some(task, place % every, every) for place, task in enumerate(found)]
 
 

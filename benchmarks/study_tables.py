@@ -17,10 +17,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from study_plan import MODES, SEEDS, name_costs
+from study_plan import COSTS_OF_BOULDER, MODES, SEEDS, name_costs
 from tokencover.budget import BudgetMode
 from tokencover.evaluation import Results, read_folder
 from tokencover.files import write_atomically
+from tokencover.loading import BOULDER
 from tokencover.statistics import Interval
 
 TITLES = {
@@ -83,8 +84,14 @@ def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[BudgetMode]
         pictures, clips = read_all(of_pictures), read_all({"clips": folder / f"clips-{mode}"})
         for title, read in [(TITLES[mode], pictures), (f"{TITLES[mode]}, clips", clips)]:
             if read:
-                parts += [f"## {title}", *tell_runs(read, mode)]
-        stored[mode] = {name: _as_json(results) for name, results in (pictures | clips).items()}
+                parts += [f"## {title}", *tell_runs(read, mode, name_costs(mode))]
+        boulder = read_all({BOULDER: folder / f"{BOULDER}-{mode}"})
+        if boulder:
+            title = f"{TITLES[mode]}, boulder"
+            parts += [f"## {title}", *tell_runs(boulder, mode, COSTS_OF_BOULDER)]
+        stored[mode] = {
+            name: _as_json(results) for name, results in (pictures | clips | boulder).items()
+        }
     if (folder / "times").is_dir():
         parts += ["## Time to the first token", make_time_table(read_folder(folder / "times"))]
     text = "\n\n".join(parts) + "\n"
@@ -99,9 +106,8 @@ def read_all(folders: Mapping[str, Path]) -> dict[str, Results]:
     return {name: results for name, results in found.items() if results.finished}
 
 
-def tell_runs(read: Mapping[str, Results], mode: BudgetMode) -> Iterator[str]:
+def tell_runs(read: Mapping[str, Results], mode: BudgetMode, costs: Sequence[str]) -> Iterator[str]:
     """All tables of one mode, for runs with several models."""
-    costs = name_costs(mode)
     # The first row alone: others would draw their intervals for nothing.
     unpruned = {
         name: replace(results, rows=results.rows[:1]).to_dicts()[0]["accuracy"]

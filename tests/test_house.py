@@ -24,7 +24,14 @@ SHARED_BASENAMES = {"mob": {"covering/mob.py", "methods/mob.py"}}
 """Modules that share a basename because they are about the same thing: here Algorithm 1, and the
 method that runs it."""
 
-FACES = {"pebble.data", "pebble.model", "pebble.training", "evaluation.lmms", "evaluation.report"}
+FACES = {
+    "boulder.model",
+    "pebble.data",
+    "pebble.model",
+    "pebble.training",
+    "evaluation.lmms",
+    "evaluation.report",
+}
 """Rooms within rooms that have a door of their own."""
 LISTED_BY_MODULE = {"commands"}
 """Rooms that are a list of modules: the command line imports each of them when it needs it."""

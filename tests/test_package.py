@@ -54,7 +54,7 @@ def test_the_names_that_users_know_are_there() -> None:
         "InputError LookAhead Method MoB MoBStages MustDrop NearestOnly OnlineSplit PruMerge "
         "PruMergePlus PyramidDrop Random SparseVLM Split ToMe TokenCarve TokenCoverError TwigVLM "
         "UniformGrid View VisionZip certify coupling farthest_points from_json get_method "
-        "load_pebble load_pebble_clips mob nearest_points paper_split prune to_json"
+        "load_boulder load_pebble load_pebble_clips mob nearest_points paper_split prune to_json"
     )
     assert set(settled.split()) <= set(tc.__all__)
 

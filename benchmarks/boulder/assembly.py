@@ -1,6 +1,6 @@
-"""Boulder: pebble's tower and a language model that others pretrained, in one stock LLaVA.
+"""Boulder while it is trained: the stock model, with a LoRA on top of its decoder.
 
-What is trained is the projector between them and low-rank changes (LoRA) of the language model.
+What is trained is the projector and the LoRA.
 """
 
 from __future__ import annotations
@@ -12,26 +12,22 @@ from typing import Any, Final
 
 import torch
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import save
 from torch import Tensor
-from transformers import (
-    AutoTokenizer,
-    LlamaForCausalLM,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-)
 
+from tokencover.boulder.model import DOWN, UP, assemble, merge_low_rank, read_base_model
 from tokencover.files import write_atomically
 from tokencover.pebble import load_pebble
-from tokencover.pebble.data import PICTURE_TOKENS
-from tokencover.pebble.model import PICTURE_WORDS, VISION_FEATURE_LAYER
+from tokencover.pebble.model import MODEL_WIDTH, PICTURE_WORDS, VISION_FEATURE_LAYER
 
-# A token of the base model's code training that no question holds stands for the picture, so that
-# its table of words keeps its size.
-IMAGE_TOKEN: Final = "<empty_output>"
 ATTENTION_RANK: Final = 32
 MLP_RANK: Final = 16
 MLP_PARTS: Final = ("gate_proj", "up_proj", "down_proj")
 ATTENTION_PARTS: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
+TOWER: Final = "model.vision_tower."
+PROJECTOR: Final = "model.multi_modal_projector."
+HALVES: Final = {".lora_A.default.weight": DOWN, ".lora_B.default.weight": UP}
+"""What peft calls the halves of a low-rank change, and what the checkpoint calls them."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,6 @@ class Boulder:
     lora: Any
     tokenizer: Any
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text; digits stand without the space that would cost a token."""
-        return tuple(self.tokenizer(re.sub(r" (\d)", r"\1", text)).input_ids)
-
-    def encode_answer(self, answer: str) -> int:
-        """The one token of an answer."""
-        (token,) = self.encode(f" {answer}")
-        return token
-
     def learned(self) -> dict[str, Tensor]:
         """What is trained, by name."""
         named = dict(self.llava.named_parameters())
@@ -80,35 +67,34 @@ class Boulder:
                 own[name].copy_(tensor)
         return state
 
+    def publish(self, path: Path) -> None:
+        """Write what `tokencover.load_boulder` reads: tower, projector and LoRA in float16."""
+        tower = {
+            name: tensor
+            for name, tensor in self.llava.state_dict().items()
+            if name.startswith(TOWER)
+        }
+        named = {**tower, **self.learned()}
+        for theirs, ours in HALVES.items():
+            named = {name.replace(theirs, ours): tensor for name, tensor in named.items()}
+        halved = {name: tensor.detach().half().contiguous() for name, tensor in named.items()}
+        write_atomically(path, save(halved))
 
-def assemble(base: Path) -> Boulder:
-    """Put tower, a new projector and the base model together; the LoRA starts without effect.
 
-    Parameters
-    ----------
-    base
-        Folder that `boulder.base_weights` wrote.
-    """
+def prepare() -> Boulder:
+    """Put tower, a new projector and the base model together; the LoRA starts without effect."""
     torch.manual_seed(1)
-    tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)
-    language: Any = LlamaForCausalLM.from_pretrained(
-        base, local_files_only=True, dtype=torch.float32
-    )
+    base = read_base_model()
+    tokenizer = base.make_tokenizer()
     pebble, _ = load_pebble()
-    config = LlavaConfig(
-        vision_config=pebble.config.vision_config,
-        text_config=language.config,
-        image_token_index=tokenizer.vocab[IMAGE_TOKEN],
-        image_seq_length=PICTURE_TOKENS,
-        vision_feature_layer=VISION_FEATURE_LAYER,
-        vision_feature_select_strategy="default",
-        tie_word_embeddings=True,
-    )
-    llava: Any = LlavaForConditionalGeneration(config)
-    llava.model.vision_tower.load_state_dict(pebble.model.vision_tower.state_dict())
-    llava.model.language_model.load_state_dict(language.model.state_dict())
-    llava.tie_weights()
-    llava.eval().requires_grad_(False)
+    tower = {TOWER + name: each for name, each in pebble.model.vision_tower.state_dict().items()}
+    weights = {
+        **merge_low_rank(base.weights, {}),
+        **tower,
+        **_draw_projector(base.config.hidden_size),
+    }
+    llava: Any = assemble(base, weights, tokenizer)
+    llava.requires_grad_(False)
     lora = get_peft_model(
         llava.model.language_model,
         LoraConfig(
@@ -121,6 +107,19 @@ def assemble(base: Path) -> Boulder:
     )
     llava.model.multi_modal_projector.requires_grad_(True)
     return Boulder(llava, lora, tokenizer)
+
+
+def _draw_projector(width: int) -> dict[str, Tensor]:
+    """Two linear layers with torch's own random weights."""
+    layers = {
+        "linear_1": torch.nn.Linear(MODEL_WIDTH, width),
+        "linear_2": torch.nn.Linear(width, width),
+    }
+    return {
+        f"{PROJECTOR}{layer}.{name}": tensor.detach()
+        for layer, module in layers.items()
+        for name, tensor in module.named_parameters()
+    }
 
 
 def list_word_vectors(boulder: Boulder) -> tuple[Tensor, Tensor]:
@@ -137,10 +136,9 @@ def list_word_vectors(boulder: Boulder) -> tuple[Tensor, Tensor]:
         Shape (width,).
     """
     table: Tensor = boulder.llava.get_input_embeddings().weight.detach()
-    vectors = [
-        table[list(boulder.encode(" " + re.sub(r"[<>-]", " ", word).strip()))].mean(0)
-        for word in PICTURE_WORDS
-    ]
+    texts = [" " + re.sub(r"[<>-]", " ", word).strip() for word in PICTURE_WORDS]
+    tokens = boulder.tokenizer(texts, add_special_tokens=False).input_ids
+    vectors = [table[each].mean(0) for each in tokens]
     words = torch.stack(vectors)
     shared = words.mean(0)
     return words - shared, shared

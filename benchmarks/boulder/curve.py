@@ -9,7 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-COLUMNS: Final = ("exist", "pair", "single", "phrase", "color", "shape", "read", "animal_color")
+from tokencover.pebble.data import SCENE_QUESTIONS
+
+COLUMNS: Final = ("exist", "pair", "single", "phrase", *SCENE_QUESTIONS.kinds[1:])
 Line = dict[str, Any]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -53,24 +53,28 @@ class PartLesson:
     trees: list[TextTree]
 
 
-def write_question(boulder: Boulder, question: Question) -> Text:
-    """A question with its answer; the end would cost a token of each, and is learned at once."""
-    asked = boulder.encode(" " + question.text)
-    answer = boulder.encode_answer(question.answer)
-    return Text(question.kind, (*asked, answer), len(asked), len(asked))
+def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+    """Token ids of a text, without the token that begins a prompt."""
+    return tuple(tokenizer(text, add_special_tokens=False).input_ids)
 
 
-def write_phrase(boulder: Boulder, phrase: Phrase) -> Text:
+def write_question(tokenizer: Any, question: Question, ended: bool = False) -> Text:
+    """A question with its answer, and the end that would cost a token of each."""
+    asked = encode(tokenizer, " " + question.text)
+    answer = encode(tokenizer, " " + question.answer)
+    end = (tokenizer.eos_token_id,) if ended else ()
+    return Text(question.kind, (*asked, *answer, *end), len(asked), len(asked))
+
+
+def write_phrase(tokenizer: Any, phrase: Phrase) -> Text:
     """An object's words; without where it lies, which would take several tokens."""
     words = [word for word in phrase.words if word not in REGIONS]
-    tokens = boulder.encode(" the " + " ".join(words))
+    tokens = encode(tokenizer, " the " + " ".join(words))
     return Text(PHRASE, tokens, 1, len(tokens) - 1)
 
 
-def make_lesson(
-    boulder: Boulder, stage: Stage, seeds: list[int], coin: np.random.Generator
-) -> PartLesson:
-    """Make what a step shows; the same for the same seeds and coin.
+def make_lesson(boulder: Boulder, stage: Stage, patches: int, seeds: list[int]) -> PartLesson:
+    """Make what a step shows; the same for the same seeds.
 
     Parameters
     ----------
@@ -78,25 +82,28 @@ def make_lesson(
         Its tower sees, its tokenizer writes.
     stage
         What to show and to ask.
+    patches
+        Of each part.
     seeds
         Of the scenes.
-    coin
-        Draws how many patches there are.
     """
     scenes = [make_scene(seed) for seed in seeds]
     with torch.no_grad():
         seen = see(boulder.llava, normalise_pictures([draw_scene(scene) for scene in scenes]))
-    patches = int(coin.choice(stage.patches))
+    kinds = (*stage.kinds, *(stage.whole_kinds if patches == PICTURE_TOKENS else ()))
     questions = limit_phrasings(stage.phrasings)
     features, positions, trees = [], [], []
     for scene, its_features in zip(scenes, seen, strict=True):
         rng = np.random.default_rng([scene.seed, SALT])
         for part in deal_parts(rng, find_ground(scene), stage.things, patches)[: stage.parts]:
             shown = restrict_scene(scene, part)
-            asked = dict.fromkeys(questions.ask(shown, stage.kinds))
+            asked = dict.fromkeys(questions.ask(shown, kinds))
             told = describe_objects(shown, rng)[: stage.phrases]
-            texts = [write_question(boulder, question) for question in asked]
-            texts += [write_phrase(boulder, phrase) for phrase in told]
+            ended = rng.random(len(asked)) < stage.ends
+            texts = [
+                write_question(boulder.tokenizer, *each) for each in zip(asked, ended, strict=True)
+            ]
+            texts += [write_phrase(boulder.tokenizer, phrase) for phrase in told]
             features.append(its_features[torch.from_numpy(part)])
             positions.append(torch.from_numpy(part))
             trees.append(grow_tree(texts))

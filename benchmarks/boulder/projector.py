@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from boulder.assembly import assemble, list_word_vectors, see
+from boulder.assembly import list_word_vectors, prepare, see
 from boulder.stages import RUN
 from tokencover.pebble.data import (
     draw_scene,
@@ -32,12 +32,11 @@ RATE: Final = 2e-3
 def main() -> None:
     """Train the projector and write it as the start of a run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base", type=Path, default=Path("runs/boulder/base"))
     parser.add_argument("--out", type=Path, default=Path("runs/boulder"))
     parser.add_argument("--steps", type=int, default=300)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    boulder = assemble(arguments.base)
+    boulder = prepare()
     words, shared = list_word_vectors(boulder)
     projector = boulder.llava.model.multi_modal_projector
     optimizer = torch.optim.AdamW(projector.parameters(), lr=RATE, weight_decay=0.0)

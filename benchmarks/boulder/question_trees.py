@@ -28,7 +28,8 @@ class Text:
     first
         Index of the first one that is a target; all later ones are too.
     judged
-        Index of the one that must be right for the text to count as right.
+        Index of the first one that must be right for the text to count as right, with all later
+        ones.
     """
 
     kind: str
@@ -48,7 +49,7 @@ class TextTree:
     spots, targets, kinds
         Nodes that are followed by a target, what it is, and the kind of its text.
     judged
-        Per text, which of `spots` is judged.
+        Per text, which of `spots` are judged.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -57,7 +58,7 @@ class TextTree:
     spots: list[int] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
-    judged: list[int] = field(default_factory=list)
+    judged: list[range] = field(default_factory=list)
 
 
 def grow_tree(texts: Sequence[Text]) -> TextTree:
@@ -66,9 +67,8 @@ def grow_tree(texts: Sequence[Text]) -> TextTree:
     nodes: dict[tuple[int, ...], int] = {}
     for text in texts:
         node = -1
+        started = len(tree.spots)
         for index, token in enumerate(text.tokens):
-            if index == text.judged:
-                tree.judged.append(len(tree.spots))
             if index >= text.first:
                 tree.spots.append(node)
                 tree.targets.append(token)
@@ -82,6 +82,7 @@ def grow_tree(texts: Sequence[Text]) -> TextTree:
                 tree.parents.append(node)
                 tree.depths.append(index)
             node = nodes[way]
+        tree.judged.append(range(started + text.judged - text.first, len(tree.spots)))
     return tree
 
 

@@ -11,6 +11,17 @@ EXIST: Final = ("exist",)
 EASY: Final = (*("exist",) * 6, *("pair",) * 5, *("single",) * 5)
 LOOK_UPS: Final = ("color", "shape", "read")
 ANIMAL: Final = "animal_color"
+COUNTED: Final = ("common_color", "common_shape", *("more",) * 4, *("side", "level") * 3)
+ALL: Final = (
+    *EXIST * 6,
+    *LOOK_UPS * 4,
+    *("where",) * 4,
+    *(ANIMAL, "animal_name") * 3,
+    *COUNTED,
+    "place",
+)
+EMPTY: Final = ("empty",)
+MANY: Final = (192, 288, 576, 576)
 BALANCED: Final = (*EXIST * 4, *("pair",) * 2, "single", *LOOK_UPS * 3, ANIMAL, ANIMAL)
 
 
@@ -38,6 +49,16 @@ class Stage:
         In how many ways a kind is put; with one, questions share more of their words.
     rate
         Peak learning rate of the LoRA.
+    filled
+        Patches a step shows in all, if it is to show more pictures the fewer patches of each.
+    whole_kinds
+        Kinds asked in addition where the whole picture is shown.
+    ends
+        Share of the questions whose answer's end is taught too.
+    falls_to
+        Share of the rate that is left after the last step.
+    places
+        Whether the projector is told places in other words before it, see `boulder.places`.
     """
 
     name: str
@@ -51,6 +72,15 @@ class Stage:
     phrases: int
     phrasings: int = 1
     rate: float = 1e-3
+    filled: int = 0
+    whole_kinds: tuple[str, ...] = ()
+    ends: float = 0.0
+    falls_to: float = 1.0
+    places: bool = False
+
+    def count_pictures(self, patches: int) -> int:
+        """Pictures of a step that shows so many patches of each."""
+        return max(self.pictures, self.filled // patches)
 
 
 STAGES: Final = (
@@ -60,7 +90,10 @@ STAGES: Final = (
     Stage("more", 60, 0.88, 4, 1, 30, (30, 40, 60), (*EASY, *LOOK_UPS), 4, 3),
     Stage("half", 30, 0.88, 2, 1, 32, (144, 288), (*EASY, *LOOK_UPS, ANIMAL), 4, 3, 6e-4),
     Stage("whole", 20, 1.01, 1, 1, 32, (576,), BALANCED, 4, 3, 6e-4),
-    Stage("look", 40, 1.01, 4, 1, 30, (40, 60, 96), BALANCED, 4, 3),
+    Stage("look", 41, 1.01, 4, 1, 30, (40, 60, 96), BALANCED, 4, 3),
+    Stage("parts", 100, 1.01, 1, 1, 0, (96, 144, 288), ALL, 4, 3, 8e-4, 576, (), 0.25),
+    Stage("all", 60, 1.01, 1, 1, 0, MANY, ALL, 4, 3, 6e-4, 576, EMPTY, 0.25, 0.85),
+    Stage("placed", 340, 1.01, 1, 1, 0, MANY, ALL, 4, 3, 5.1e-4, 576, EMPTY, 0.25, 0.0, True),
 )
 
 CONTROL: Final = tuple(

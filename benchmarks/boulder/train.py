@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from boulder.assembly import Boulder, assemble
+from boulder.assembly import Boulder, prepare
 from boulder.part_lessons import PHRASE, PartLesson, make_lesson
+from boulder.places import teach_places
 from boulder.question_trees import TextTree, read_trees
 from boulder.stages import CONTROL, RUN, STAGES, Stage
 from tokencover.pebble.data import PICTURE_TOKENS, find_training_seed
@@ -64,8 +65,9 @@ def count_right(trees: Sequence[TextTree], right: Tensor) -> dict[str, list[bool
     counted: dict[str, list[bool]] = defaultdict(list)
     start = 0
     for tree in trees:
-        for spot in tree.judged:
-            counted[tree.kinds[spot]].append(bool(right[start + spot]))
+        for spots in tree.judged:
+            told = right[start + spots.start : start + spots.stop].all()
+            counted[tree.kinds[spots.start]].append(bool(told))
         start += len(tree.spots)
     return counted
 
@@ -79,8 +81,9 @@ def list_groups(boulder: Boulder) -> list[dict[str, Any]]:
 
 
 def set_rate(optimizer: torch.optim.Optimizer, stage: Stage, step: int) -> None:
-    """Warm up at the start of each stage; rates do not fall, since stages end when they may."""
+    """Warm up at the start of each stage; most do not fall, since stages end when they may."""
     rate = stage.rate * min(1.0, (step + 1) / WARM_UP)
+    rate *= 1 - (1 - stage.falls_to) * step / stage.steps
     optimizer.param_groups[0]["lr"] = rate
     optimizer.param_groups[1]["lr"] = PROJECTOR_SHARE * rate
 
@@ -92,12 +95,13 @@ def run_step(
     began = time.perf_counter()
     set_rate(optimizer, stage, progress.step)
     coin = np.random.default_rng([RUN, progress.stage, progress.step])
-    first = progress.step * stage.pictures
+    patches = int(coin.choice(stage.patches))
+    most = stage.count_pictures(min(stage.patches))
     seeds = [
-        find_training_seed(RUN, 1 + progress.stage, first + index)
-        for index in range(stage.pictures)
+        find_training_seed(RUN, 1 + progress.stage, progress.step * most + index)
+        for index in range(stage.count_pictures(patches))
     ]
-    lesson = make_lesson(boulder, stage, seeds, coin)
+    lesson = make_lesson(boulder, stage, patches, seeds)
     loss, right = compute_loss(boulder, lesson, renumbered=bool(coin.random() < 0.5))
     optimizer.zero_grad()
     loss.backward()
@@ -149,6 +153,8 @@ def train(boulder: Boulder, out: Path, minutes: float, stages: Sequence[Stage]) 
     with (out / "log.jsonl").open("a", encoding="utf-8") as log:
         while progress.stage < len(stages) and time.monotonic() < deadline:
             stage = stages[progress.stage]
+            if stage.places and not progress.step:
+                teach_places(boulder)
             line = run_step(boulder, optimizer, stage, progress)
             print(json.dumps(line), file=log, flush=True)
             over = is_over(stage, progress)
@@ -163,14 +169,14 @@ def train(boulder: Boulder, out: Path, minutes: float, stages: Sequence[Stage]) 
 def main() -> None:
     """Train, or go on."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base", type=Path, default=Path("runs/boulder/base"))
     parser.add_argument("--out", type=Path, default=Path("runs/boulder"))
     parser.add_argument("--minutes", type=float, default=120.0)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--control", action="store_true", help="without the easier questions")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(arguments.threads)
     stages = CONTROL if arguments.control else STAGES
-    train(assemble(arguments.base), arguments.out, arguments.minutes, stages)
+    train(prepare(), arguments.out, arguments.minutes, stages)
 
 
 if __name__ == "__main__":

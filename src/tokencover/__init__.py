@@ -14,6 +14,7 @@ from tokencover.plugins import suggest
 __version__ = "0.1.0"
 
 _ROOMS = {
+    "boulder": ("load_boulder",),
     "budget": ("BalancedSplit", "CouplingSplit", "OnlineSplit", "Split", "paper_split"),
     "catalog": ("register",),
     "covering": ("Cover", "coupling", "farthest_points", "mob", "nearest_points"),

@@ -1,6 +1,7 @@
 # Written by `make catalog` from the classes themselves; not to be edited.
 # ruff: noqa
 
+from tokencover.boulder import load_boulder as load_boulder
 from tokencover.budget import BalancedSplit as BalancedSplit
 from tokencover.budget import CouplingSplit as CouplingSplit
 from tokencover.budget import OnlineSplit as OnlineSplit

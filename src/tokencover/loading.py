@@ -11,11 +11,15 @@ from urllib.parse import urlsplit
 
 import torch
 
+from tokencover.boulder import load_boulder, load_boulder_processor
 from tokencover.errors import InputError
 from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, load_pebble_clips
 
 BUNDLED: Final = {"pebble": PICTURE_CHECKPOINT, "pebble-clips": CLIP_CHECKPOINT}
 """Models that come with tokencover, and where they lie."""
+BOULDER: Final = "boulder"
+"""The model that is put together when it is loaded: half of it is in another package."""
+NAMES: Final = (*BUNDLED, BOULDER)
 VISION_PACKAGES: Final = ("torchvision", "num2words")
 """What some processors of transformers need and others do not: the extra `vision`."""
 PROXIES: Final = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
@@ -27,7 +31,8 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
     Parameters
     ----------
     name : str
-        "pebble" or "pebble-clips" for the bundled models, else a folder or a hub name.
+        "pebble" or "pebble-clips" for the bundled models, "boulder" for the one whose decoder is in
+        another package (see `load_boulder`), else a folder or a hub name.
     device : str, optional
         Where to run, "auto" for all GPUs; by default this process's GPU, or else the CPU.
     dtype : str, optional
@@ -39,11 +44,16 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
             raise InputError(
                 f"torch has no dtype {dtype!r}; it has float32, bfloat16, float16, ..."
             )
-        options["dtype"] = dtype
+        options["dtype"] = getattr(torch, dtype)
     if device == "auto":
         options["device_map"] = "auto"
     _check_place(name)
-    model, processor = _load_pair(name, options)
+    if name == BOULDER:
+        model, processor = load_boulder()
+        model.to(options.get("dtype", model.dtype))
+        device = None if device == "auto" else device
+    else:
+        model, processor = _load_pair(name, options)
     if device is None and torch.cuda.is_available():
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     if device not in (None, "auto"):
@@ -59,6 +69,8 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
 
 def load_processor(name: str) -> Any:
     """Load a model's processor alone, which is small; see `load` for the name."""
+    if name == BOULDER:
+        return load_boulder_processor()
     _check_place(name)
     return _load_parts(name, _find_source(name), lambda source, processor: processor)
 
@@ -69,7 +81,7 @@ def _check_place(name: str) -> None:
     A name of the hub is ``owner/model``; anything else is a folder, and so is that if there is a
     folder called like the owner.
     """
-    if name in BUNDLED or Path(name).expanduser().is_dir():
+    if name in NAMES or Path(name).expanduser().is_dir():
         return
     owner, slash, rest = name.partition("/")
     is_hub_name = (
@@ -80,7 +92,7 @@ def _check_place(name: str) -> None:
         return
     if Path(name).is_file():
         raise InputError(f"the model {name!r} cannot be loaded: it is a file, give its folder.")
-    bundled = ", ".join(map(repr, BUNDLED))
+    bundled = ", ".join(map(repr, NAMES))
     raise InputError(
         f"the model {name!r} cannot be loaded: there is no such folder. Give {bundled}, a folder, "
         "or a hub name like 'llava-hf/llava-1.5-7b-hf'."
@@ -138,7 +150,7 @@ def _load_parts(name: str, source: str | Path, go_on: Callable[[str | Path, Any]
     except ImportError as error:
         raise InputError(_explain_missing(name, str(error))) from error
     except (OSError, ValueError) as error:
-        bundled = ", ".join(map(repr, BUNDLED))
+        bundled = ", ".join(map(repr, NAMES))
         raise InputError(
             f"the model {name!r} cannot be loaded: {error} Give {bundled}, a folder or a hub name."
         ) from error

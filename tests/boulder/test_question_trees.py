@@ -32,7 +32,18 @@ TEXTS = [
 def test_beginnings_are_shared() -> None:
     tree = grow_tree(TEXTS)
     assert len(tree.tokens) == 6 + 2 + 3 + 8
-    assert [tree.targets[spot] for spot in tree.judged] == [text.tokens[-1] for text in TEXTS]
+    judged = [[tree.targets[spot] for spot in spots] for spots in tree.judged]
+    assert judged == [[text.tokens[-1]] for text in TEXTS]
+
+
+def test_all_words_of_an_answer_are_judged() -> None:
+    word = PICTURE_WORD_IDS
+    long = Text("where", (word["where"], word["?"], word["top"], word["left"]), 2, 2)
+    phrase = Text("phrase", (word["the"], word["red"], word["star"]), 1, 2)
+    tree = grow_tree([long, phrase, TEXTS[0]])
+    judged = [[tree.targets[spot] for spot in spots] for spots in tree.judged]
+    assert judged == [[word["top"], word["left"]], [word["star"]], [word["yes"]]]
+    assert [tree.kinds[spots.start] for spots in tree.judged] == ["where", "phrase", "exist"]
 
 
 def test_a_text_in_a_tree_is_read_as_it_is_alone() -> None:

@@ -44,7 +44,7 @@ LESS = {
     "python tools/draw_pictures.py": ("--only", *DRAWN, "--out", "pictures"),
 }  # fmt: skip
 """What is put behind the options of a line, where the last one counts."""
-BOULDER_STEPS = ("base_weights", "projector", "train", "curve", "measure", "pruned")
+BOULDER_STEPS = ("projector", "train", "curve", "publish", "measure")
 OF_THE_SYSTEM = ("mkdir", "tar")
 LEFT_OUT = {
     "pip": "takes packages from an index; the README's is run by tools/try_wheel.py",
@@ -63,7 +63,7 @@ LEFT_OUT = {
     ),
     **dict.fromkeys(
         (f"boulder.{step}" for step in BOULDER_STEPS),
-        "needs the weights of another package; tests/pebble tries what boulder reads texts with",
+        "trains for hours, or asks for minutes; tests/boulder tries the shipped model",
     ),
     "python benchmarks/study_tables.py": "takes a minute; tests/evaluation reads a small study",
     "--growth": "takes minutes",

@@ -12,9 +12,13 @@ import torch
 import tokencover as tc
 from study import main
 from study_plan import (
+    CHOICES,
+    CHOICES_OF_BOULDER,
     COSTS,
+    COSTS_OF_BOULDER,
     LOWER,
     METHODS,
+    METHODS_OF_BOULDER,
     MODES,
     find_amounts,
     list_specs,
@@ -68,6 +72,33 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "models" / "seed0").symlink_to(PICTURE_CHECKPOINT)
     run_study(place / "whole")
     return place / "whole"
+
+
+def test_a_deeper_judge_is_asked_fewer_methods_at_fewer_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boulder's part of the study, with pebble in its place."""
+    options = (
+        "--seeds --modes --scenes 1 --clips 0 --boulder 1 --validation 1 --workers 1 --timed 0"
+    )
+    monkeypatch.setattr("sys.argv", ["study.py", *options.split(), "--out", str(tmp_path)])
+    monkeypatch.setattr("study.BOULDER", "pebble")
+    monkeypatch.setattr("study.METHODS_OF_BOULDER", ("mob", "random"))
+    monkeypatch.setattr("study.CHOICES_OF_BOULDER", {"mob": ({"after": 1}, {"after": 0})})
+    monkeypatch.setattr("study.make_tasks", lambda *asked: make_tasks(*asked[:3], 1, asked[4][:2]))
+    main()
+    settings = json.loads((tmp_path / "settings-pebble.json").read_text())
+    assert set(settings) == {"mob"}
+    results = read_all({"pebble": tmp_path / "pebble-flops"})
+    _, scores, *_ = tell_runs(results, "flops", COSTS_OF_BOULDER)
+    assert scores.splitlines()[0] == "| score, % | " + " | ".join(COSTS_OF_BOULDER) + " |"
+    assert {line.split(" | ")[0] for line in scores.splitlines()[2:]} == {"| random", "| mob"}
+
+
+def test_what_the_deeper_judge_is_asked_is_part_of_the_study() -> None:
+    assert set(METHODS_OF_BOULDER) <= set(METHODS)
+    assert set(COSTS_OF_BOULDER) <= set(name_costs("flops"))
+    assert set(CHOICES_OF_BOULDER) == set(CHOICES)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -141,7 +172,7 @@ def test_differences_beyond_doubt_are_counted() -> None:
 def test_tables_tell_what_finished_runs_found(study: Path) -> None:
     read = read_all({"one": study / "seed0-exact", "none": study / "seed7-exact"})
     assert list(read) == ["one"]
-    unpruned, *tables, agreement = tell_runs(read, "exact")
+    unpruned, *tables, agreement = tell_runs(read, "exact", name_costs("exact"))
     assert unpruned.startswith("Unpruned: one ")
     scores, operations, *compared = [table.splitlines() for table in tables]
     assert scores[0] == "| score, % | " + " | ".join(name_costs("exact")) + " |"

@@ -99,7 +99,7 @@ def choose_from(*choices: str) -> Callable[[str], str]:
 
 ModelName = Annotated[
     str,
-    take("--model", "NAME", "pebble, pebble-clips, a folder or a hub name.", MODEL),
+    take("--model", "NAME", "pebble, pebble-clips, boulder, a folder or a hub name.", MODEL),
 ]
 Dtype = Annotated[
     str | None,

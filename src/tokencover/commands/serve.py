@@ -101,7 +101,7 @@ def serve_model(
     """Serve a model by vLLM with pruning; options that are not listed here are vLLM's own."""
     if model.startswith("-"):
         raise InputError(f"say the model before options of vLLM's, got {model!r} in its place.")
-    from tokencover.loading import BUNDLED
+    from tokencover.loading import BOULDER, BUNDLED
     from tokencover.serving import check_vllm, make_server_command, run_server, write_command
 
     settings: dict[str, Any] = {
@@ -117,6 +117,12 @@ def serve_model(
         settings["profile"] = str(profile.resolve())
     if ceiling is not None:
         settings["ceiling"] = read_budget(ceiling, "--ceiling")
+    if model == BOULDER:
+        raise InputError(
+            "vLLM reads folders, and boulder is put together when it is loaded: save model and "
+            "processor that tokencover.load_boulder() returns by their save_pretrained(FOLDER), "
+            "and serve FOLDER."
+        )
     source = str(BUNDLED.get(model, model))
     # A largest budget of requests would mean nothing if they could name none.
     by_request = by_request or ceiling is not None

@@ -34,7 +34,7 @@ class Workload:
     Attributes
     ----------
     name : str
-        As the model was asked for: "pebble", "pebble-clips", a folder or a hub name.
+        As the model was asked for: "pebble", "pebble-clips", "boulder", a folder or a hub name.
     model : Any
         As ``from_pretrained`` returns it.
     inputs : dict

@@ -25,7 +25,7 @@ class VisionLanguageModel:
     Attributes
     ----------
     name : str
-        As it was asked for: "pebble", "pebble-clips", a folder or a hub name.
+        As it was asked for: "pebble", "pebble-clips", "boulder", a folder or a hub name.
     model, processor : Any
         As ``from_pretrained`` returns them; the tokenizer pads on the left.
     """

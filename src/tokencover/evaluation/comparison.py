@@ -252,6 +252,7 @@ def _name_model(model: Any) -> str:
     if isinstance(model, VisionLanguageModel):
         return model.name
     place = str(getattr(getattr(model, "config", None), "name_or_path", ""))
+    # Boulder has no folder, and says its name itself.
     bundled = [name for name, folder in BUNDLED.items() if place == str(folder)]
     return bundled[0] if bundled else place or type(model).__name__
 

@@ -34,7 +34,7 @@ class PrunedChatModel(lmms):  # type: ignore[misc]
     Parameters
     ----------
     pretrained : str
-        "pebble", "pebble-clips", a folder or a hub name.
+        "pebble", "pebble-clips", "boulder", a folder or a hub name.
     method : str
         "none", or a method with its settings: ``mob``, ``fastv:after=3``.
     budget : int or float, optional

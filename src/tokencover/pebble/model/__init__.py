@@ -7,9 +7,11 @@ from tokencover.pebble.model.architecture import (
     VISION_FEATURE_LAYER,
     make_clip_model,
     make_picture_model,
+    make_vision_config,
 )
 from tokencover.pebble.model.checkpoints import (
     CheckpointError,
+    hide_progress,
     load_clip_checkpoint,
     load_picture_checkpoint,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "VISION_FEATURE_LAYER",
     "CheckpointError",
     "ClipProcessor",
+    "hide_progress",
     "load_clip_checkpoint",
     "load_picture_checkpoint",
     "make_clip_model",
@@ -50,6 +53,7 @@ __all__ = [
     "make_picture_processor",
     "make_picture_tokenizer",
     "make_prompt",
+    "make_vision_config",
     "normalise_clip",
     "normalise_pictures",
 ]

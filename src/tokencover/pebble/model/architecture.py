@@ -36,7 +36,7 @@ PICTURE_BLOCKS: Final = 11
 CLIP_BLOCKS: Final = 6
 
 
-def _make_vision_config(size: int) -> CLIPVisionConfig:
+def make_vision_config(size: int = PICTURE_SIZE) -> CLIPVisionConfig:
     """Configuration of the tower for pictures of some size."""
     return CLIPVisionConfig(
         hidden_size=MODEL_WIDTH,
@@ -79,7 +79,7 @@ def make_picture_model(blocks: int = PICTURE_BLOCKS) -> LlavaForConditionalGener
         Of the decoder.
     """
     config = LlavaConfig(
-        vision_config=_make_vision_config(PICTURE_SIZE),
+        vision_config=make_vision_config(PICTURE_SIZE),
         text_config=_make_text_config(len(PICTURE_WORDS), LONGEST_PROMPT, blocks),
         image_token_index=PICTURE_WORD_IDS[IMAGE],
         image_seq_length=PICTURE_TOKENS,
@@ -95,7 +95,7 @@ def make_picture_model(blocks: int = PICTURE_BLOCKS) -> LlavaForConditionalGener
 def make_clip_model() -> VideoLlavaForConditionalGeneration:
     """Make the model for clips with transformers' own random weights."""
     config = VideoLlavaConfig(
-        vision_config=_make_vision_config(FRAME_SIZE),
+        vision_config=make_vision_config(FRAME_SIZE),
         text_config=_make_text_config(len(CLIP_WORDS), LONGEST_CLIP_PROMPT, CLIP_BLOCKS),
         image_token_index=CLIP_WORD_IDS[IMAGE],
         video_token_index=CLIP_WORD_IDS[VIDEO],

@@ -93,7 +93,7 @@ def _load_checkpoint(
         )
     model_class, processor_class = classes
     try:
-        with _hide_progress():
+        with hide_progress():
             model, info = model_class.from_pretrained(
                 path, output_loading_info=True, local_files_only=True
             )
@@ -113,8 +113,8 @@ def _load_checkpoint(
 
 
 @contextmanager
-def _hide_progress() -> Iterator[None]:
-    """Without transformers' bar: a model this small is there before it could be read."""
+def hide_progress() -> Iterator[None]:
+    """Load without transformers' bar: small models are there before it could be read."""
     was_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

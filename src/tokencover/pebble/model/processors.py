@@ -31,8 +31,14 @@ PIXEL_STD: Final = 0.25
 Frames = Sequence[Image.Image]
 
 
-def make_picture_processor() -> LlavaProcessor:
-    """Make the processor: pictures to 192 x 192, words to tokens, 576 places for the picture."""
+def make_picture_processor(tokenizer: PreTrainedTokenizerFast | None = None) -> LlavaProcessor:
+    """Make the processor: pictures to 192 x 192, words to tokens, 576 places for the picture.
+
+    Parameters
+    ----------
+    tokenizer
+        One that brings the shape of chats with it; by default a new one of pebble's.
+    """
     pictures = CLIPImageProcessorPil(
         size={"height": PICTURE_SIZE, "width": PICTURE_SIZE},
         crop_size={"height": PICTURE_SIZE, "width": PICTURE_SIZE},
@@ -41,11 +47,11 @@ def make_picture_processor() -> LlavaProcessor:
     )
     return LlavaProcessor(
         image_processor=pictures,
-        tokenizer=make_picture_tokenizer(),
+        tokenizer=tokenizer or make_picture_tokenizer(),
         patch_size=PATCH,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
-        chat_template=make_chat_template("image"),
+        chat_template=tokenizer.chat_template if tokenizer else make_chat_template("image"),
     )
 
 

@@ -1,0 +1,22 @@
+"""What boulder is made of, and how it is put together."""
+
+from tokencover.boulder.model.assembly import (
+    DECODER,
+    DOWN,
+    UP,
+    assemble,
+    load_assembled,
+    merge_low_rank,
+)
+from tokencover.boulder.model.base_model import BaseModel, read_base_model
+
+__all__ = [
+    "DECODER",
+    "DOWN",
+    "UP",
+    "BaseModel",
+    "assemble",
+    "load_assembled",
+    "merge_low_rank",
+    "read_base_model",
+]
