@@ -24,6 +24,7 @@ import torch
 
 import tokencover as tc
 from study_plan import (
+    ALSO_OF_BOULDER,
     CHOICES,
     CHOICES_OF_BOULDER,
     COSTS_OF_BOULDER,
@@ -39,6 +40,7 @@ from study_plan import (
     list_specs,
     make_tasks,
     name_cost,
+    set_budgets,
 )
 from study_tables import write_tables
 from tokencover.budget import BudgetMode
@@ -245,7 +247,10 @@ def _ask(
     clips = model == CLIPS
     # Twigs are trained for pictures.
     methods = [name for name in options.methods if not (clips and name == "twigvlm")]
-    specs = tuple(list_specs(methods, settings, _find_amounts(model, mode)))
+    amounts = _find_amounts(model, mode)
+    specs = tuple(list_specs(methods, settings, amounts))
+    if model == BOULDER:
+        specs += tuple(set_budgets(ALSO_OF_BOULDER, amounts))
     scenes = {CLIPS: options.clips, BOULDER: options.boulder}.get(model, options.scenes)
     print(f"{name}: {len(specs)} methods and budgets, {scenes} scenes", flush=True)
     folder, every = options.out / name, EVERY_OF_BOULDER if model == BOULDER else EVERY[mode]

@@ -85,6 +85,9 @@ METHODS_OF_BOULDER: Final = (
     *("mob", "mob_stages", "farthest", "random", "fastv", "sparsevlm", "pyramiddrop", "dart"),
     *("divprune", "cdpruner", "scope", "fastervlm", "visionzip"),
 )
+ALSO_OF_BOULDER: Final[tuple[Spec, ...]] = ({"method": "mob", "after": 0},)
+"""Asked too, whatever is chosen: places are chosen at the cost of K = 64, and at the lowest one a
+block on all tokens leaves little for the others."""
 KINDS_OF_BOULDER: Final = (
     *("exist", "color", "shape", "read", "where", "animal_color"),
     *("common_color", "common_shape", "more", "side", "level", "place"),
@@ -200,13 +203,14 @@ def list_specs(
     amounts
         The budgets.
     """
+    named: list[Spec] = [{"method": name, **settings.get(name, {})} for name in methods]
+    return set_budgets(named, amounts)
+
+
+def set_budgets(specs: Sequence[Spec], amounts: Sequence[Amount]) -> list[Spec]:
+    """Each method at each budget."""
     return [
-        {
-            "method": name,
-            **settings.get(name, {}),
-            "budget": amount.budget,
-            "budget_mode": amount.mode,
-        }
+        {**spec, "budget": amount.budget, "budget_mode": amount.mode}
         for amount in amounts
-        for name in methods
+        for spec in specs
     ]

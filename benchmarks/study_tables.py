@@ -88,7 +88,8 @@ def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[BudgetMode]
         boulder = read_all({BOULDER: folder / f"{BOULDER}-{mode}"})
         if boulder:
             title = f"{TITLES[mode]}, boulder"
-            parts += [f"## {title}", *tell_runs(boulder, mode, COSTS_OF_BOULDER)]
+            *tables, _ = tell_runs(boulder, mode, COSTS_OF_BOULDER)
+            parts += [f"## {title}", *tables, *tell_kinship(boulder[BOULDER], pictures, mode)]
         stored[mode] = {
             name: _as_json(results) for name, results in (pictures | clips | boulder).items()
         }
@@ -136,13 +137,20 @@ def read_run(results: Results, costs: Sequence[str]) -> Run:
     rows = [row for row in results.to_dicts() if row["budget"]]
     budgets = sorted({row["budget"] for row in rows}, reverse=True)
     cost_of = dict(zip(budgets, costs, strict=True))
-    return {(_find_name(row), cost_of[row["budget"]]): _read_row(row) for row in rows}
+    names = _find_names([row["method"] for row in rows])
+    return {(names[row["method"]], cost_of[row["budget"]]): _read_row(row) for row in rows}
 
 
-def _find_name(row: Mapping[str, Any]) -> str:
-    """The method alone: what it was set to is told once, for all."""
-    name: str = row["method"].partition(":")[0]
-    return name
+def _find_names(labels: Sequence[str]) -> dict[str, str]:
+    """The method alone, since what it is set to is told once for all; but where it is there twice.
+
+    The first of those keeps the name.
+    """
+    names: dict[str, str] = {}
+    for label in dict.fromkeys(labels):
+        name = label.partition(":")[0]
+        names[label] = label if name in names.values() else name
+    return names
 
 
 def _read_row(row: Mapping[str, Any]) -> Found | None:
@@ -223,6 +231,23 @@ def tell_agreement(runs: Mapping[str, Run], costs: Sequence[str]) -> str:
     ]
     head = ["ranked alike (tau)", *costs]
     return _join_table(head, lines) if lines else "One model: there is nothing to agree."
+
+
+def tell_kinship(
+    boulder: Results, pictures: Mapping[str, Results], mode: BudgetMode
+) -> Iterator[str]:
+    """How alike boulder and each of pebble's models rank the methods that both were asked."""
+    own = read_run(boulder, COSTS_OF_BOULDER)
+    lines = [
+        [
+            f"{BOULDER}, {name}",
+            *(f"{compute_tau(own, theirs, cost):.2f}" for cost in COSTS_OF_BOULDER),
+        ]
+        for name, results in pictures.items()
+        for theirs in [read_run(results, name_costs(mode))]
+    ]
+    if lines:
+        yield _join_table(["ranked alike (tau)", *COSTS_OF_BOULDER], lines)
 
 
 def compute_tau(one: Run, other: Run, cost: str) -> float:
