@@ -96,7 +96,7 @@ KINDS_OF_BOULDER: Final = (
 little to lose any."""
 EVERY_OF_BOULDER: Final = 6
 COSTS_OF_BOULDER: Final = ("K = 192", "K = 64", "32 everywhere")
-"""Half of the methods and costs: an answer takes a hundred times as long as pebble's."""
+"""Half of the methods and costs: its decoder is some fifty times as large as pebble's."""
 FEW: Final = 7
 EVERY: Final[dict[BudgetMode, int]] = {"flops": 4, "exact": FEW, "layer_mean": FEW}
 """Each scene is asked every fourth kind of question, or every seventh: a hundred scenes are 350

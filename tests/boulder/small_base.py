@@ -46,7 +46,9 @@ def make_base() -> Any:
     return LlamaForCausalLM(config).eval()
 
 
-def write_base(model: Any, path: Path, architecture: str = "llama") -> Path:
+def write_base(
+    model: Any, path: Path, architecture: str = "llama", interleaved: bool = True
+) -> Path:
     """Write a model as llama.cpp does: matrices in eight bits, rotary halves side by side."""
     config = model.config
     writer = gguf.GGUFWriter(path, architecture)
@@ -69,7 +71,8 @@ def write_base(model: Any, path: Path, architecture: str = "llama") -> Path:
         if tensor.dim() == 1:
             writer.add_tensor(_name(name), tensor.numpy())
         else:
-            packed = gguf.quants.quantize(_interleave(name, tensor, config).numpy(), QUANTISED)
+            rows = _interleave(name, tensor, config) if interleaved else tensor
+            packed = gguf.quants.quantize(rows.numpy(), QUANTISED)
             writer.add_tensor(_name(name), packed, raw_dtype=QUANTISED)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

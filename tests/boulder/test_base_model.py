@@ -81,6 +81,15 @@ def test_a_damaged_file_is_refused(base_file: Path, tmp_path: Path, kept: float)
         read_base_model(path)
 
 
+def test_a_shape_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    """Seven heads do not divide a width of 96."""
+    model = make_base()
+    model.config.__dict__["num_attention_heads"] = 7
+    path = write_base(model, tmp_path / "odd.gguf", interleaved=False)
+    with pytest.raises(CheckpointError, match="damaged or another model"):
+        read_base_model(path)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(tc.InputError, match=r"no file .*absent\.gguf"):
         read_base_model(tmp_path / "absent.gguf")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
@@ -95,7 +96,7 @@ def read_base_model(path: str | os.PathLike[str] | None = None) -> BaseModel:
     try:
         reader = gguf.GGUFReader(file)
         return _convert(reader, gguf.quants.dequantize)
-    except (ValueError, KeyError, IndexError, OSError) as error:
+    except (ValueError, KeyError, IndexError, OSError, StrictDataclassError) as error:
         raise CheckpointError(
             f"{file} cannot be read as a Llama in GGUF ({error}); it is damaged or another model, "
             f"install it again: `{INSTALL} --force-reinstall`"
