@@ -250,7 +250,8 @@ def _ask(
     amounts = _find_amounts(model, mode)
     specs = tuple(list_specs(methods, settings, amounts))
     if model == BOULDER:
-        specs += tuple(set_budgets(ALSO_OF_BOULDER, amounts))
+        also = set_budgets(ALSO_OF_BOULDER, amounts)
+        specs += tuple(spec for spec in also if spec not in specs)
     scenes = {CLIPS: options.clips, BOULDER: options.boulder}.get(model, options.scenes)
     print(f"{name}: {len(specs)} methods and budgets, {scenes} scenes", flush=True)
     folder, every = options.out / name, EVERY_OF_BOULDER if model == BOULDER else EVERY[mode]

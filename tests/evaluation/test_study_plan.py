@@ -84,7 +84,9 @@ def test_a_deeper_judge_is_asked_fewer_methods_at_fewer_costs(
     monkeypatch.setattr("sys.argv", ["study.py", *options.split(), "--out", str(tmp_path)])
     monkeypatch.setattr("study.BOULDER", "pebble")
     monkeypatch.setattr("study.METHODS_OF_BOULDER", ("mob", "random"))
-    monkeypatch.setattr("study.CHOICES_OF_BOULDER", {"mob": ({"after": 1}, {"after": 0})})
+    monkeypatch.setattr("study.CHOICES_OF_BOULDER", {"mob": ({"after": 0},)})
+    also = ({"method": "mob", "after": 0}, {"method": "random", "after": 2})
+    monkeypatch.setattr("study.ALSO_OF_BOULDER", also)
     monkeypatch.setattr("study.make_tasks", lambda *asked: make_tasks(*asked[:3], 1, asked[4][:2]))
     main()
     settings = json.loads((tmp_path / "settings-pebble.json").read_text())
@@ -92,7 +94,8 @@ def test_a_deeper_judge_is_asked_fewer_methods_at_fewer_costs(
     results = read_all({"pebble": tmp_path / "pebble-flops"})
     _, scores, *_ = tell_runs(results, "flops", COSTS_OF_BOULDER)
     assert scores.splitlines()[0] == "| score, % | " + " | ".join(COSTS_OF_BOULDER) + " |"
-    assert {line.split(" | ")[0] for line in scores.splitlines()[2:]} == {"| random", "| mob"}
+    asked = [line.split(" | ")[0] for line in scores.splitlines()[2:]]
+    assert sorted(asked) == ["| mob", "| random", "| random:after=2"]
 
 
 def test_what_the_deeper_judge_is_asked_is_part_of_the_study() -> None:
