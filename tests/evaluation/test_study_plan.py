@@ -36,6 +36,7 @@ from study_tables import (
 )
 from tokencover.budget import BudgetMode
 from tokencover.errors import InputError
+from tokencover.evaluation import Task
 from tokencover.methods import METHODS as REGISTERED
 from tokencover.methods import make_method
 from tokencover.pebble import PICTURE_CHECKPOINT
@@ -78,6 +79,12 @@ def test_a_deeper_judge_is_asked_fewer_methods_at_fewer_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Boulder's part of the study, with pebble in its place."""
+
+    def ask_little(
+        benchmark: str, split: str, scenes: int, every: int, kinds: tuple[str, ...]
+    ) -> list[Task]:
+        return make_tasks(benchmark, split, scenes, 1, kinds[:2])
+
     options = (
         "--seeds --modes --scenes 1 --clips 0 --boulder 1 --validation 1 --workers 1 --timed 0"
     )
@@ -87,7 +94,7 @@ def test_a_deeper_judge_is_asked_fewer_methods_at_fewer_costs(
     monkeypatch.setattr("study.CHOICES_OF_BOULDER", {"mob": ({"after": 0},)})
     also = ({"method": "mob", "after": 0}, {"method": "random", "after": 2})
     monkeypatch.setattr("study.ALSO_OF_BOULDER", also)
-    monkeypatch.setattr("study.make_tasks", lambda *asked: make_tasks(*asked[:3], 1, asked[4][:2]))
+    monkeypatch.setattr("study.make_tasks", ask_little)
     main()
     settings = json.loads((tmp_path / "settings-pebble.json").read_text())
     assert set(settings) == {"mob"}
