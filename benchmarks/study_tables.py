@@ -78,21 +78,21 @@ def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[BudgetMode]
         Which runs; those that are not finished are left out, those of clips and the times told if
         they are there.
     """
-    parts, stored = [], {}
+    parts: list[str] = []
+    stored: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for mode in modes:
         of_pictures = {f"seed {seed}": folder / f"seed{seed}-{mode}" for seed in seeds}
         pictures, clips = read_all(of_pictures), read_all({"clips": folder / f"clips-{mode}"})
         for title, read in [(TITLES[mode], pictures), (f"{TITLES[mode]}, clips", clips)]:
             if read:
                 parts += [f"## {title}", *tell_runs(read, mode, name_costs(mode))]
-        boulder = read_all({BOULDER: folder / f"{BOULDER}-{mode}"})
-        if boulder:
-            title = f"{TITLES[mode]}, boulder"
-            *tables, _ = tell_runs(boulder, mode, COSTS_OF_BOULDER)
-            parts += [f"## {title}", *tables, *tell_kinship(boulder[BOULDER], pictures, mode)]
-        stored[mode] = {
-            name: _as_json(results) for name, results in (pictures | clips | boulder).items()
-        }
+        stored[mode] = {name: _as_json(results) for name, results in (pictures | clips).items()}
+    boulder = read_all({BOULDER: folder / f"{BOULDER}-flops"})
+    if boulder:
+        *tables, _ = tell_runs(boulder, "flops", COSTS_OF_BOULDER)
+        kin = read_all({f"seed {seed}": folder / f"seed{seed}-flops" for seed in SEEDS})
+        parts += [f"## {TITLES['flops']}, boulder", *tables, *tell_kinship(boulder[BOULDER], kin)]
+        stored[BOULDER] = {BOULDER: _as_json(boulder[BOULDER])}
     if (folder / "times").is_dir():
         parts += ["## Time to the first token", make_time_table(read_folder(folder / "times"))]
     text = "\n\n".join(parts) + "\n"
@@ -233,9 +233,7 @@ def tell_agreement(runs: Mapping[str, Run], costs: Sequence[str]) -> str:
     return _join_table(head, lines) if lines else "One model: there is nothing to agree."
 
 
-def tell_kinship(
-    boulder: Results, pictures: Mapping[str, Results], mode: BudgetMode
-) -> Iterator[str]:
+def tell_kinship(boulder: Results, pictures: Mapping[str, Results]) -> Iterator[str]:
     """How alike boulder and each of pebble's models rank the methods that both were asked."""
     own = read_run(boulder, COSTS_OF_BOULDER)
     lines = [
@@ -244,7 +242,7 @@ def tell_kinship(
             *(f"{compute_tau(own, theirs, cost):.2f}" for cost in COSTS_OF_BOULDER),
         ]
         for name, results in pictures.items()
-        for theirs in [read_run(results, name_costs(mode))]
+        for theirs in [read_run(results, name_costs("flops"))]
     ]
     if lines:
         yield _join_table(["ranked alike (tau)", *COSTS_OF_BOULDER], lines)

@@ -92,8 +92,12 @@ def test_what_was_saved_loads_by_its_folder(
         assert torch.equal(model(**one).logits, again(**other).logits)
 
 
-def _lose_half(learned: Learned) -> None:
+def _lose_up(learned: Learned) -> None:
     del learned[CHANGED + UP]
+
+
+def _lose_down(learned: Learned) -> None:
+    del learned[CHANGED + DOWN]
 
 
 def _widen(learned: Learned) -> None:
@@ -109,7 +113,7 @@ def _lose_projector(learned: Learned) -> None:
     del learned["model.multi_modal_projector.linear_1.bias"]
 
 
-@pytest.mark.parametrize("spoil", [_lose_half, _widen, _rename, _lose_projector])
+@pytest.mark.parametrize("spoil", [_lose_up, _lose_down, _widen, _rename, _lose_projector])
 def test_a_checkpoint_that_does_not_fit_is_refused(
     base_file: Path, checkpoint: Path, tmp_path: Path, spoil: Callable[[Learned], None]
 ) -> None:

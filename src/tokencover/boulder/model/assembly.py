@@ -79,23 +79,21 @@ def merge_low_rank(
         By the names of the whole model.
     """
     merged = {DECODER + name: tensor for name, tensor in weights.items()}
-    for name, down in learned.items():
-        if name.endswith(DOWN):
-            stem = name.removesuffix(DOWN)
-            target = f"{stem}.weight"
-            if target not in merged or f"{stem}{UP}" not in learned:
-                raise CheckpointError(
-                    f"there is a low-rank change of {stem}, but the base model or the checkpoint "
-                    "lacks its other half: give the base model that boulder was trained on"
-                )
-            up = learned[f"{stem}{UP}"]
-            if (up.shape[0], down.shape[1]) != tuple(merged[target].shape):
-                raise CheckpointError(
-                    f"the low-rank change of {stem} is {up.shape[0]} x {down.shape[1]}, the base "
-                    f"model's matrix {' x '.join(map(str, merged[target].shape))}: give the base "
-                    "model that boulder was trained on"
-                )
-            merged[target] = merged[target] + up @ down
+    ours = [name for name in learned if name.startswith(DECODER)]
+    for stem in dict.fromkeys(name.removesuffix(DOWN).removesuffix(UP) for name in ours):
+        target, down, up = f"{stem}.weight", learned.get(stem + DOWN), learned.get(stem + UP)
+        if target not in merged or down is None or up is None:
+            raise CheckpointError(
+                f"there is a low-rank change of {stem}, but the base model or the checkpoint "
+                "lacks its other half: give the base model that boulder was trained on"
+            )
+        if (up.shape[0], down.shape[1]) != tuple(merged[target].shape):
+            raise CheckpointError(
+                f"the low-rank change of {stem} is {up.shape[0]} x {down.shape[1]}, the base "
+                f"model's matrix {' x '.join(map(str, merged[target].shape))}: give the base "
+                "model that boulder was trained on"
+            )
+        merged[target] = merged[target] + up @ down
     return merged
 
 
