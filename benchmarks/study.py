@@ -201,8 +201,8 @@ def _choose_settings(
         settings: dict[str, dict[str, Any]] = json.loads(path.read_text())
         return settings
     amount = next(each for each in _find_amounts(model, "flops") if each.cost == TUNED_AT)
-    choices = CHOICES_OF_BOULDER if model == BOULDER else CHOICES
-    choices_of = {name: choices[name] for name in choices if name in options.methods}
+    offered = CHOICES_OF_BOULDER if model == BOULDER else CHOICES
+    choices_of = {name: offered[name] for name in offered if name in options.methods}
     tried = {
         (name, place): {"method": name, **choice, "budget": amount.budget, "budget_mode": "flops"}
         for name, choices in choices_of.items()

@@ -97,8 +97,7 @@ little to lose any."""
 EVERY_OF_BOULDER: Final = 6
 COSTS_OF_BOULDER: Final = ("K = 192", "K = 64", "32 everywhere")
 """Half of the methods and costs: its decoder is some fifty times as large as pebble's."""
-FEW: Final = 7
-EVERY: Final[dict[BudgetMode, int]] = {"flops": 4, "exact": FEW, "layer_mean": FEW}
+EVERY: Final[dict[BudgetMode, int]] = {"flops": 4, "exact": 7, "layer_mean": 7}
 """Each scene is asked every fourth kind of question, or every seventh: a hundred scenes are 350
 or 200 questions for each method and budget."""
 OTHER_TOKENS: Final = 14

@@ -6,6 +6,7 @@ What is trained is the projector and the LoRA.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +48,13 @@ class Boulder:
     llava: Any
     lora: Any
     tokenizer: Any
+
+    def average_words(self, texts: Sequence[str]) -> Tensor:
+        """The mean of the base model's vectors of each text's tokens, shape (texts, width)."""
+        table: Tensor = self.llava.get_input_embeddings().weight.detach()
+        spaced = [f" {text}" for text in texts]
+        tokens = self.tokenizer(spaced, add_special_tokens=False).input_ids
+        return torch.stack([table[each].mean(0) for each in tokens])
 
     def learned(self) -> dict[str, Tensor]:
         """What is trained, by name."""
@@ -135,11 +143,7 @@ def list_word_vectors(boulder: Boulder) -> tuple[Tensor, Tensor]:
     shared
         Shape (width,).
     """
-    table: Tensor = boulder.llava.get_input_embeddings().weight.detach()
-    texts = [" " + re.sub(r"[<>-]", " ", word).strip() for word in PICTURE_WORDS]
-    tokens = boulder.tokenizer(texts, add_special_tokens=False).input_ids
-    vectors = [table[each].mean(0) for each in tokens]
-    words = torch.stack(vectors)
+    words = boulder.average_words([re.sub(r"[<>-]", " ", word).strip() for word in PICTURE_WORDS])
     shared = words.mean(0)
     return words - shared, shared
 

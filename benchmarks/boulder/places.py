@@ -27,12 +27,10 @@ RIDGE: Final = 1e-2
 
 def list_place_vectors(boulder: Boulder) -> Tensor:
     """What is added to the description of each patch, shape (576, width)."""
-    table: Tensor = boulder.llava.get_input_embeddings().weight.detach()
     sixth = torch.arange(GRID) * len(ROWS) // GRID
     lines = []
     for names in (ROWS, COLUMNS):
-        tokens = boulder.tokenizer([f" {name}" for name in names], add_special_tokens=False)
-        vectors = torch.stack([table[each].mean(0) for each in tokens.input_ids])
+        vectors = boulder.average_words(names)
         lines.append((vectors - vectors.mean(0))[sixth])
     rows, columns = lines
     return (rows[:, None] + columns[None]).reshape(PICTURE_TOKENS, -1)

@@ -46,10 +46,10 @@ def load_boulder(
 
 def load_boulder_processor(base: str | os.PathLike[str] | None = None) -> Any:
     """Load the processor alone; see `load_boulder`."""
-    from tokencover.boulder.model import read_base_model
+    from tokencover.boulder.model import read_base_tokenizer
     from tokencover.pebble.model import make_picture_processor
 
-    return make_picture_processor(read_base_model(base).make_tokenizer())
+    return make_picture_processor(read_base_tokenizer(base))
 
 
 __all__ = ["BOULDER_CHECKPOINT", "load_boulder", "load_boulder_processor"]

@@ -8,7 +8,7 @@ from tokencover.boulder.model.assembly import (
     load_assembled,
     merge_low_rank,
 )
-from tokencover.boulder.model.base_model import BaseModel, read_base_model
+from tokencover.boulder.model.base_model import BaseModel, read_base_model, read_base_tokenizer
 
 __all__ = [
     "DECODER",
@@ -19,4 +19,5 @@ __all__ = [
     "load_assembled",
     "merge_low_rank",
     "read_base_model",
+    "read_base_tokenizer",
 ]

