@@ -21,8 +21,6 @@ COSTS: Final = (192, 128, 64, 32)
 LOWER: Final = (64, 32)
 """Tokens in every block."""
 MODES: Final[tuple[BudgetMode, ...]] = ("flops", "exact", "layer_mean")
-SEEDS: Final = (1, 0, 2)
-"""Of training; the first one's model is bundled."""
 METHODS: Final = (
     "mob",
     "mob_stages",
@@ -70,33 +68,6 @@ CHOICES: Final[dict[str, tuple[dict[str, Any], ...]]] = {
 }
 """Settings that hang on the depth of a decoder: each method has the one that is best for it on
 validation scenes at the operations of K = 64, the first if they are equally good."""
-CHOICES_OF_BOULDER: Final = {
-    **CHOICES,
-    "mob_stages": (
-        {"folded": 0.3},
-        {"folded": 0.3, "stages": (0, 8)},
-        {"folded": 0.3, "stages": (0, 12)},
-    ),
-    "pyramiddrop": ({}, {"stages": (1, 4, 10)}, {"stages": (2, 6, 12)}),
-    "sparsevlm": ({}, {"stages": (1, 4, 10)}, {"stages": (2, 6, 12)}),
-}
-"""The same for a decoder of thirty blocks."""
-METHODS_OF_BOULDER: Final = (
-    *("mob", "mob_stages", "farthest", "random", "fastv", "sparsevlm", "pyramiddrop", "dart"),
-    *("divprune", "cdpruner", "scope", "fastervlm", "visionzip"),
-)
-ALSO_OF_BOULDER: Final[tuple[Spec, ...]] = ({"method": "mob", "after": 0},)
-"""Asked too, whatever is chosen: places are chosen at the cost of K = 64, and at the lowest one a
-block on all tokens leaves little for the others."""
-KINDS_OF_BOULDER: Final = (
-    *("exist", "color", "shape", "read", "where", "animal_color"),
-    *("common_color", "common_shape", "more", "side", "level", "place"),
-)
-"""What it has learned, and each scene is asked two of: of `animal_name` and `empty` it knows too
-little to lose any."""
-EVERY_OF_BOULDER: Final = 6
-COSTS_OF_BOULDER: Final = ("K = 192", "K = 64", "32 everywhere")
-"""Half of the methods and costs: its decoder is some fifty times as large as pebble's."""
 EVERY: Final[dict[BudgetMode, int]] = {"flops": 4, "exact": 7, "layer_mean": 7}
 """Each scene is asked every fourth kind of question, or every seventh: a hundred scenes are 350
 or 200 questions for each method and budget."""

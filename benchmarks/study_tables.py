@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from study_plan import COSTS_OF_BOULDER, MODES, SEEDS, name_costs
+from study_judges import ASKED_ELSE, BUNDLED, SEEDS, USUAL, Judge, find_judge
+from study_plan import MODES
 from tokencover.budget import BudgetMode
 from tokencover.evaluation import Results, read_folder
 from tokencover.files import write_atomically
@@ -53,6 +54,8 @@ class Found:
 COMPARED: Final = ("mob", "mob_stages")
 """Others are compared with these."""
 
+PICTURES: Final = [find_judge(name) for name in SEEDS]
+
 Run = Mapping[tuple[str, str], Found | None]
 """By method and cost; None where the method cannot reach the cost."""
 
@@ -64,35 +67,32 @@ def main() -> None:
     options = parser.parse_args()
     if not options.folder.is_dir():
         parser.error(f"{options.folder} is no folder: name the one that the study writes to")
-    print(write_tables(options.folder, SEEDS, MODES))
+    judges = [find_judge(name) for name in (*USUAL, BOULDER)]
+    print(write_tables(options.folder, judges, MODES))
 
 
-def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[BudgetMode]) -> str:
+def write_tables(folder: Path, judges: Sequence[Judge], modes: Sequence[BudgetMode]) -> str:
     """Write `study.md` and `study.json` into the folder; give the text.
 
     Parameters
     ----------
     folder
         Of all runs.
-    seeds, modes
-        Which runs; those that are not finished are left out, those of clips and the times told if
+    judges, modes
+        Which runs; those that are not there or not finished are left out, the times are told if
         they are there.
     """
     parts: list[str] = []
     stored: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for mode in modes:
-        of_pictures = {f"seed {seed}": folder / f"seed{seed}-{mode}" for seed in seeds}
-        pictures, clips = read_all(of_pictures), read_all({"clips": folder / f"clips-{mode}"})
-        for title, read in [(TITLES[mode], pictures), (f"{TITLES[mode]}, clips", clips)]:
+        stored[mode] = {}
+        for among, group in group_judges(judges).items():
+            read = read_all(folder, group, mode)
             if read:
-                parts += [f"## {title}", *tell_runs(read, mode, name_costs(mode))]
-        stored[mode] = {name: _as_json(results) for name, results in (pictures | clips).items()}
-    boulder = read_all({BOULDER: folder / f"{BOULDER}-flops"})
-    if boulder:
-        *tables, _ = tell_runs(boulder, "flops", COSTS_OF_BOULDER)
-        kin = read_all({f"seed {seed}": folder / f"seed{seed}-flops" for seed in SEEDS})
-        parts += [f"## {TITLES['flops']}, boulder", *tables, *tell_kinship(boulder[BOULDER], kin)]
-        stored[BOULDER] = {BOULDER: _as_json(boulder[BOULDER])}
+                parts += [f"## {TITLES[mode]}{among}", *tell_runs(read, mode, group[0].costs[mode])]
+                stored[mode] |= {name: _as_json(results) for name, results in read.items()}
+            if read and group[0].name == BOULDER:
+                parts += tell_kinship(read[BOULDER], read_all(folder, PICTURES, mode), mode)
     if (folder / "times").is_dir():
         parts += ["## Time to the first token", make_time_table(read_folder(folder / "times"))]
     text = "\n\n".join(parts) + "\n"
@@ -101,10 +101,18 @@ def write_tables(folder: Path, seeds: Sequence[int], modes: Sequence[BudgetMode]
     return text
 
 
-def read_all(folders: Mapping[str, Path]) -> dict[str, Results]:
-    """The runs that are finished, by name."""
-    found = {name: read_folder(folder) for name, folder in folders.items() if folder.is_dir()}
-    return {name: results for name, results in found.items() if results.finished}
+def group_judges(judges: Sequence[Judge]) -> dict[str, list[Judge]]:
+    """Judges whose scores are averaged, by what a title says of them."""
+    of_pictures = [judge for judge in judges if judge.name not in ASKED_ELSE]
+    alone = {f", {judge.name}": [judge] for judge in judges if judge.name in ASKED_ELSE}
+    return {"": of_pictures, **alone}
+
+
+def read_all(folder: Path, judges: Sequence[Judge], mode: BudgetMode) -> dict[str, Results]:
+    """The runs that are finished, by the judges' titles."""
+    folders = {judge.title: folder / f"{judge.name}-{mode}" for judge in judges}
+    found = {title: read_folder(each) for title, each in folders.items() if each.is_dir()}
+    return {title: results for title, results in found.items() if results.finished}
 
 
 def tell_runs(read: Mapping[str, Results], mode: BudgetMode, costs: Sequence[str]) -> Iterator[str]:
@@ -129,7 +137,8 @@ def tell_runs(read: Mapping[str, Results], mode: BudgetMode, costs: Sequence[str
         yield make_table("operations, %", runs, costs, show_flops)
     for reference, differing in compared.items():
         yield make_table(f"minus {reference}", differing, costs, show_difference)
-    yield tell_agreement(runs, costs)
+    if len(runs) > 1:
+        yield tell_agreement(runs, costs)
 
 
 def read_run(results: Results, costs: Sequence[str]) -> Run:
@@ -229,23 +238,22 @@ def tell_agreement(runs: Mapping[str, Run], costs: Sequence[str]) -> str:
         [f"{first}, {second}", *(f"{compute_tau(one, other, cost):.2f}" for cost in costs)]
         for (first, one), (second, other) in combinations(runs.items(), 2)
     ]
-    head = ["ranked alike (tau)", *costs]
-    return _join_table(head, lines) if lines else "One model: there is nothing to agree."
+    return _join_table(["ranked alike (tau)", *costs], lines)
 
 
-def tell_kinship(boulder: Results, pictures: Mapping[str, Results]) -> Iterator[str]:
+def tell_kinship(
+    boulder: Results, pictures: Mapping[str, Results], mode: BudgetMode
+) -> Iterator[str]:
     """How alike boulder and each of pebble's models rank the methods that both were asked."""
-    own = read_run(boulder, COSTS_OF_BOULDER)
+    costs, theirs = find_judge(BOULDER).costs[mode], find_judge(BUNDLED).costs[mode]
+    own = read_run(boulder, costs)
+    others = {name: read_run(results, theirs) for name, results in pictures.items()}
     lines = [
-        [
-            f"{BOULDER}, {name}",
-            *(f"{compute_tau(own, theirs, cost):.2f}" for cost in COSTS_OF_BOULDER),
-        ]
-        for name, results in pictures.items()
-        for theirs in [read_run(results, name_costs("flops"))]
+        [f"{BOULDER}, {name}", *(f"{compute_tau(own, other, cost):.2f}" for cost in costs)]
+        for name, other in others.items()
     ]
     if lines:
-        yield _join_table(["ranked alike (tau)", *COSTS_OF_BOULDER], lines)
+        yield _join_table(["ranked alike (tau)", *costs], lines)
 
 
 def compute_tau(one: Run, other: Run, cost: str) -> float:

@@ -65,7 +65,7 @@ LEFT_OUT = {
         (f"boulder.{step}" for step in BOULDER_STEPS),
         "trains for hours, or asks for minutes; tests/boulder tries the shipped model",
     ),
-    "python benchmarks/study.py": "takes an hour; tests/evaluation runs a small study",
+    "python benchmarks/study.py": "takes hours; tests/evaluation runs a small study",
     "python benchmarks/study_tables.py": "takes a minute; tests/evaluation reads a small study",
     "--growth": "takes minutes",
     "--paper": "is run by test_commands",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,12 @@ import torch
 
 import tokencover as tc
 from study import main
+from study_judges import ASKED_ELSE, SEEDS, Judge, find_judge
 from study_plan import (
     CHOICES,
-    CHOICES_OF_BOULDER,
     COSTS,
-    COSTS_OF_BOULDER,
     LOWER,
     METHODS,
-    METHODS_OF_BOULDER,
     MODES,
     find_amounts,
     list_specs,
@@ -32,11 +32,11 @@ from study_tables import (
     read_all,
     show_difference,
     tell_agreement,
+    tell_kinship,
     tell_runs,
 )
 from tokencover.budget import BudgetMode
 from tokencover.errors import InputError
-from tokencover.evaluation import Task
 from tokencover.methods import METHODS as REGISTERED
 from tokencover.methods import make_method
 from tokencover.pebble import PICTURE_CHECKPOINT
@@ -54,13 +54,18 @@ def pebble() -> tuple[Any, Any]:
 
 
 def run_study(folder: Path) -> None:
-    options = "--seeds 0 --methods random mob --modes exact --scenes 1 --clips 0 --validation 1"
+    """One judge, which is the bundled model under another name."""
+
+    def find_small(name: str) -> Judge:
+        model = os.path.relpath(folder.parent / "models" / name)
+        choices = {"mob": ({"after": 1}, {"after": 0})}
+        return replace(find_judge(name), model=model, choices=choices, every={"exact": 1})
+
+    options = "--judges seed0 --methods random mob --modes exact --scenes 1 --validation 1"
     options += f" --workers 1 --timed 0 --out {folder}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["study.py", *options.split()])
-        patch.setattr("study.MODELS", folder.parent / "models")
-        patch.setattr("study.CHOICES", {"mob": ({"after": 1}, {"after": 0})})
-        patch.setattr("study.EVERY", {"exact": 1})
+        patch.setattr("study.find_judge", find_small)
         patch.setattr("study.make_tasks", lambda *asked: make_tasks(*asked)[:3])
         main()
 
@@ -75,40 +80,57 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "whole"
 
 
-def test_a_deeper_judge_is_asked_fewer_methods_at_fewer_costs(
+def test_a_judge_is_asked_what_its_record_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Boulder's part of the study, with pebble in its place."""
-
-    def ask_little(
-        benchmark: str, split: str, scenes: int, every: int, kinds: tuple[str, ...]
-    ) -> list[Task]:
-        return make_tasks(benchmark, split, scenes, 1, kinds[:2])
-
-    options = (
-        "--seeds --modes --scenes 1 --clips 0 --boulder 1 --validation 1 --workers 1 --timed 0"
+    boulder = replace(
+        find_judge("boulder"),
+        model="pebble",
+        kinds=("exist", "color"),
+        methods=("mob", "random"),
+        choices={"mob": ({"after": 0},)},
+        also=({"method": "mob", "after": 0}, {"method": "random", "after": 2}),
+        every={"flops": 1, "exact": 1},
     )
+    options = "--judges boulder --scenes 1 --validation 1 --workers 1 --timed 0"
     monkeypatch.setattr("sys.argv", ["study.py", *options.split(), "--out", str(tmp_path)])
-    monkeypatch.setattr("study.BOULDER", "pebble")
-    monkeypatch.setattr("study.METHODS_OF_BOULDER", ("mob", "random"))
-    monkeypatch.setattr("study.CHOICES_OF_BOULDER", {"mob": ({"after": 0},)})
-    also = ({"method": "mob", "after": 0}, {"method": "random", "after": 2})
-    monkeypatch.setattr("study.ALSO_OF_BOULDER", also)
-    monkeypatch.setattr("study.make_tasks", ask_little)
+    monkeypatch.setattr("study.find_judge", {"boulder": boulder}.get)
     main()
-    settings = json.loads((tmp_path / "settings-pebble.json").read_text())
+    settings = json.loads((tmp_path / "settings-boulder.json").read_text())
     assert set(settings) == {"mob"}
-    results = read_all({"pebble": tmp_path / "pebble-flops"})
-    _, scores, *_ = tell_runs(results, "flops", COSTS_OF_BOULDER)
-    assert scores.splitlines()[0] == "| score, % | " + " | ".join(COSTS_OF_BOULDER) + " |"
-    asked = [line.split(" | ")[0] for line in scores.splitlines()[2:]]
-    assert sorted(asked) == ["| mob", "| random", "| random:after=2"]
+    assert not (tmp_path / "boulder-layer_mean").exists()
+    for mode, costs in boulder.costs.items():
+        read = read_all(tmp_path, [boulder], mode)
+        _, scores, *_ = tell_runs(read, mode, costs)
+        assert scores.splitlines()[0] == "| score, % | " + " | ".join(costs) + " |"
+        asked = [line.split(" | ")[0] for line in scores.splitlines()[2:]]
+        assert sorted(asked) == ["| mob", "| random", "| random:after=2"]
+    [kinship] = tell_kinship(read["boulder"], {"seed 7": read["boulder"]}, mode)
+    assert kinship.splitlines()[2].startswith("| boulder, seed 7 | ")
 
 
-def test_what_the_deeper_judge_is_asked_is_part_of_the_study() -> None:
-    assert set(METHODS_OF_BOULDER) <= set(METHODS)
-    assert set(COSTS_OF_BOULDER) <= set(name_costs("flops"))
-    assert set(CHOICES_OF_BOULDER) == set(CHOICES)
+@pytest.mark.parametrize("name", [*SEEDS, *ASKED_ELSE])
+def test_what_a_judge_is_asked_is_part_of_the_study(name: str) -> None:
+    judge = find_judge(name)
+    assert set(judge.methods) <= set(METHODS)
+    assert set(judge.choices) == set(CHOICES)
+    for mode, costs in judge.costs.items():
+        assert set(costs) <= set(name_costs(mode))
+        assert mode in judge.every
+    with pytest.raises(InputError, match="seed0"):
+        find_judge(f"no {name}")
+
+
+@pytest.mark.parametrize("name", [*SEEDS, *ASKED_ELSE])
+def test_costs_are_named_from_high_to_low(name: str) -> None:
+    """Tables give the largest budget the first name."""
+    judge = find_judge(name)
+    for mode in judge.costs:
+        amounts = judge.find_amounts(mode)
+        budgets = [each.budget for each in amounts]
+        assert budgets == sorted(set(budgets), reverse=True)
+        assert tuple(each.cost for each in amounts) == judge.costs[mode]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -180,10 +202,10 @@ def test_differences_beyond_doubt_are_counted() -> None:
 
 
 def test_tables_tell_what_finished_runs_found(study: Path) -> None:
-    read = read_all({"one": study / "seed0-exact", "none": study / "seed7-exact"})
-    assert list(read) == ["one"]
-    unpruned, *tables, agreement = tell_runs(read, "exact", name_costs("exact"))
-    assert unpruned.startswith("Unpruned: one ")
+    read = read_all(study, [find_judge("seed0"), find_judge("seed7")], "exact")
+    assert list(read) == ["seed 0"]
+    unpruned, *tables = tell_runs(read, "exact", name_costs("exact"))
+    assert unpruned.startswith("Unpruned: seed 0 ")
     scores, operations, *compared = [table.splitlines() for table in tables]
     assert scores[0] == "| score, % | " + " | ".join(name_costs("exact")) + " |"
     assert {line.split(" | ")[0] for line in scores[2:]} == {"| random", "| mob"}
@@ -191,7 +213,6 @@ def test_tables_tell_what_finished_runs_found(study: Path) -> None:
     assert [table[0].split(" | ")[0] for table in compared] == ["| minus mob", "| minus mob_stages"]
     own = next(line for line in compared[0] if line.startswith("| mob "))
     assert set(own.split("|")[2:-1]) == {"  "}
-    assert agreement == "One model: there is nothing to agree."
 
 
 def test_settings_are_chosen_with_the_model_that_is_asked(study: Path) -> None:
@@ -199,6 +220,28 @@ def test_settings_are_chosen_with_the_model_that_is_asked(study: Path) -> None:
     asked = [json.loads((study / name / "run.json").read_text()) for name in RUNS]
     assert asked[0]["model"] == asked[1]["model"]
     assert not Path(asked[0]["model"]["name"]).is_absolute()
+
+
+def test_settings_that_were_not_chosen_yet_are(study: Path) -> None:
+    """After a study of other methods; what was chosen for those stays."""
+    folder, name = study.parent / "more", "settings-seed0.json"
+    folder.mkdir()
+    before = {"fastv": {"after": 2}}
+    (folder / name).write_text(json.dumps(before))
+    run_study(folder)
+    chosen = json.loads((study / name).read_text())
+    assert json.loads((folder / name).read_text()) == {**before, **chosen}
+
+
+def test_a_judge_that_is_not_known_is_told_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["study.py", "--judges", "seed1", "pebbles", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", asked)
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "'pebbles' is not known" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_study_that_was_stopped_goes_on(study: Path) -> None:
