@@ -61,7 +61,7 @@ def test_benchmarks_of_the_paper_say_what_they_are(tmp_path: Path) -> None:
     assert content["generation"] == expected
     results.write(replace(work, combination=Combination(MoB(64))), scores)
 
-    stored = read_folder(results.folder)
+    stored = read_folder(str(results.folder))  # `out` takes a str too
     found = export_results(stored)
     assert found["rows"][0]["tasks"]["MME"] == {
         "score": 0.4375, "examples": 1, "failed": 0, "metrics": metrics,

@@ -30,7 +30,7 @@ class _Found:
     seconds: Seconds | None = None
 
 
-def read_folder(folder: Path) -> Results:
+def read_folder(folder: str | Path) -> Results:
     """Read all files of a folder.
 
     Raises
@@ -39,6 +39,7 @@ def read_folder(folder: Path) -> Results:
         If the folder is missing, empty or not one of results, or a file is damaged, not of this
         run, or of other examples than the rest.
     """
+    folder = Path(folder)
     run = _read_run(folder)
     found: defaultdict[Combination, _Found] = defaultdict(_Found)
     tasks: dict[str, tuple[str, str]] = {}
