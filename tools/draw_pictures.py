@@ -33,8 +33,10 @@ from tokencover.runtime import Trace
 from tokencover.viewing import GAP, MARGIN, flow, overlay, words_of_centers
 
 ROOT = Path(__file__).parent.parent
-STUDY, RUN = ROOT / "docs" / "study" / "flops.tar.xz", "seed1-flops"
-"""Where answers of the study lie, and those of the bundled model among them."""
+STUDY = ROOT / "docs" / "study"
+"""Where answers of the study lie."""
+PEBBLE, BOULDER = ("flops", "seed1-flops"), ("boulder", "boulder-flops")
+"""Archives there, and those of one model among them."""
 SIDE, LINE = 768, 34
 """Pixels of a picture, four for each of pebble's, and of a line of text."""
 PLOTTED = ("mob_stages", "mob", "scope", "divprune", "visionzip", "pyramiddrop", "fastv", "dart")
@@ -137,31 +139,40 @@ def draw_budgets() -> Image.Image:
 
 def draw_trade_off() -> Image.Image:
     """Accuracy against cost of some methods."""
-    return plot_study(PLOTTED)
+    return plot_study(PEBBLE, PLOTTED)
 
 
 def draw_all_methods() -> Image.Image:
     """Accuracy against cost of all methods."""
-    return plot_study(None)
+    return plot_study(PEBBLE)
 
 
-def plot_study(names: Sequence[str] | None) -> Image.Image:
+def draw_boulder() -> Image.Image:
+    """The same, of the second judge."""
+    return plot_study(BOULDER)
+
+
+def plot_study(stored_in: tuple[str, str], names: Sequence[str] | None = None) -> Image.Image:
     """Accuracy against operations from the stored study, for these methods or for all."""
+    name, run = stored_in
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(STUDY) as archive:
-            wanted = [each for each in archive if each.name.split("/")[0] == RUN]
+        with tarfile.open(STUDY / f"{name}.tar.xz") as archive:
+            wanted = [each for each in archive if each.name.split("/")[0] == run]
             archive.extractall(folder, wanted, filter="data")
-        stored = read_folder(Path(folder) / RUN)
+        stored = read_folder(Path(folder) / run)
     rows = [
         row
         for row in stored.rows
         if row.combination.method is None or names is None or row.combination.method.name in names
     ]
     chart = make_figures(replace(stored, rows=tuple(rows)), reference="mob")["fig3-flops"]
-    chart = name_methods(chart, rows)
+    called = name_methods(rows)
+    text = json.dumps(chart)
+    for label, called_so in called.items():
+        text = text.replace(json.dumps(label), json.dumps(called_so))
+    chart = json.loads(text)
     shown = next(each for each in chart["params"] if each["name"] == "shown")
-    named = [row.combination.method.name for row in rows if row.combination.method is not None]
-    shown["value"] = list(names or dict.fromkeys(named))
+    shown["value"] = list(names or called.values())
     # Lines with their intervals: the unpruned model is at zero, and the page names the budgets.
     chart["layer"] = [each for each in chart["layer"] if is_about_methods(each)]
     for layer in chart["layer"]:
@@ -171,17 +182,14 @@ def plot_study(names: Sequence[str] | None) -> Image.Image:
     return Image.open(io.BytesIO(drawn)).convert("RGB")
 
 
-def name_methods(chart: dict[str, Any], rows: Sequence[ResultRow]) -> dict[str, Any]:
-    """The same chart with methods called by their names alone, without their settings."""
-    text = json.dumps(chart)
-    for method, label in {
-        (row.combination.method.name, row.combination.label)
-        for row in rows
-        if row.combination.method is not None
-    }:
-        text = text.replace(json.dumps(label), json.dumps(method))
-    named: dict[str, Any] = json.loads(text)
-    return named
+def name_methods(rows: Sequence[ResultRow]) -> dict[str, str]:
+    """What a chart calls methods: by name alone, without settings, but where one is there twice."""
+    called: dict[str, str] = {}
+    for row in rows:
+        if row.combination.method is not None and row.combination.label not in called:
+            name, label = row.combination.method.name, row.combination.label
+            called[label] = label if name in called.values() else name
+    return called
 
 
 def is_about_methods(layer: dict[str, Any]) -> bool:
@@ -197,6 +205,7 @@ PICTURES: dict[str, Callable[[], Image.Image]] = {
     "budgets": draw_budgets,
     "trade-off": draw_trade_off,
     "all-methods": draw_all_methods,
+    "boulder": draw_boulder,
 }
 """What there is, by the name of the file."""
 
