@@ -9,5 +9,9 @@ class InputError(TokenCoverError, ValueError):
     """A value the caller passed cannot be used."""
 
 
+class BudgetError(InputError):
+    """A budget that a method cannot meet; for some inputs it may, and not for others."""
+
+
 class UserNote(UserWarning):
     """Something that works, and that the user may want to know."""

@@ -1,12 +1,12 @@
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from tests.evaluation.running import contents, do, picture_task
-from tokencover.errors import InputError
+from tokencover.errors import BudgetError, InputError
 from tokencover.evaluation import Task, VisionLanguageModel, find_tasks
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
 from tokencover.evaluation.results_folder import Scores
@@ -124,6 +124,32 @@ def test_a_method_that_refuses_all_examples_cannot_run(
 ) -> None:
     found = scores(pebble, Picky(64, words=1), one_long, batch_size=2)
     assert found.cannot == "this question is too long"
+
+
+@dataclass(frozen=True)
+class Dear(Random):
+    """Spends more on long questions than there is."""
+
+    name: ClassVar[str] = "dear"
+    reads_prompt = True
+
+    def choose(self, view: View) -> Choice:
+        if int(view.prompt_mask.sum(1).max()) > 6:
+            raise BudgetError("64 tokens cannot be reached")
+        return super().choose(view)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_budget_that_one_example_exceeds_is_not_met(
+    pebble: VisionLanguageModel, one_long: Task, batch_size: int
+) -> None:
+    examples = list(one_long.examples())
+    task = replace(one_long, examples=lambda: reversed(examples))
+    found = scores(pebble, Dear(64), task, batch_size=batch_size)
+    assert found.cannot == "example q0: 64 tokens cannot be reached"
+    assert not found.records
+    found = scores(pebble, Dear(64), task, batch_size=batch_size, keep_going=True)
+    assert [each.failed is None for each in found.records] == [True, True, False]
 
 
 @dataclass(frozen=True)

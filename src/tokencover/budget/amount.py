@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeGuard, get_args
 
 from torch import nn
 
-from tokencover.errors import InputError
+from tokencover.errors import BudgetError, InputError
 
 Budget = int | float
 """An integer is a number of tokens, a float a share of them: 64, or 0.111."""
@@ -206,7 +206,7 @@ def tokens_left(
 
     Raises
     ------
-    InputError
+    BudgetError
         If the blocks before pruning alone exceed the budget; it names the smallest one possible.
     """
     wanted = tokens_to_keep(budget, total)
@@ -227,7 +227,7 @@ def tokens_left(
         return spent if by_mean else _count_tokens_costing(spent, others, cost)
 
     if (least := count_tokens(spend(1))) > wanted:
-        raise InputError(
+        raise BudgetError(
             f"a budget of {wanted} tokens with budget_mode={mode!r} cannot be reached: with one "
             f"token left after pruning it is still {float(least):.1f}, so at least "
             f"{-(-least // 1)} are needed. Raise the budget, or prune before an earlier block."

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.errors import InputError, TokenCoverError
+from tokencover.errors import BudgetError, InputError, TokenCoverError
 from tokencover.evaluation.answering import VisionLanguageModel
 from tokencover.evaluation.judging import keep_questions
 from tokencover.evaluation.plan import Scoring, Work
@@ -159,7 +159,8 @@ def score(
     -------
     Scores
         A record for each example; or, if the method refuses to run on this model or at this
-        budget, the reason.
+        budget, the reason. One example that would cost more than the budget is enough, unless
+        `settings` say to keep going: a score without it would be of easier ones.
 
     Raises
     ------
@@ -187,9 +188,23 @@ def score(
             outcomes = asking.ask(batch)
             if first == 0 and (reason := asking.find_refusal(outcomes, examples)) is not None:
                 return Scores(cannot=reason)
+            if not settings.keep_going and (reason := _find_missed_budget(outcomes)) is not None:
+                return Scores(cannot=reason)
             records += [_keep_or_raise(each, work, settings) for each in outcomes]
             advance(first + len(batch), len(examples))
     return _sum_up(work.task, examples, records)
+
+
+def _find_missed_budget(outcomes: Sequence[Record | Trouble]) -> str | None:
+    """Why the budget cannot be met on one of the examples, if there is such a one."""
+    return next(
+        (
+            f"example {each.example.id}: {each.error}"
+            for each in outcomes
+            if isinstance(each, Trouble) and isinstance(each.error, BudgetError)
+        ),
+        None,
+    )
 
 
 def _sum_up(task: Task, examples: Sequence[Example], records: Sequence[Record]) -> Scores:
