@@ -133,6 +133,18 @@ def test_costs_are_named_from_high_to_low(name: str) -> None:
         assert tuple(each.cost for each in amounts) == judge.costs[mode]
 
 
+def test_means_over_many_blocks_come_to_the_same_as_operations() -> None:
+    """So boulder is not asked at equal means."""
+    judge = find_judge("boulder")
+    model = tc.load(judge.model)[0]
+    operations, means = (
+        find_amounts(model, mode, judge.tokens) for mode in ("flops", "layer_mean")
+    )
+    for of_operations, of_means in zip(operations, means, strict=False):
+        assert of_operations.cost == of_means.cost
+        assert 0 < of_operations.budget - of_means.budget <= 3
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_at_each_cost_the_papers_mob_keeps_its_tokens(pebble: Any, mode: BudgetMode) -> None:
     model, processor = pebble
