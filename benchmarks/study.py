@@ -6,7 +6,8 @@
 Takes hours. What is done is kept, and the same command goes on from there. Models that are neither
 bundled nor in `benchmarks/models` are trained first. Then settings that hang on the depth
 of the decoder are chosen on validation scenes, for all methods and models alike; then the test
-scenes are asked; last, times to the first token are measured, with nothing else running.
+scenes are asked. Of the bundled model times to the first token are measured too: nothing else must
+run then.
 """
 
 from __future__ import annotations
@@ -88,17 +89,14 @@ class Asked:
 def main() -> None:
     """Run the study from where it stands."""
     options = _read_options()
-    bundled = None
     for judge in options.judges:
         prepared = _prepare(options, judge)
         settings = _add_twig(options, prepared, _choose_settings(options, prepared))
         for mode in options.modes:
             if mode in judge.costs:
                 _ask(options, prepared, mode, settings)
-        if judge.name == BUNDLED:
-            bundled = prepared, settings
-    if options.timed and bundled is not None:
-        _measure_times(options, *bundled)
+        if options.timed and judge.name == BUNDLED:
+            _measure_times(options, prepared, settings)
     print(write_tables(options.out, options.judges, options.modes))
 
 

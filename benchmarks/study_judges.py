@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,8 +81,14 @@ class Judge:
 
     def find_amounts(self, mode: BudgetMode) -> list[Amount]:
         """The budgets of its costs."""
-        amounts = find_amounts(load_model(self.model).model, mode, self.tokens)
+        amounts = _find_all_amounts(self.model, mode, self.tokens)
         return [each for each in amounts if each.cost in self.costs[mode]]
+
+
+@cache
+def _find_all_amounts(model: str, mode: BudgetMode, tokens: int) -> list[Amount]:
+    """Loads the model, which is asked for more than once."""
+    return find_amounts(load_model(model).model, mode, tokens)
 
 
 def find_judge(name: str) -> Judge:

@@ -23,6 +23,7 @@ from tokencover.budget import BudgetMode
 from tokencover.evaluation import Results, read_folder
 from tokencover.files import write_atomically
 from tokencover.loading import BOULDER
+from tokencover.methods import shorten_labels
 from tokencover.statistics import Interval
 
 TITLES = {
@@ -146,20 +147,8 @@ def read_run(results: Results, costs: Sequence[str]) -> Run:
     rows = [row for row in results.to_dicts() if row["budget"]]
     budgets = sorted({row["budget"] for row in rows}, reverse=True)
     cost_of = dict(zip(budgets, costs, strict=True))
-    names = _find_names([row["method"] for row in rows])
+    names = shorten_labels([row["method"] for row in rows])  # settings are told once for all
     return {(names[row["method"]], cost_of[row["budget"]]): _read_row(row) for row in rows}
-
-
-def _find_names(labels: Sequence[str]) -> dict[str, str]:
-    """The method alone, since what it is set to is told once for all; but where it is there twice.
-
-    The first of those keeps the name.
-    """
-    names: dict[str, str] = {}
-    for label in dict.fromkeys(labels):
-        name = label.partition(":")[0]
-        names[label] = label if name in names.values() else name
-    return names
 
 
 def _read_row(row: Mapping[str, Any]) -> Found | None:

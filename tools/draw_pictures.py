@@ -24,9 +24,10 @@ import torch
 from PIL import Image, ImageDraw
 
 import tokencover as tc
-from tokencover.evaluation import ResultRow, read_folder
+from tokencover.evaluation import read_folder
 from tokencover.evaluation.report import make_figures, render_chart
 from tokencover.loading import load
+from tokencover.methods import shorten_labels
 from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
 from tokencover.runtime import Trace
@@ -166,7 +167,8 @@ def plot_study(stored_in: tuple[str, str], names: Sequence[str] | None = None) -
         if row.combination.method is None or names is None or row.combination.method.name in names
     ]
     chart = make_figures(replace(stored, rows=tuple(rows)), reference="mob")["fig3-flops"]
-    called = name_methods(rows)
+    methods = [row.combination for row in rows if row.combination.method is not None]
+    called = shorten_labels([each.label for each in methods])
     text = json.dumps(chart)
     for label, called_so in called.items():
         text = text.replace(json.dumps(label), json.dumps(called_so))
@@ -180,16 +182,6 @@ def plot_study(stored_in: tuple[str, str], names: Sequence[str] | None = None) -
     drawn = render_chart(chart, "png")
     assert isinstance(drawn, bytes)
     return Image.open(io.BytesIO(drawn)).convert("RGB")
-
-
-def name_methods(rows: Sequence[ResultRow]) -> dict[str, str]:
-    """What a chart calls methods: by name alone, without settings, but where one is there twice."""
-    called: dict[str, str] = {}
-    for row in rows:
-        if row.combination.method is not None and row.combination.label not in called:
-            name, label = row.combination.method.name, row.combination.label
-            called[label] = label if name in called.values() else name
-    return called
 
 
 def is_about_methods(layer: dict[str, Any]) -> bool:

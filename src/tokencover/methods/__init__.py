@@ -25,7 +25,13 @@ from tokencover.methods.base import (
     View,
     one_block,
 )
-from tokencover.methods.naming import Spec, name_method, parse_method, parse_methods
+from tokencover.methods.naming import (
+    Spec,
+    name_method,
+    parse_method,
+    parse_methods,
+    shorten_labels,
+)
 from tokencover.methods.registry import (
     METHODS,
     from_json,
@@ -61,6 +67,7 @@ __all__ = [
     "parse_method",
     "parse_methods",
     "register_method",
+    "shorten_labels",
     "to_json",
 ]
 

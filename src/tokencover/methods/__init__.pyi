@@ -36,6 +36,7 @@ from tokencover.methods.naming import Spec as Spec
 from tokencover.methods.naming import name_method as name_method
 from tokencover.methods.naming import parse_method as parse_method
 from tokencover.methods.naming import parse_methods as parse_methods
+from tokencover.methods.naming import shorten_labels as shorten_labels
 from tokencover.methods.nearest_only import NearestOnly as NearestOnly
 from tokencover.methods.prumerge import PruMerge as PruMerge
 from tokencover.methods.prumerge import PruMergePlus as PruMergePlus

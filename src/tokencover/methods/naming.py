@@ -61,6 +61,28 @@ def name_method(method: Method, *, hidden: Sequence[str] = ("budget",)) -> str:
     return ":".join(parts)
 
 
+def shorten_labels(labels: Sequence[str]) -> dict[str, str]:
+    """Call methods by name alone, without settings; where one is there twice, one of them.
+
+    That is the one without settings, else the first.
+
+    Parameters
+    ----------
+    labels : sequence of str
+        As `name_method` writes them; one may occur several times.
+
+    Returns
+    -------
+    dict
+        What each label is called.
+    """
+    called: dict[str, str] = {}
+    for label in dict.fromkeys(labels):
+        name = label.partition(":")[0]
+        called[label] = label if name in labels or name in called.values() else name
+    return called
+
+
 def _write_value(value: Any, hidden: Sequence[str]) -> str:
     """What `_read_value` reads; settings that are objects of their own are only shown."""
     if isinstance(value, Method):
