@@ -63,3 +63,11 @@ def test_what_is_not_shown_is_not_mentioned() -> None:
 def test_what_a_model_does_not_take_is_refused(processor: Any, medium: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_inputs(processor, [([medium], "what ?")])
+
+
+def test_a_processor_without_a_chat_template_is_refused() -> None:
+    processor = copy.deepcopy(tc.load("pebble")[1])
+    for owner in (processor, getattr(processor, "tokenizer", processor)):
+        owner.chat_template = None
+    with pytest.raises(tc.InputError, match=r"chat_template\.jinja"):
+        tc.make_inputs(processor, [([Image.new("RGB", (64, 64))], "how many ?")])

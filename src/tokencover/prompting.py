@@ -123,4 +123,16 @@ def _check_question(processor: Any, question: str) -> None:
 def _write_chat(processor: Any, media: Sequence[Medium], question: str) -> Any:
     content = [{"type": get_kind(medium)} for medium in media]
     turn = {"role": "user", "content": [*content, {"type": "text", "text": question}]}
-    return processor.apply_chat_template([turn], add_generation_prompt=True)
+    try:
+        return processor.apply_chat_template([turn], add_generation_prompt=True)
+    except ValueError as error:
+        owners = (processor, getattr(processor, "tokenizer", None))
+        if any(getattr(owner, "chat_template", None) for owner in owners):
+            raise
+        name = type(processor).__name__
+        raise InputError(
+            f"This {name} has no chat template, so a question cannot be written as a chat. Save "
+            "the model's template as chat_template.jinja beside its processor files, or set "
+            "processor.chat_template. Without one, write the prompt yourself: "
+            "processor(text=..., images=...), and tc.prune(..., prompt=question)."
+        ) from error

@@ -24,6 +24,8 @@ class MergePairs(Method):
     order is not that of the picture.
     """
 
+    reads_prompt = False
+
     pairs: int = 4
     tower_stages: tuple[int, ...] = (0, 1)
     stages: tuple[int, ...] = ()

@@ -16,6 +16,8 @@ from tokencover.methods import Choice, Method, View
 class KeepFirst(Method):
     """Keep the first `count` tokens that are shown, so that the last ones always go."""
 
+    reads_prompt = False
+
     count: int
     stage: int = 1
     drops_newlines: bool = True

@@ -20,6 +20,8 @@ class KeepRandom(Method):
     one alone, in a batch and in every beam.
     """
 
+    reads_prompt = False
+
     budget: int | None
     stages: tuple[int, ...] = (1,)
     drops_newlines: bool = True

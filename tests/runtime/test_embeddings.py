@@ -80,5 +80,5 @@ def test_a_mask_of_another_shape_is_refused() -> None:
     inputs = ENTRY.inputs("single")
     visual = torch.cat([ENTRY.visual(inputs)] * 2, 1)
     run = tc.prune(model, KeepRandom(BUDGET), prompt=ENTRY.user_words(inputs), visual=visual)
-    with run, pytest.raises(tc.InputError, match="visual is a mask of shape"):
+    with run, pytest.raises(tc.InputError, match="visual= is a mask of shape"):
         model(**embedded(model, inputs))

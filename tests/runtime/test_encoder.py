@@ -42,6 +42,8 @@ REFUSED = [
 class Read(Method):
     """Keep everything but every third token at each stage, and the views for the test."""
 
+    reads_prompt = False
+
     stages: tuple[int, ...] = (0,)
     named: tuple[int, ...] | None = ()
     seen: list[View] = field(default_factory=list, compare=False)

@@ -255,9 +255,6 @@ def test_what_leaves_nothing_to_cut_from_is_refused(entry: ZooEntry) -> None:
         pytest.raises(tc.InputError, match="a StaticCache keeps windows"),
     ):
         model(**inputs, past_key_values=cache, use_cache=True)
-    anew = KeepRandom(BUDGET, positions="reindex")
-    with pytest.raises(tc.InputError, match=r"numbers the kept tokens anew, but blocks"):
-        tc.prune(model, anew, prompt=words)
     with (
         torch.no_grad(),
         tc.prune(model, tc.LookAhead(BUDGET), prompt=words),

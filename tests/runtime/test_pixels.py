@@ -74,4 +74,4 @@ def test_what_no_stage_took_is_dropped() -> None:
         model(**inputs)
         encoder = run._session._reader
         assert encoder is not None
-        assert encoder._local.image is None
+        assert encoder.thread_state.image is None

@@ -122,7 +122,7 @@ def test_a_forgotten_model_can_be_collected() -> None:
     assert gone() is None
 
 
-@pytest.mark.parametrize("wrong", ["mob", 64, None, tc.MoB])
+@pytest.mark.parametrize("wrong", [64, None, tc.MoB])
 def test_what_is_no_method_is_refused(wrong: Any) -> None:
     with pytest.raises(tc.InputError, match="method must be"):
         tc.prune(built("llava"), wrong)
@@ -150,7 +150,7 @@ def test_a_prompt_mask_of_the_wrong_shape_is_refused() -> None:
     inputs = entry.inputs("single")
     wrong = torch.ones(1, 300, dtype=torch.bool)
     with (
-        tc.prune(built("llava"), KeepRandom(3), prompt=wrong),
+        tc.prune(built("llava"), tc.MoB(3), prompt=wrong),
         pytest.raises(tc.InputError, match=r"mask of shape \(1, 300\)"),
     ):
         built("llava")(**inputs)

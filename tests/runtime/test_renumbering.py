@@ -12,7 +12,8 @@ from tests.runtime.random_method import KeepRandom, dropped_by
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import additive_mask, extended
-from tokencover.errors import InputError
+from tokencover.errors import UserNote
+from tokencover.methods import DivPrune, FinalWipe
 from tokencover.runtime.families import family_of
 from tokencover.runtime.prune import prune
 
@@ -121,7 +122,19 @@ def test_numbering_anew_differs_from_original_positions() -> None:
     assert (found[0] - found[1]).abs().max() > 1e-4
 
 
-def test_positions_of_several_axes_are_refused() -> None:
-    model = ZOO["qwen2_vl"].build()
-    with pytest.raises(InputError, match="positions='original'"):
-        prune(model, KeepRandom(7, positions="reindex"))
+@pytest.mark.parametrize("name", ["qwen2_vl", "gemma3"])
+def test_models_that_cannot_reindex_keep_positions(name: str) -> None:
+    entry = ZOO[name]
+    model, inputs = entry.build(), entry.inputs("single")
+    expected = KeepRandom(7, positions="original")
+    with torch.no_grad():
+        with prune(model, expected) as plain:
+            logits = model(**inputs).logits
+        for method in (KeepRandom(7, positions="reindex"), FinalWipe(DivPrune(7), block=4)):
+            with pytest.warns(UserNote, match="on the command line .*original"):
+                run = prune(model, method)
+            with run:
+                found = model(**inputs).logits
+            if isinstance(method, KeepRandom):
+                assert torch.equal(found, logits)
+                assert torch.equal(run.trace[0].kept, plain.trace[0].kept)

@@ -7,12 +7,32 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tokencover.errors import InputError
 
 _HIDDEN = -1e4
 """What is added to the logits of attention for a token that must not be seen, at the most."""
 _UNPACK = "while pruning, give each document a row of its own, padded to the longest."
+
+
+def check_executed(tokens: Tensor, embedding: Any) -> None:
+    """Reject passes without values, which a selection depends on.
+
+    Parameters
+    ----------
+    tokens : Tensor
+        ``(b, s)``, token ids or a column of the embeddings.
+    embedding : nn.Module
+        The model's input embeddings; accelerate loads offloaded weights when the module runs.
+    """
+    weight = getattr(embedding, "weight", tokens)
+    is_empty = weight.device.type == "meta" and not hasattr(embedding, "_hf_hook")
+    if is_empty or tokens.device.type == "meta" or isinstance(tokens, FakeTensor):
+        raise InputError(
+            "The model or its inputs have no values (meta device or fake tensors), so no tokens "
+            "can be selected. Load the weights and move the inputs to the model's device."
+        )
 
 
 def find_real_tokens(

@@ -12,6 +12,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from tokencover.runtime.attention import Recorded
     from tokencover.runtime.families import Places
+    from tokencover.runtime.generation import Generation
     from tokencover.runtime.tower import Encodings
 
 
@@ -124,7 +125,7 @@ class AddedFeatures:
         return states.masked_scatter(positions.unsqueeze(-1), changed.view(-1))
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class ForwardPass:
     """What the runtime knows while a batch goes through the model.
 
@@ -178,7 +179,7 @@ class ForwardPass:
         return left
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class VisualPass(ForwardPass):
     """A pass that brings visual tokens.
 
@@ -208,6 +209,8 @@ class VisualPass(ForwardPass):
         Time the method took so far.
     notes : dict
         What the method wrote down for its later places.
+    generation : Generation or None
+        The generation without a cache that the pass is a step of.
     """
 
     visual: Tensor
@@ -221,6 +224,7 @@ class VisualPass(ForwardPass):
     sources: Tensor | None = None
     seconds: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
+    generation: Generation | None = None
     _places: Places | None = None
 
     @property

@@ -65,8 +65,15 @@ class Hooks:
         def call(*arguments: Any, **settings: Any) -> Any:
             return wrapper(original, *arguments, **settings)
 
+        uncompiled = torch.compiler.disable(call, recursive=not compiled)
+
+        @functools.wraps(original)
+        def check_and_call(*arguments: Any, **settings: Any) -> Any:
+            refuse_recording()
+            return uncompiled(*arguments, **settings)
+
         own = {name: original} if name in vars(owner) else {}  # accelerate puts some there
-        vars(owner)[name] = torch.compiler.disable(call, recursive=not compiled)
+        vars(owner)[name] = check_and_call
         self._undo.append(lambda: (vars(owner).pop(name), vars(owner).update(own)))
 
     def enclose(self, module: nn.Module, before: Any, after: Any) -> None:
@@ -132,6 +139,17 @@ class _Hooked:
             f"this {type(self).__name__} belongs to a model that is being pruned, and DataParallel "
             "wants replicas of it on several devices, which would share one pruning: run one "
             "process for each device (DistributedDataParallel), or give DataParallel one device."
+        )
+
+
+def refuse_recording() -> None:
+    """Reject tracing and export: they would record the selection of one prompt for all prompts."""
+    is_tracing: bool = torch._C._get_tracing_state() is not None
+    if is_tracing or torch.compiler.is_exporting():
+        how = "torch.jit.trace" if is_tracing else "torch.export"
+        raise InputError(
+            f"{how} would record the selection of this prompt for all prompts. Trace or export the "
+            "model outside the `with` block of tc.prune."
         )
 
 

@@ -1,158 +1,27 @@
-"""How the model is called, and what each pass is about: ids, masks, positions, labels."""
+"""What each pass of the model is about: ids, masks, positions, labels."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tokencover.errors import InputError
-from tokencover.methods import Choice, Method
-from tokencover.runtime.call_structure import check_structure, find_real_tokens
+from tokencover.errors import InputError, UserNote
+from tokencover.methods import Method
+from tokencover.runtime.call_structure import check_executed, check_structure, find_real_tokens
 from tokencover.runtime.decoder import PrunedCache, check_lengths, check_readable
 from tokencover.runtime.families import Family, lay_in_lines, needs_own_masks
 from tokencover.runtime.forward_pass import ForwardPass, VisualPass
-from tokencover.runtime.hooks import Hooks
+from tokencover.runtime.generation import CONTINUOUS, LABELS, Generation, ModelCalls
 from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.tower import PIXELS, EncoderCalls
 
-LABELS = ("labels", "shift_labels")
-"""The arguments that say what is scored."""
 IGNORED = -100
 """The label of a token that is not scored."""
-_CONTINUOUS = (
-    "continuous batching (generate_batch, cache_implementation='paged') takes no pictures, and "
-    "keeps keys and values where pruning cannot shorten them: use generate, or leave the `with` of "
-    "tc.prune first."
-)
-
-
-@dataclass(slots=True)
-class Generation:
-    """What was chosen for the prompt that `generate`, or a loop of the caller's, goes on from.
-
-    Without a cache the prompt comes again with every new word. What is kept of it stays the same,
-    as it does with a cache.
-
-    Attributes
-    ----------
-    choices : dict
-        For each decoder block before which the method acted.
-    held : bool
-        Whether it is a loop of the caller's, who may mistake one prompt for another.
-    prompt : Mapping or None
-        Token ids and pixels of its first pass.
-    used : Tensor or None
-        ``(b, s)`` bool, the visual tokens of the first pass whose logits were used. Words follow
-        them later, but in a cache they would still be there.
-    """
-
-    choices: dict[int, Choice] = field(default_factory=dict)
-    held: bool = False
-    prompt: Mapping[str, Any] | None = None
-    used: Tensor | None = None
-
-    def recall_used(self, used: Tensor) -> Tensor:
-        """The visual tokens ``(b, s)`` whose logits are used, now or in the first pass."""
-        if self.used is None:
-            self.used = used
-        more = used.shape[1] - self.used.shape[1]
-        return used | torch.nn.functional.pad(self.used, (0, more))
-
-    def check_prompt(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse a pass that is about another prompt than the first.
-
-        Parameters
-        ----------
-        arguments : Mapping
-            Of the multimodal model's forward.
-        """
-        given = {name: arguments.get(name) for name in ("input_ids", *PIXELS)}
-        if self.prompt is None:
-            self.prompt = given
-        elif not all(_begins_with(each, self.prompt[name]) for name, each in given.items()):
-            raise InputError(
-                "what to keep was chosen for another prompt: inside the `with` of hold() every "
-                "text must begin with the first one, and have its pictures. Leave it, and enter "
-                "another one for the next prompt."
-            )
-
-
-def _begins_with(values: Any, first: Any) -> bool:
-    """Whether token ids or pixels are those of the prompt, maybe with more ids after them."""
-    if values is first or not isinstance(values, Tensor) or not isinstance(first, Tensor):
-        return values is first
-    return torch.equal(values[:, : first.shape[1]], first)
-
-
-class ModelCalls:
-    """Remembers, for each thread, the call of a model that is under way."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model, self._local = model, threading.local()
-
-    def watch(self, hooks: Hooks) -> None:
-        """Put hooks on the whole model."""
-        # Not hooks on the module: adapters call its forward directly.
-        hooks.around(self._model, "forward", self._forward, compiled=True)
-        if hasattr(self._model, "generate"):
-            hooks.around(self._model, "generate", self._generate, compiled=True)
-        if hasattr(self._model, "init_continuous_batching"):
-            hooks.around(self._model, "init_continuous_batching", _refuse_continuous_batching)
-
-    @property
-    def labels(self) -> dict[str, Tensor]:
-        """The labels of the call under way, by their argument."""
-        found: dict[str, Tensor] = getattr(self._local, "labels", {})
-        return found
-
-    @property
-    def generation(self) -> Generation | None:
-        """What `generate` is doing, None if it is not running."""
-        found: Generation | None = getattr(self._local, "generation", None)
-        return found
-
-    def _forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        given = kwargs
-        if args:
-            names = inspect.signature(type(self._model).forward).parameters
-            given = {**dict(zip(list(names)[1:], args, strict=False)), **kwargs}
-        found = {name: given.get(name) for name in LABELS}
-        self._local.labels = {name: each for name, each in found.items() if each is not None}
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self._local.labels = {}
-
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Choose once for all calls of this thread meanwhile that have no cache."""
-        with self._go_on(Generation(held=True)):
-            yield
-
-    def _generate(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._go_on(Generation()):
-            return original(*args, **kwargs)
-
-    @contextmanager
-    def _go_on(self, generation: Generation) -> Iterator[None]:
-        outer = self.generation
-        self._local.generation = generation
-        try:
-            yield
-        finally:
-            self._local.generation = outer
-
-
-def _refuse_continuous_batching(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    raise InputError(_CONTINUOUS)
 
 
 class PassReader:
@@ -183,6 +52,8 @@ class PassReader:
         model_calls: ModelCalls,
     ) -> None:
         self._config: Any = model.config
+        whole: Any = model
+        self._embedding: Any = whole.get_input_embeddings()
         self._family, self._method = family, method
         self._text_config: Any = model.get_submodule(family.decoder).config
         self._own_masks = needs_own_masks(family, model)
@@ -192,10 +63,11 @@ class PassReader:
     def read(self, arguments: Mapping[str, Any]) -> ForwardPass:
         """The pass that begins with these arguments of the multimodal model's forward."""
         if arguments.get("write_index") is not None:  # of a manager that was there before
-            raise InputError(_CONTINUOUS)
+            raise InputError(CONTINUOUS)
         tokens = arguments.get("input_ids")
         if tokens is None:
             tokens = self._require_embeddings(arguments)[..., 0]
+        check_executed(tokens, self._embedding)
         cache = arguments.get("past_key_values")
         check_lengths(cache)
         cached = 0 if cache is None else int(cache.get_seq_length())
@@ -203,12 +75,15 @@ class PassReader:
         mask = arguments.get("attention_mask")
         is_static = getattr(cache, "is_compileable", False)
         real, past = find_real_tokens(mask, shape, tokens.device, cached, is_static)
-        found = self._find_visual(arguments, real, past, cached)
-        generation = self._model_calls.generation
-        if found is not None and cache is None and generation is not None:
-            if generation.held:
-                generation.check_prompt(arguments)
-            found.used = generation.recall_used(found.used)
+        generation = self._model_calls.take_generation(shape)
+        found = self._find_visual(arguments, real, past, cached, generation)
+        if found is not None and generation is not None:
+            generation.length = generation.length or shape[1]
+            if cache is None:
+                if generation.held:
+                    generation.check_prompt(arguments)
+                found.used = generation.recall_used(found.used)
+                found.generation = generation
         if found is not None or isinstance(cache, PrunedCache):
             if self._own_masks:  # first: the tables of such a cache would be taken for documents
                 check_readable(self._text_config, cache)
@@ -227,30 +102,44 @@ class PassReader:
         return found
 
     def _find_visual(
-        self, arguments: Mapping[str, Any], real: Tensor, past: Tensor | None, cached: int
+        self,
+        arguments: Mapping[str, Any],
+        real: Tensor,
+        past: Tensor | None,
+        cached: int,
+        generation: Generation | None,
     ) -> VisualPass | None:
         """The pass, if there are visual tokens in it."""
         input_ids = arguments.get("input_ids")
+        given = None
+        if self._visual is not None and not cached:  # after a cached prompt there is only text
+            given = fit_mask(self._visual, real, generation)
         if input_ids is None:
-            visual = self._read_mask(real, cached) & real
+            self._check_embeddings()
+            visual = real.new_zeros(real.shape) if given is None else given & real
         else:
             kinds, known = find_media_kinds(arguments)
             visual = self._mark(input_ids, kinds) & real
+            _check_agreement(given, visual, real)
         if not bool(visual.any()):
+            if input_ids is not None and not cached and not kinds:
+                self._warn_without_pixels(input_ids, real)
             return None
         tokens = real.long() if input_ids is None else input_ids
-        words = self._words(tokens, visual) if self._method.reads_prompt else ~real
+        words = self._find_words(tokens, visual, real, generation)
         find_places = self._calls.find_places
         if input_ids is None:
             find_places = functools.partial(lay_in_lines, visual)
         else:
+            if generation is not None and arguments.get("past_key_values") is None:
+                generation.encoded = self._calls.recall(generation.encoded)
             self._calls.begin(arguments, known)
         return VisualPass(
             real=real,
             past=past,
             before=cached,
             visual=visual,
-            prompt=words & real & ~visual,
+            prompt=words,
             used=mark_used(visual, real, **self._find_labels(arguments)),
             find_places=find_places,
         )
@@ -265,8 +154,41 @@ class PassReader:
         ids = self._family.visual_ids(self._config, kinds)
         return torch.isin(input_ids, torch.tensor(ids, device=input_ids.device))
 
-    def _read_mask(self, real: Tensor, cached: int) -> Tensor:
-        """What the caller says is visual, where there are embeddings instead of ids."""
+    def _find_words(
+        self, tokens: Tensor, visual: Tensor, real: Tensor, generation: Generation | None
+    ) -> Tensor:
+        """The prompt tokens ``(b, s)``; none where the selection is known or needs no prompt."""
+        is_known = generation is not None and generation.length is not None
+        if not self._method.reads_prompt or is_known:
+            return torch.zeros_like(real)
+        if isinstance(self._words, GivenMask):
+            words = fit_mask(self._words, real, generation)
+        else:
+            words = self._words(tokens, visual)
+            if words.shape != real.shape:
+                raise InputError(
+                    f"The prompt mask has shape {tuple(words.shape)}, but input_ids has shape "
+                    f"{tuple(real.shape)}. Return one value per token."
+                )
+        words = words.to(real.device).bool() & real & ~visual
+        if isinstance(self._words, GivenMask):
+            _check_not_empty(words, visual)
+        return words
+
+    def _warn_without_pixels(self, input_ids: Tensor, real: Tensor) -> None:
+        """Warn if a prompt has image or video tokens, but the call has nothing to put there."""
+        count = int((self._mark(input_ids, ("image", "video")) & real).sum())
+        if count:
+            warnings.warn(
+                f"The prompt has {count} visual tokens, but the model was called without pixels, "
+                "so it attends to placeholder embeddings and nothing is pruned. Pass the "
+                "processor's pixel_values. (generate(prefill_chunk_size=...) drops them.)",
+                UserNote,
+                stacklevel=2,
+            )
+
+    def _check_embeddings(self) -> None:
+        """Refuse embeddings where the method needs more than they tell."""
         if self._calls.has_listeners:
             raise InputError(
                 f"{type(self._method).__name__} acts in the vision tower, which does not run when "
@@ -277,9 +199,35 @@ class PassReader:
                 "the prompt words cannot be read from inputs_embeds: give tc.prune a mask of them, "
                 "prompt=mask."
             )
-        if self._visual is None or cached:  # what goes on from a cache is text
-            return torch.zeros_like(real)
-        return self._visual(real.long(), real)
+
+
+def fit_mask(mask: GivenMask, real: Tensor, generation: Generation | None) -> Tensor:
+    """A mask of the caller's ``(b, s)``, repeated for beams and padded for generated tokens."""
+    length = real.shape[1]
+    if generation is not None and generation.length is not None:
+        length = generation.length
+    found = mask.fit((len(real), length), real.device, repeats=generation is not None)
+    return torch.nn.functional.pad(found, (0, real.shape[1] - length))
+
+
+def _check_agreement(given: Tensor | None, visual: Tensor, real: Tensor) -> None:
+    """Reject a visual mask that contradicts the token ids."""
+    if given is not None and not torch.equal(given & real, visual):
+        raise InputError(
+            f"visual= marks {int((given & real).sum())} positions, but input_ids has "
+            f"{int(visual.sum())} visual tokens or has them elsewhere. Omit visual= when the model "
+            "is called with input_ids."
+        )
+
+
+def _check_not_empty(words: Tensor, visual: Tensor) -> None:
+    """Reject samples that have visual tokens, but no prompt token in the caller's mask."""
+    empty = (visual.any(-1) & ~words.any(-1)).nonzero().flatten().tolist()
+    if empty:
+        raise InputError(
+            f"prompt= marks no text token of sample {empty[0]}. Mark the tokens of the question, "
+            "or omit prompt= to locate them by the chat template."
+        )
 
 
 def find_media_kinds(arguments: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -315,5 +263,13 @@ def mark_used(
     if shift_labels is None and labels is not None:
         shift_labels = torch.nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
     if shift_labels is not None and shift_labels.shape == used.shape:
-        used = used | (shift_labels.to(used.device) != IGNORED)
+        scored = shift_labels.to(used.device) != IGNORED
+        if bool((scored & ~real).any()):
+            warnings.warn(
+                "A label follows padding (for example on BOS with left padding). Pruning drops "
+                "padding, so that label is scored with logits of zero. Set it to -100.",
+                UserNote,
+                stacklevel=2,
+            )
+        used = used | scored
     return used & visual

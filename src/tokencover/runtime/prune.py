@@ -11,8 +11,9 @@ from typing import Any, Self
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from tokencover.budget import Budget
 from tokencover.errors import InputError
-from tokencover.methods import Method
+from tokencover.methods import Method, make_method, parse_method
 from tokencover.runtime.families import family_of
 from tokencover.runtime.prompt import GivenMask, Words, choose_words
 from tokencover.runtime.session import Session
@@ -82,8 +83,9 @@ class Run:
 
 def prune(
     model: nn.Module,
-    method: Method,
+    method: Method | str,
     *,
+    budget: Budget | None = None,
     prompt: Tensor | str | Sequence[str] | Words | None = None,
     processor: Any = None,
     visual: Tensor | None = None,
@@ -95,8 +97,11 @@ def prune(
     model : PreTrainedModel
         A supported vision-language model, as ``from_pretrained`` returns it, or a PEFT model around
         one.
-    method : Method
-        What to keep, for example ``tc.MoB(budget=64)``.
+    method : Method or str
+        What to keep, for example ``tc.MoB(budget=64)``, or a name as on the command line:
+        ``"mob"``, ``"fastv:after=3"``.
+    budget : int or float, optional
+        With a name: K, a number of visual tokens, or a fraction of them.
     prompt : Tensor, str, list of str or callable, optional
         What counts as the prompt: a mask ``(batch, length)`` over ``input_ids``, a text that
         stands in it, or what makes such a mask of ``input_ids`` and the mask of visual positions.
@@ -117,10 +122,7 @@ def prune(
     """
     model = _unwrap(model)
     family = family_of(model)
-    if not isinstance(method, Method):
-        raise InputError(
-            f"method must be a tokencover method, for example tc.MoB(budget=64); got {method!r}."
-        )
+    method = _resolve_method(method, budget)
     if model in _pruned:
         raise InputError(
             f"this model is pruned already, by {_pruned[model]!r}: leave that `with` block, or "
@@ -132,6 +134,24 @@ def prune(
     run._session.install()
     _pruned[model] = run
     return run
+
+
+def _resolve_method(method: Method | str, budget: Budget | None) -> Method:
+    """The method itself, or the one with this name and budget."""
+    if isinstance(method, str):
+        spec = parse_method(method)
+        return make_method(spec if budget is None else {**spec, "budget": budget})
+    if not isinstance(method, Method):
+        raise InputError(
+            "method must be a method such as tc.MoB(budget=64) or a name such as 'mob', got "
+            f"{method!r}."
+        )
+    if budget is not None:
+        raise InputError(
+            f"budget={budget} goes with the name of a method. Set it in the method instead: "
+            f"tc.{type(method).__name__}(budget={budget})."
+        )
+    return method
 
 
 def _unwrap(model: nn.Module) -> nn.Module:

@@ -16,9 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 
-from tokencover.budget import block_cost
 from tokencover.methods import Choice, Encoded, Method
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
 from tokencover.runtime.decoder import (
@@ -29,6 +27,7 @@ from tokencover.runtime.decoder import (
     check_shared_keys,
     find_stages,
     give_mask,
+    keep_positions,
 )
 from tokencover.runtime.families import Family, needs_own_masks
 from tokencover.runtime.forward_pass import (
@@ -38,9 +37,12 @@ from tokencover.runtime.forward_pass import (
     VisualPass,
     cut_features,
 )
+from tokencover.runtime.generation import ModelCalls
 from tokencover.runtime.hooks import Hooks, is_aside
-from tokencover.runtime.model_calls import Generation, ModelCalls, PassReader
+from tokencover.runtime.internals import check_internals, check_layers, get_argument
+from tokencover.runtime.model_calls import PassReader
 from tokencover.runtime.prompt import GivenMask, Words
+from tokencover.runtime.rerun_passes import RerunPasses
 from tokencover.runtime.tower import (
     KINDS,
     EncoderCalls,
@@ -71,11 +73,15 @@ class Session:
         words: Words,
         visual: GivenMask | None = None,
     ) -> None:
+        own_masks = needs_own_masks(family, model)
+        method = keep_positions(method, family, own_masks)
         self.model, self.family, self.method = model, family, method
         self.trace = Traces()
         self._base = model.get_submodule(family.base)
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.blocks(model)
+        check_internals()
+        check_layers(self._blocks, self._decoder.config)
         self._stages = find_stages(method, len(self._blocks))
         check_shared_keys(method, self._blocks, self._stages)
         self._merger: TowerMerger | None = None
@@ -88,10 +94,7 @@ class Session:
         self._folds = self._reader is not None and self._reader.folds
         # In this order: what is read from the tower has been spread over its first tokens before.
         self._in_tower = [each for each in (self._merger, self._reader) if each is not None]
-        own_masks = needs_own_masks(family, model)
-        renumbering = None
-        if method.positions != "original":
-            renumbering = Renumbering(method, family, self._decoder, own_masks)
+        renumbering = Renumbering(self._decoder) if method.positions != "original" else None
         groups = self._stages if self._merger is None else (0, *self._stages)
         pruning = Pruning(groups, method.positions, own_masks)
         self._inputs = BlockInputs(self._decoder, pruning, renumbering)
@@ -113,10 +116,9 @@ class Session:
                 self._find_past_columns,
                 own_masks,
             )
-        cost = block_cost(self._blocks, self._decoder.config)
         norm = self._decoder.get_submodule(family.norm)
-        self._facts = Decoder(len(self._blocks), norm, cost)
-        self._passes: Any = WeakIdKeyDictionary()
+        self._facts = Decoder(self._blocks, self._decoder.config, norm)
+        self._rerun = RerunPasses()
         self._hooks = Hooks()
 
     def install(self) -> None:
@@ -216,7 +218,10 @@ class Session:
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        current = None if is_aside() else self._find_pass_of(number, args[0], kwargs)
+        if is_aside():
+            return None
+        rotation = get_argument(kwargs, "position_embeddings", module)
+        current = self._rerun.get_pass(self._get_pass(), number, args[0], rotation)
         if current is None:
             return None
         current.block, current.cache = number, kwargs.get("past_key_values")
@@ -239,24 +244,6 @@ class Session:
             return None
         others = self._inputs.shorten_others(args[1:], current.find_left(number))
         return (states, *others), kwargs if changed is None else changed
-
-    def _find_pass_of(self, number: int, states: Tensor, kwargs: Any) -> ForwardPass | None:
-        """The pass a block call belongs to.
-
-        With gradient checkpointing a block runs again during backward, when another pass may be
-        under way; the rotation table it is handed is still the one of its own pass. A block without
-        one is handed the same states again.
-        """
-        current, rotation = self._get_pass(), kwargs["position_embeddings"]
-        if rotation is None:
-            mark, begins = states, current is not None and current.block == number - 1
-        else:
-            mark = rotation if isinstance(rotation, Tensor) else rotation[0]
-            begins = current is not None and mark not in self._passes
-        if begins:
-            self._passes[mark] = current
-        found: ForwardPass | None = self._passes.get(mark)
-        return found
 
     def _find_past_columns(self, number: int, cache: Any) -> Tensor | None:
         return self._inputs.find_past_columns(self._get_pass(), number, cache)
@@ -303,7 +290,7 @@ class Session:
         if len(tokens.samples) == 0:
             current.kept[number] = None
             return states
-        generation = self._find_generation(kwargs)
+        generation = current.generation
         if generation is not None and number in generation.choices:
             keep, states = tokens.apply(generation.choices[number], current, states, earlier)
             current.kept[number] = self._keep_where(keep, current, earlier)
@@ -328,11 +315,6 @@ class Session:
         current.kept[number] = self._keep_where(keep, current, earlier)
         self._write_trace(current, tokens, choice, keep)
         return states
-
-    def _find_generation(self, kwargs: dict[str, Any]) -> Generation | None:
-        """The generation that the pass belongs to, if there is no cache."""
-        cache = kwargs.get("past_key_values")
-        return self.calls_of_model.generation if cache is None else None
 
     def _keep_where(self, keep: Tensor, current: VisualPass, earlier: Kept | None) -> Kept | None:
         """The positions that stay; None if nothing was dropped, now or earlier."""

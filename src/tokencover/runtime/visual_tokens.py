@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from tokencover.budget import BlockCost
+from tokencover.budget import BlockCost, block_cost
 from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Told, View
 from tokencover.runtime.families import Places
@@ -20,13 +21,23 @@ if TYPE_CHECKING:
     from tokencover.runtime.attention import Probe, UpcomingBlock
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decoder:
     """What methods may know of the decoder: see `View`."""
 
-    depth: int
+    layers: Sequence[nn.Module]
+    config: Any
     norm: Callable[[Tensor], Tensor]
-    cost: BlockCost
+
+    @property
+    def depth(self) -> int:
+        """Number of decoder layers."""
+        return len(self.layers)
+
+    @functools.cached_property
+    def cost(self) -> BlockCost:
+        """What a decoder layer costs on average; counted when first needed."""
+        return block_cost(self.layers, self.config)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from tokencover.runtime.decoder.block_inputs import BlockInputs
 from tokencover.runtime.decoder.own_masks import check_readable
 from tokencover.runtime.decoder.pruned_cache import PrunedCache, Pruning, check_lengths
 from tokencover.runtime.decoder.query_scales import QueryScales
-from tokencover.runtime.decoder.renumbering import Renumbering
+from tokencover.runtime.decoder.renumbering import Renumbering, keep_positions
 from tokencover.runtime.decoder.stage_checks import check_shared_keys, find_stages
 from tokencover.runtime.decoder.whole_mask import give_mask
 
@@ -19,4 +19,5 @@ __all__ = [
     "check_shared_keys",
     "find_stages",
     "give_mask",
+    "keep_positions",
 ]

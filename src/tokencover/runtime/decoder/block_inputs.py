@@ -11,6 +11,7 @@ from torch import Tensor
 from tokencover.errors import InputError
 from tokencover.runtime.decoder.own_masks import (
     Columns,
+    check_plain,
     check_readable,
     cut_to_layer,
     find_origins,
@@ -208,6 +209,8 @@ class BlockInputs:
             if is_recurrent(key[1]):
                 mask = self._make_padding_mask(current, group, number, states, cache)
             elif self._pruning.own_masks:
+                if kwargs.get("attention_mask") is None:
+                    check_plain(self._decoder, current, number)
                 columns = Columns(current.origins[group], current.columns[group])
                 left = current.find_left(number)
                 mask = make_own_mask(self._decoder, current, number, left, columns, kwargs)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 from tokencover.runtime.decoder.pruned_cache import PrunedCache
+from tokencover.runtime.families import WINDOWS, find_block_kinds
 from tokencover.runtime.forward_pass import ForwardPass, Kept
 
 READABLE = ("sdpa", "eager")
@@ -82,6 +83,28 @@ def make_own_mask(
     causal = getattr(attention, "is_causal", True)  # what a missing mask means
     mask = kwargs.get("attention_mask")
     return cut_mask(mask, left, current.length, current.before, columns, causal)
+
+
+def check_plain(decoder: Any, current: ForwardPass, number: int) -> None:
+    """Reject a missing mask where a layer does not attend to all tokens before each token.
+
+    Parameters
+    ----------
+    decoder : nn.Module
+        The text model.
+    current : ForwardPass
+        The pass under way.
+    number : int
+        Index of the decoder layer.
+    """
+    length, kind = current.before + current.length, find_block_kinds(decoder)[number]
+    windows = dict(zip(WINDOWS, ("sliding_window", "attention_chunk_size"), strict=True))
+    window = getattr(decoder.config, windows.get(kind, ""), None)
+    if window is not None and length > window:
+        raise InputError(
+            f"Decoder layer {number} ({kind}) attends to {window} of {length} tokens, but got no "
+            "attention mask. Load the model with attn_implementation='sdpa' or 'eager'."
+        )
 
 
 def cut_to_layer(

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 
-PLAIN_LAYER = "DynamicLayer"
-"""The layers whose length is that of their keys."""
 _DERIVED: dict[type, type] = {}
 """For each class of caches, the one that a pruned cache has."""
 
@@ -320,8 +318,10 @@ def check_lengths(cache: Any) -> None:
     """
     if cache is None or isinstance(cache, PrunedCache):
         return
-    layers = [each for each in getattr(cache, "layers", ()) if type(each).__name__ == PLAIN_LAYER]
-    lengths = {each.keys.shape[-2] for each in layers if each.is_initialized}
+    from transformers.cache_utils import DynamicLayer  # the length of these is that of their keys
+
+    layers = [each for each in getattr(cache, "layers", ()) if type(each) is DynamicLayer]
+    lengths = {each.keys.shape[-2] for each in layers if each.keys is not None}
     if len(lengths) > 1:
         raise InputError(
             f"the layers of this cache differ in length ({sorted(lengths)}), and nothing is known "

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.runtime.forward_pass import ForwardPass
-from tokencover.runtime.hooks import is_aside
+from tokencover.runtime.hooks import is_aside, run_aside
+from tokencover.runtime.internals import InternalsError
 
 
 class QueryScales:
@@ -34,6 +35,9 @@ class QueryScales:
             for number, attention in found.items()
             if attention.attn_temperature_tuning and not attention.use_rope
         }
+        if self._attentions:
+            kind: Any = type(next(iter(self._attentions.values())))
+            _check_formula(kind)
         self._local = threading.local()
 
     def list_hooks(self) -> Iterator[tuple[nn.Module, Any, bool]]:
@@ -68,6 +72,41 @@ class QueryScales:
             return None
         scaled: Tensor = output * found[1].to(output.device)
         return scaled.to(output.dtype)
+
+
+@functools.cache
+def _check_formula(kind: Any) -> None:
+    """Compare `_scale` once with what the attention itself does to its queries."""
+    from transformers import Llama4TextConfig
+
+    config = Llama4TextConfig(
+        hidden_size=8,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        num_hidden_layers=1,
+        no_rope_layers=[0],
+        attn_temperature_tuning=True,
+        floor_scale=3,
+        attn_scale=0.7,
+    )
+    config._attn_implementation = "eager"
+    length = 11
+    states = torch.linspace(-1, 1, length * 8).sin().view(1, length, 8)
+    with torch.no_grad(), torch.random.fork_rng(devices=()):
+        attention: Any = kind(config, 0)
+        found = run_aside(lambda: attention(states, None, None)[0])
+        attention.attn_temperature_tuning = False
+        scales = _scale(attention, torch.arange(length)).unsqueeze(-1)
+        hook = attention.q_proj.register_forward_hook(lambda *call: call[-1] * scales)
+        expected = run_aside(lambda: attention(states, None, None)[0])
+        hook.remove()
+    if not torch.allclose(found, expected, atol=1e-5):
+        raise InternalsError(
+            f"{kind.__name__} scales its queries by another formula than the one known here, so "
+            "pruned positions would be scaled wrongly. Install a tested version of transformers "
+            "(see docs/limits.md)."
+        )
 
 
 def _scale(attention: Any, places: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 
 from tokencover.runtime.families.family import (
     FAMILIES,
+    WINDOWS,
     Claim,
     Family,
     UnsupportedModelError,
@@ -102,6 +103,7 @@ __all__ = [
     "FAMILIES",
     "NEWLINE",
     "PATCH",
+    "WINDOWS",
     "Claim",
     "Family",
     "FoldedCrops",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ def choose_words(
 
 
 class GivenMask:
-    """The caller's own mask, repeated for beam search.
+    """A mask that the caller gave to `tc.prune`.
 
     Parameters
     ----------
@@ -56,15 +57,19 @@ class GivenMask:
 
     def __call__(self, input_ids: Tensor, visual: Tensor) -> Tensor:
         """See `Words`."""
-        mask = self._mask.to(input_ids.device).bool()
-        after = input_ids.shape[1] - mask.shape[-1]
-        if mask.dim() != 2 or after < 0 or len(input_ids) % len(mask):
+        return self.fit((input_ids.shape[0], input_ids.shape[1]), input_ids.device)
+
+    def fit(self, shape: tuple[int, int], device: torch.device, *, repeats: bool = False) -> Tensor:
+        """The mask ``(b, s)`` for tokens of this shape; rows repeated for the beams of generate."""
+        mask, (batch, length) = self._mask.to(device).bool(), shape
+        rows = len(mask) if mask.dim() == 2 else 0
+        fits = rows > 0 and (batch % rows == 0 if repeats else batch == rows)
+        if not fits or mask.shape[1] != length:
             raise InputError(
-                f"{self._name} is a mask of shape {tuple(mask.shape)}, but the tokens have shape "
-                f"{tuple(input_ids.shape)}: give one value per token."
+                f"{self._name}= is a mask of shape {tuple(mask.shape)}, but the prompt has shape "
+                f"{shape}. Pass one value per token."
             )
-        mask = torch.nn.functional.pad(mask, (0, after))  # generated text is no prompt
-        return mask.repeat_interleave(len(input_ids) // len(mask), dim=0)
+        return mask.repeat_interleave(batch // rows, dim=0)
 
 
 class LazyWords:
@@ -77,7 +82,9 @@ class LazyWords:
     def __call__(self, input_ids: Tensor, visual: Tensor) -> Tensor:
         """See `Words`."""
         if self._finder is None:
-            self._finder = UserWords(self._processor or load_tokenizer(self._model))
+            reader = self._processor or load_tokenizer(self._model)
+            template = getattr(reader, "chat_template", None)
+            self._finder = _learn_words(reader, repr(template), len(_find_tokenizer(reader)))
         return self._finder.mask(input_ids, visual)
 
 
@@ -155,6 +162,12 @@ class UserWords:
                 return [token for turn in used for token in line.tokens(turn)]
         after = range(line.text.rfind(VISUAL) + 1, len(line.text))
         return list(line.tokens(after)) or list(line.tokens(range(len(line.text))))
+
+
+@functools.lru_cache(maxsize=2)
+def _learn_words(tokenizer: Any, template: str, size: int) -> UserWords:
+    """Learn a template once, until the template or the vocabulary changes."""
+    return UserWords(tokenizer)
 
 
 def mark_text(tokenizer: Any, input_ids: Tensor, text: str | Sequence[str]) -> Tensor:

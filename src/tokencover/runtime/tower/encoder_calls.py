@@ -32,6 +32,8 @@ PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
 class Listener(Protocol):
     """Acts in the vision tower, and is told of each call of the encoders."""
 
+    thread_state: threading.local
+
     def expect(self, name: str, arguments: dict[str, Any]) -> None:
         """Pictures are going to be encoded with these arguments."""
 
@@ -81,6 +83,19 @@ class EncoderCalls:
                 setattr(self._local, kind, None)
                 for each in self._listeners:
                     each.forget(kind)
+
+    def recall(self, saved: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+        """Restore what is known of this thread's images; without `saved`, only return it.
+
+        Another call inside `generate` encodes other images meanwhile.
+        """
+        states = [vars(self._local), *(vars(each.thread_state) for each in self._listeners)]
+        if saved is None:
+            return [dict(each) for each in states]
+        for state, values in zip(states, saved, strict=True):
+            state.clear()
+            state.update(values)
+        return saved
 
     @property
     def has_listeners(self) -> bool:

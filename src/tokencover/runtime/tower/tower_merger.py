@@ -70,7 +70,7 @@ class TowerMerger:
             _check_attention(tower, method)
         self._stages = _find_blocks(method, self._towers.first)
         self._inside = method.inside_tower_blocks
-        self._local = threading.local()
+        self.thread_state = threading.local()
 
     def list_hooks(self) -> Iterator[Hook]:
         """What must be put on the model."""
@@ -108,23 +108,23 @@ class TowerMerger:
         """Pictures are going to be encoded with these arguments."""
         self._towers.check_feature_layer(arguments)
         images, videos = (arguments if name == kind else None for kind in ("image", "video"))
-        self._local.media = Media(self._config, images, videos)
+        self.thread_state.media = Media(self._config, images, videos)
 
     def remember(self, name: str) -> None:
         """Keep what the tower did as that of the images or of the videos; nothing if it failed."""
         run = self._get_run()
-        setattr(self._local, name, run if run is not None and run.complete else None)
-        self._local.run = self._local.media = None
+        setattr(self.thread_state, name, run if run is not None and run.complete else None)
+        self.thread_state.run = self.thread_state.media = None
 
     def forget(self, name: str) -> None:
         """There are no such pictures, or the model is going to encode them."""
-        setattr(self._local, name, None)
+        setattr(self.thread_state, name, None)
 
     @property
     def seconds(self) -> float:
         """Time the method took in the towers, for the latest pictures."""
         runs: list[TowerRun | None] = [
-            getattr(self._local, name, None) for name in ("image", "video")
+            getattr(self.thread_state, name, None) for name in ("image", "video")
         ]
         return sum(run.seconds for run in runs if run is not None)
 
@@ -149,7 +149,7 @@ class TowerMerger:
         deepest: tokens of one group may still differ in the features of earlier blocks, and those
         of the first member stand.
         """
-        run: TowerRun | None = getattr(self._local, name, None)
+        run: TowerRun | None = getattr(self.thread_state, name, None)
         if run is None:
             raise refuse_features(name)
         groups = [crop for each in run.passed[self._towers.first.feature_block].groups
@@ -158,14 +158,14 @@ class TowerMerger:
         return table + table.shape[1] * torch.arange(len(table)).unsqueeze(-1)
 
     def _get_run(self) -> TowerRun | None:
-        run: TowerRun | None = getattr(self._local, "run", None)
+        run: TowerRun | None = getattr(self.thread_state, "run", None)
         return run
 
     # ---- hooks ------------------------------------------------------------------------------
 
     def _begin(self, tower: VisionTower, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._local.run = None
-        if getattr(self._local, "media", None) is None:  # another model that shares the tower
+        self.thread_state.run = None
+        if getattr(self.thread_state, "media", None) is None:  # another model that shares the tower
             return
         if torch.is_grad_enabled() and any(
             block.training and getattr(block, "gradient_checkpointing", False)
@@ -177,8 +177,8 @@ class TowerMerger:
             )
         named = next(name for name in ("pixel_values", "hidden_states") if args or name in kwargs)
         pixels = args[0] if args else kwargs[named]
-        sets = self._towers.find_crop_sets(tower, self._local.media, pixels)
-        self._local.run = TowerRun(begin_row(sets, pixels.device))
+        sets = self._towers.find_crop_sets(tower, self.thread_state.media, pixels)
+        self.thread_state.run = TowerRun(begin_row(sets, pixels.device))
 
     def _run_block(
         self,

@@ -66,7 +66,7 @@ class TowerReader:
         if merging is not None and self._blocks:
             _refuse_rotated(method, family, self._towers.first)
         self._projector = model.get_submodule(family.projector)
-        self._local = threading.local()
+        self.thread_state = threading.local()
 
     @property
     def folds(self) -> bool:
@@ -104,31 +104,31 @@ class TowerReader:
 
     def take_back(self) -> Recording | None:
         """What was recorded of the pictures that were encoded just now."""
-        found: Recording | None = getattr(self._local, "recording", None)
+        found: Recording | None = getattr(self.thread_state, "recording", None)
         return found
 
     def hand_back(self, recordings: Sequence[Recording | None]) -> None:
         """Put recordings in the place of what was recorded just now, as of one call."""
         known = [each for each in recordings if each is not None]
         complete = known and len(known) == len(recordings)
-        self._local.recording = join_recordings(known) if complete else None
+        self.thread_state.recording = join_recordings(known) if complete else None
 
     # ---- what the session tells of each encoder call ----------------------------------------
 
     def expect(self, name: str, arguments: dict[str, Any]) -> None:
         """Pictures are going to be encoded with these arguments."""
         self._towers.check_feature_layer(arguments)
-        self._local.expected = True
+        self.thread_state.expected = True
 
     def remember(self, name: str) -> None:
         """Keep what was recorded as that of the images or of the videos; nothing if it failed."""
-        setattr(self._local, name, getattr(self._local, "recording", None))
-        self._local.recording = self._local.blocks = None
-        self._local.expected = False
+        setattr(self.thread_state, name, getattr(self.thread_state, "recording", None))
+        self.thread_state.recording = self.thread_state.blocks = None
+        self.thread_state.expected = False
 
     def forget(self, name: str) -> None:
         """There are no such pictures, or the model is going to encode them."""
-        setattr(self._local, name, None)
+        setattr(self.thread_state, name, None)
 
     def take(self, calls: EncoderCalls) -> Encodings:
         """Hand what was recorded over to the forward pass that these pictures belong to."""
@@ -153,10 +153,10 @@ class TowerReader:
         )
 
     def _take_one(self, name: str) -> Recording:
-        recording: Recording | None = getattr(self._local, name, None)
+        recording: Recording | None = getattr(self.thread_state, name, None)
         if recording is None:
             raise refuse_features(name)
-        setattr(self._local, name, None)
+        setattr(self.thread_state, name, None)
         return recording
 
     def _carry_crops(
@@ -185,8 +185,8 @@ class TowerReader:
 
     def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         # What is recorded when the tower alone is called would never be taken.
-        self._local.blocks = {} if getattr(self._local, "expected", False) else None
-        self._local.recording = None
+        self.thread_state.blocks = {} if getattr(self.thread_state, "expected", False) else None
+        self.thread_state.recording = None
 
     def _listen(self, number: int, module: nn.Module, args: Any, kwargs: Any) -> None:
         record = self._find_record(number)
@@ -215,20 +215,22 @@ class TowerReader:
     def _finish(
         self, tower: VisionTower, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        blocks: dict[int, BlockRecord] | None = getattr(self._local, "blocks", None)
+        blocks: dict[int, BlockRecord] | None = getattr(self.thread_state, "blocks", None)
         if blocks is None:
             return
         features = None if self.folds else tower.find_features(output)
         if features is not None and not self._method.merges:
             features = features.detach()
-        self._local.recording = Recording(features, blocks, kwargs.get("patch_attention_mask"))
+        self.thread_state.recording = Recording(
+            features, blocks, kwargs.get("patch_attention_mask")
+        )
 
     def _find_record(self, number: int) -> BlockRecord | None:
         """By the tower's pass under way; None if there is none, or it was not expected.
 
         There is none when a block runs again for gradient checkpointing.
         """
-        blocks: dict[int, BlockRecord] | None = getattr(self._local, "blocks", None)
+        blocks: dict[int, BlockRecord] | None = getattr(self.thread_state, "blocks", None)
         return None if blocks is None else blocks.setdefault(number, BlockRecord())
 
 

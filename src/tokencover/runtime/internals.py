@@ -1,0 +1,160 @@
+"""Names inside transformers and torch that pruning relies on, in one place.
+
+None of them is a public API. `check_internals` compares the list with what is installed, once per
+process, when `tc.prune` is first called. Without it a renamed method or attribute would turn off a
+check or an override without an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+from torch import nn
+
+from tokencover.errors import TokenCoverError
+
+CACHE_METHODS: Final = (
+    "batch_repeat_interleave", "batch_select_indices", "crop", "get_mask_sizes", "get_seq_length",
+    "reorder_cache", "reset", "update",
+)  # fmt: skip
+"""What `PrunedCache` overrides in every cache."""
+
+INTERNALS: Final[Mapping[str, tuple[str, ...]]] = {
+    "transformers.cache_utils:Cache": CACHE_METHODS,
+    "transformers.cache_utils:DynamicLayer": (
+        "batch_repeat_interleave", "batch_select_indices", "crop", "get_mask_sizes",
+        "get_seq_length", "is_croppable", "reorder_cache", "reset", "update",
+    ),
+    "transformers.cache_utils:StaticLayer": ("get_mask_sizes", "get_seq_length", "update"),
+    "transformers.generation:GenerationMixin": ("generate", "prepare_inputs_for_generation"),
+    "transformers.models.qwen3_vl.modeling_qwen3_vl:Qwen3VLTextModel": ("_deepstack_process",),
+    "torch._C": ("_current_graph_task_id",),
+}  # fmt: skip
+"""Attributes of classes and modules."""
+
+PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "transformers.masking_utils:create_causal_mask": (
+        "config", "inputs_embeds", "attention_mask", "past_key_values", "layer_idx",
+    ),
+    "transformers.masking_utils:create_recurrent_attention_mask": (
+        "config", "inputs_embeds", "attention_mask", "past_key_values",
+    ),
+    "transformers.cache_utils:Cache.get_mask_sizes": ("query_length", "layer_idx"),
+    "transformers.cache_utils:Cache.get_seq_length": ("layer_idx",),
+    "transformers.cache_utils:Cache.crop": ("tokens_to_remove",),
+    "transformers.cache_utils:Cache.reorder_cache": ("beam_idx",),
+    "transformers.models.llama.modeling_llama:LlamaDecoderLayer.forward": (
+        "hidden_states", "attention_mask", "position_ids", "past_key_values", "position_embeddings",
+    ),
+    "transformers.models.llama.modeling_llama:LlamaAttention.forward": (
+        "hidden_states", "position_embeddings", "attention_mask", "past_key_values",
+    ),
+}  # fmt: skip
+"""Parameters of functions."""
+
+INSTANCE_ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
+    "transformers.cache_utils:DynamicCache": ("layers",),
+    "transformers.cache_utils:DynamicLayer": ("is_initialized", "keys", "values"),
+    "transformers.cache_utils:DynamicSlidingWindowLayer": ("record_past", "sliding_window"),
+    "transformers.models.gemma4.modeling_gemma4:Gemma4TextAttention": (
+        "is_kv_shared_layer", "store_full_length_kv",
+    ),
+    "transformers.models.llama4.modeling_llama4:Llama4TextAttention": (
+        "attn_scale", "attn_temperature_tuning", "floor_scale", "use_rope",
+    ),
+}  # fmt: skip
+"""Attributes that the source of a class assigns or inherits; looked for in its code."""
+
+
+class InternalsError(TokenCoverError, RuntimeError):
+    """The installed transformers or torch lacks a name that pruning relies on."""
+
+
+@functools.cache
+def check_internals() -> None:
+    """Raise `InternalsError` if a listed name is missing in what is installed."""
+    if missing := list_missing():
+        from transformers import __version__
+
+        raise InternalsError(
+            f"transformers {__version__} has no {', '.join(missing)}, which pruning relies on. "
+            "Install a tested version of transformers (see docs/limits.md)."
+        )
+
+
+def list_missing() -> list[str]:
+    """The listed names that are not there, each as ``module:owner.name``."""
+    missing = []
+    for path, names in INTERNALS.items():
+        owner = _resolve(path)
+        missing += [f"{path}.{name}" for name in names if not hasattr(owner, name)]
+    for path, names in PARAMETERS.items():
+        function = _resolve(path)
+        found = () if function is None else inspect.signature(function).parameters
+        missing += [f"{path}({name})" for name in names if name not in found]
+    for path, names in INSTANCE_ATTRIBUTES.items():
+        assigned = _list_assigned(_resolve(path))
+        missing += [f"{path}.{name}" for name in names if name not in assigned]
+    return missing
+
+
+def get_argument(kwargs: Mapping[str, Any], name: str, layer: nn.Module) -> Any:
+    """A keyword argument that every decoder layer is called with."""
+    if name not in kwargs:
+        raise InternalsError(
+            f"{type(layer).__name__} was called without {name}, which pruning relies on. Install a "
+            "tested version of transformers (see docs/limits.md)."
+        )
+    return kwargs[name]
+
+
+def check_layers(layers: Any, text_config: Any) -> None:
+    """Raise `InternalsError` if the decoder layers of a model do not name what pruning reads.
+
+    A layer that takes its cache under another name would seem to have none, and shared keys that
+    no layer reports would be read after tokens were dropped.
+    """
+    for layer in layers:
+        taken = inspect.signature(type(layer).forward).parameters
+        kinds = {each.kind for each in taken.values()}
+        if "past_key_values" not in taken and inspect.Parameter.VAR_KEYWORD not in kinds:
+            raise InternalsError(
+                f"{type(layer).__name__} takes no past_key_values, so its cache cannot be pruned. "
+                "Install a tested version of transformers (see docs/limits.md)."
+            )
+    attentions = [getattr(layer, "self_attn", None) for layer in layers]
+    if getattr(text_config, "num_kv_shared_layers", 0) and not any(
+        getattr(each, "is_kv_shared_layer", False) for each in attentions
+    ):
+        raise InternalsError(
+            f"num_kv_shared_layers is {text_config.num_kv_shared_layers}, but no decoder layer has "
+            "is_kv_shared_layer set. Install a tested version of transformers (see docs/limits.md)."
+        )
+
+
+def _resolve(path: str) -> Any:
+    """The object at ``module:name.name``, None if it or a part of it is missing."""
+    module, _, names = path.partition(":")
+    try:
+        found: Any = import_module(module)
+    except ImportError:
+        return None
+    for name in names.split(".") if names else ():
+        found = getattr(found, name, None)
+    return found
+
+
+def _list_assigned(owner: Any) -> set[str]:
+    """The names that methods of a class and of its bases store or read on ``self``."""
+    functions = [
+        each
+        for kind in getattr(owner, "__mro__", ())
+        for each in vars(kind).values()
+        if inspect.isfunction(each)
+    ]
+    inherited = {name for kind in getattr(owner, "__mro__", ()) for name in vars(kind)}
+    return inherited.union(*(each.__code__.co_names for each in functions))
