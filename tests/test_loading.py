@@ -43,7 +43,7 @@ def test_a_processor_that_needs_torchvision_names_the_extra(qwen: Path) -> None:
         load(str(qwen))
     assert str(told.value) == (
         f"the model {str(qwen)!r} cannot be loaded: its processor needs torchvision, which is not "
-        "installed. Run: pip install 'tokencover[vision]'"
+        "installed. Run: pip install 'tokencover[vision] @ git+https://github.com/tokencover/tokencover'"
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
@@ -27,7 +26,6 @@ import tokencover as tc
 from tokencover.evaluation import read_folder
 from tokencover.evaluation.report import make_figures, render_chart
 from tokencover.loading import load
-from tokencover.methods import shorten_labels
 from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
 from tokencover.runtime import Trace
@@ -154,7 +152,14 @@ def draw_boulder() -> Image.Image:
 
 
 def plot_study(stored_in: tuple[str, str], names: Sequence[str] | None = None) -> Image.Image:
-    """Accuracy against operations from the stored study, for these methods or for all."""
+    """Draw accuracy against prefill FLOPs from the stored study, for these methods or for all."""
+    drawn = render_chart(make_chart(stored_in, names), "png")
+    assert isinstance(drawn, bytes)
+    return Image.open(io.BytesIO(drawn)).convert("RGB")
+
+
+def make_chart(stored_in: tuple[str, str], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Build the chart of `plot_study`; its legend names every setting that is not a default."""
     name, run = stored_in
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(STUDY / f"{name}.tar.xz") as archive:
@@ -167,21 +172,16 @@ def plot_study(stored_in: tuple[str, str], names: Sequence[str] | None = None) -
         if row.combination.method is None or names is None or row.combination.method.name in names
     ]
     chart = make_figures(replace(stored, rows=tuple(rows)), reference="mob")["fig3-flops"]
-    methods = [row.combination for row in rows if row.combination.method is not None]
-    called = shorten_labels([each.label for each in methods])
-    text = json.dumps(chart)
-    for label, called_so in called.items():
-        text = text.replace(json.dumps(label), json.dumps(called_so))
-    chart = json.loads(text)
+    labels = [row.combination.label for row in rows if row.combination.method is not None]
     shown = next(each for each in chart["params"] if each["name"] == "shown")
-    shown["value"] = list(names or called.values())
+    shown["value"] = list(dict.fromkeys(labels))
     # Lines with their intervals: the unpruned model is at zero, and the page names the budgets.
     chart["layer"] = [each for each in chart["layer"] if is_about_methods(each)]
     for layer in chart["layer"]:
         layer["encoding"]["x"]["scale"] = {"domain": [0, LARGEST_COST]}
-    drawn = render_chart(chart, "png")
-    assert isinstance(drawn, bytes)
-    return Image.open(io.BytesIO(drawn)).convert("RGB")
+        if legend := layer["encoding"]["color"].get("legend"):
+            legend |= {"labelLimit": 0, "columns": 3}
+    return chart
 
 
 def is_about_methods(layer: dict[str, Any]) -> bool:

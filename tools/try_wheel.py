@@ -27,6 +27,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ASK = "tokencover ask"
+FROM_REPOSITORY = " @ git+https://github.com/tokencover/tokencover"
+"""The repository cannot be reached from here: without this, pip takes the wheel that was built from
+the local checkout. Nothing else of the README's commands is changed."""
 HUB_NAME = "llava-hf/llava-1.5-7b-hf"
 STAND_INS = f"""
 from pathlib import Path
@@ -121,10 +124,13 @@ def find_base(cache: Path, torch: str) -> Path:
 def follow(readme: str, reader: Reader) -> None:
     """Do what each block says. Those that begin with make are for a clone, and run there."""
     printed = ""
+    if FROM_REPOSITORY not in readme:
+        sys.exit(f"the README does not install from{FROM_REPOSITORY}")
     for language, text in FENCE.findall(readme):
         if language == "sh" and not text.startswith("make "):
             # `pip` itself would run the base environment's, whose path is written into it.
-            for line in text.replace("pip install", "python -m pip install").splitlines():
+            commands = text.replace(FROM_REPOSITORY, "")
+            for line in commands.replace("pip install", "python -m pip install").splitlines():
                 printed += reader.run(["bash", "-euc", line])
         elif language == "python":
             if HUB_NAME in text:

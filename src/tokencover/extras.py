@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from tokencover.errors import InputError
 
+SOURCE: Final = "git+https://github.com/tokencover/tokencover"
+"""Where pip gets tokencover: no release is on the package index yet."""
+
+
+def get_install_command(package: str) -> str:
+    """Return what installs a package, or tokencover with an extra: "tokencover[video]"."""
+    source = f" @ {SOURCE}" if package.startswith("tokencover") else ""
+    return f"pip install '{package}{source}'"
+
 
 def import_extra(name: str, purpose: str, install: str, otherwise: str) -> Any:
-    """Import a package, or say how to get it.
+    """Import a package, or raise an error with the command that installs it.
 
     Parameters
     ----------
@@ -26,6 +35,6 @@ def import_extra(name: str, purpose: str, install: str, otherwise: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise InputError(
-            f"{purpose} needs {name}, which is not installed: `pip install '{install}'`, or "
+            f"{purpose} needs {name}, which is not installed: `{get_install_command(install)}`, or "
             f"{otherwise}."
         ) from error

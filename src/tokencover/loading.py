@@ -13,6 +13,7 @@ import torch
 
 from tokencover.boulder import load_boulder, load_boulder_processor
 from tokencover.errors import InputError
+from tokencover.extras import get_install_command
 from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, load_pebble_clips
 
 BUNDLED: Final = {"pebble": PICTURE_CHECKPOINT, "pebble-clips": CLIP_CHECKPOINT}
@@ -164,7 +165,7 @@ def _explain_missing(name: str, error: str) -> str:
         return f"{begin}{' '.join(error.split())}"
     return (
         f"{begin}its processor needs {package}, which is not installed. "
-        "Run: pip install 'tokencover[vision]'"
+        f"Run: {get_install_command('tokencover[vision]')}"
     )
 
 

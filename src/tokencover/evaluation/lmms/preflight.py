@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tokencover.errors import InputError
+from tokencover.extras import get_install_command
 
 KNOWN_VERSION: Final = "0.7.3"
 """Of lmms-eval: the one that the tests run with."""
@@ -26,7 +27,7 @@ NEEDED: Final = {
 }
 """What lmms-eval imports, some of it only at the end of a run, and how pip calls it."""
 INSTALL: Final = (
-    "pip install 'tokencover[lmms]' && pip install --no-deps lmms-eval==" + KNOWN_VERSION
+    f"{get_install_command('tokencover[lmms]')} && pip install --no-deps lmms-eval=={KNOWN_VERSION}"
 )
 """Without --no-deps, pip would replace torch: see docs/reproducing.md."""
 
