@@ -84,3 +84,9 @@ def test_a_wrong_name_is_told_with_the_nearest_one() -> None:
     assert not hasattr(tc, "_hidden")
     with pytest.raises(ImportError):
         exec("from tokencover import nothing_like_it")
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    code = "import tokencover as tc, tokencover.evaluation; tc.mob; print(*dir(tc))"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert names.stdout.split() == sorted(["__version__", *tc.__all__])
