@@ -279,8 +279,11 @@ class TowerMerger:
         run.projections, run.told, run.bias, run.complete = {}, {}, None, True
         if output.get("hidden_states") is not None:
             rows = [run.first, *run.passed[:-1], run.first]  # the last block's were copied then
+            # From transformers 5.23 on, hidden states that the model does not use are None.
             pairs = zip(rows, output.hidden_states, strict=True)
-            output.hidden_states = tuple(run.spread(row, states) for row, states in pairs)
+            output.hidden_states = tuple(
+                None if states is None else run.spread(row, states) for row, states in pairs
+            )
         return output
 
 
