@@ -104,7 +104,7 @@ def _check_formula(kind: Any) -> None:
     if not torch.allclose(found, expected, atol=1e-5):
         raise InternalsError(
             f"{kind.__name__} scales its queries by another formula than the one known here, so "
-            "pruned positions would be scaled wrongly. Install a tested version of transformers "
+            "pruned positions would get the wrong scale. Install a tested version of transformers "
             "(see docs/limits.md)."
         )
 
