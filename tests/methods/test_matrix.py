@@ -83,6 +83,7 @@ def test_cached_decoding_equals_recomputation(
     words = out.sequences[:, inputs["input_ids"].shape[1] :]
     taped.playing = True
     longer = extended(inputs, words[:, :-1])
+    prompt = torch.nn.functional.pad(prompt, (0, words.shape[1] - 1))
     expected, _ = logits_of(model, taped, longer, prompt)
     found = torch.stack(out.logits, 1)
     torch.testing.assert_close(found, expected[:, -STEPS:], atol=3e-5, rtol=0)
