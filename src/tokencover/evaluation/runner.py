@@ -196,23 +196,36 @@ def score(
         if progress is not None and records:
             progress.resume(len(records), len(examples))
         try:
-            for first in range(len(records), len(examples), settings.batch_size):
-                batch = examples[first : first + settings.batch_size]
-                outcomes = asking.ask(batch)
-                if first == 0 and (reason := asking.find_refusal(outcomes, examples)) is not None:
-                    return Scores(cannot=reason)
-                if not settings.keep_going and (reason := _find_missed_budget(outcomes)):
-                    return Scores(cannot=reason)
-                records += [_keep_or_raise(each, work, settings) for each in outcomes]
-                if saved is not None:
-                    saved.save(records)
-                if progress is not None:
-                    progress.advance(len(records), len(examples))
+            reason = _answer_rest(asking, work, examples, records, settings, progress, saved)
         except (ExampleError, KeyboardInterrupt):
             if saved is not None:
                 saved.save(records, now=True)
             raise
-    return _sum_up(work.task, examples, records)
+    return _sum_up(work.task, examples, records) if reason is None else Scores(cannot=reason)
+
+
+def _answer_rest(
+    asking: _Asking,
+    work: Scoring,
+    examples: Sequence[Example],
+    records: list[Record],
+    settings: AskingSettings,
+    progress: Progress | None,
+    saved: PartialScores | None,
+) -> str | None:
+    """Answer the examples after those of `records`, and add theirs; returns why it cannot."""
+    for first in range(len(records), len(examples), settings.batch_size):
+        outcomes = asking.ask(examples[first : first + settings.batch_size])
+        if first == 0 and (reason := asking.find_refusal(outcomes, examples)) is not None:
+            return reason
+        if not settings.keep_going and (reason := _find_missed_budget(outcomes)) is not None:
+            return reason
+        records += [_keep_or_raise(each, work, settings) for each in outcomes]
+        if saved is not None:
+            saved.save(records)
+        if progress is not None:
+            progress.advance(len(records), len(examples))
+    return None
 
 
 def _find_missed_budget(outcomes: Sequence[Record | Trouble]) -> str | None:
