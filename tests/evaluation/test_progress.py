@@ -26,11 +26,21 @@ def test_a_log_gets_a_line_now_and_then() -> None:
         progress.advance(answered, 40)
     lines = log.getvalue().splitlines()
     assert lines == [
-        "0 of 4 done, 2:30 left: mob 64, color",
-        "0 of 4 done, 2:20 left: mob 64, color",
-        "0 of 4 done, 2:10 left: mob 64, color",
-        "0 of 4 done, 2:00 left: mob 64, color",
+        "0 of 4 done, 10 of 40 examples, 2:30 left: mob 64, color",
+        "0 of 4 done, 20 of 40 examples, 2:20 left: mob 64, color",
+        "0 of 4 done, 30 of 40 examples, 2:10 left: mob 64, color",
+        "0 of 4 done, 40 of 40 examples, 2:00 left: mob 64, color",
     ]
+
+
+def test_resumed_examples_do_not_count_as_fast() -> None:
+    log, clock = io.StringIO(), Clock()
+    progress = Progress(log, 1, clock)
+    progress.begin("data")
+    progress.resume(80, 100)
+    clock.now += 10
+    progress.advance(90, 100)
+    assert log.getvalue() == "0 of 1 done, 90 of 100 examples, 0:10 left: data\n"
 
 
 def test_nothing_is_known_before_something_is_done() -> None:

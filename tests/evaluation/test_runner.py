@@ -1,3 +1,4 @@
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from tests.evaluation.running import contents, do, picture_task
 from tokencover.errors import BudgetError, InputError
 from tokencover.evaluation import Task, VisionLanguageModel, find_tasks
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
+from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results_folder import Scores
 from tokencover.evaluation.runner import AskingSettings, ExampleError, score
 from tokencover.evaluation.timing import time_first_tokens
@@ -44,13 +46,16 @@ def test_the_unpruned_model_is_asked(pebble: VisionLanguageModel, color: Task) -
     assert {(each.tokens, each.mean_tokens, each.flops) for each in records} == {(576, 576.0, 1.0)}
 
 
-def test_the_pruned_model_is_asked(pebble: VisionLanguageModel, color: Task) -> None:
+def test_the_pruned_model_is_asked(
+    pebble: VisionLanguageModel, color: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
     examples = list(color.examples())
     with prune(pebble.model, MoB(64), processor=pebble.processor) as run:
         expected = pebble.answer(pebble.make_inputs(examples))
     told: list[tuple[int, int]] = []
-    work = Scoring(Combination(MoB(64)), color)
-    records = score(pebble, work, AskingSettings(2), lambda *done: told.append(done)).records
+    work, progress = Scoring(Combination(MoB(64)), color), Progress(io.StringIO(), 1)
+    monkeypatch.setattr(progress, "advance", lambda *done: told.append(done))
+    records = score(pebble, work, AskingSettings(2), progress).records
     assert [each.answer for each in records] == expected
     depth = len(run.trace[0].tokens_per_layer)
     for record, trace in zip(records, run.trace, strict=True):

@@ -38,31 +38,38 @@ class ProgressBar(Progress):
             BarColumn(bar_width=24),
             MofNCompleteColumn(separator=" of "),
             TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("{task.description}"),
+            TextColumn("{task.fields[examples]}{task.description}"),
             console=Console(stderr=True, highlight=False),
             speed_estimate_period=MEMORY,
             auto_refresh=False,  # drawing meanwhile, in a thread, would disturb what is timed
         )
-        self._bar = self._bars.add_task("", total=units)
+        self._bar = self._bars.add_task("", total=units, examples="")
         self._whole = 0
 
     def begin(self, name: str) -> None:
         """Start a unit."""
         self._bars.start()
-        self._bars.update(self._bar, description=escape(name), refresh=True)
+        self._bars.update(self._bar, description=escape(name), examples="", refresh=True)
 
     def advance(self, answered: int, examples: int) -> None:
         """So many of the unit's examples are done."""
-        self._bars.update(self._bar, completed=self._whole + answered / examples, refresh=True)
+        self._bars.update(
+            self._bar,
+            completed=self._whole + answered / examples,
+            examples=f"{answered} of {examples} examples, ",
+            refresh=True,
+        )
 
     def finish(self) -> None:
         """The unit is done."""
         self._whole += 1
-        self._bars.update(self._bar, completed=self._whole, refresh=True)
+        self._bars.update(self._bar, completed=self._whole, examples="", refresh=True)
 
     def close(self) -> None:
         """Leave the bar on the terminal, so that what is printed next has its own line."""
-        self._bars.update(self._bar, description="", refresh=self._bars.live.is_started)
+        self._bars.update(
+            self._bar, description="", examples="", refresh=self._bars.live.is_started
+        )
         self._bars.stop()
 
     def note(self, text: str) -> None:

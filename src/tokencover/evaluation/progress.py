@@ -32,21 +32,28 @@ class Progress:
         self._begun = self._shown = clock()
         self._finished, self._name = 0, ""
         self._within, self._width = 0.0, 0
+        self._resumed, self._examples = 0.0, ""
 
     def begin(self, name: str) -> None:
         """Start a unit."""
-        self._name = name
+        self._name, self._examples = name, ""
         self._show(now=False)
+
+    def resume(self, answered: int, examples: int) -> None:
+        """So many of the unit's examples were done by an earlier process, and took no time here."""
+        self._resumed += answered / examples
+        self.advance(answered, examples)
 
     def advance(self, answered: int, examples: int) -> None:
         """So many of the unit's examples are done."""
         self._within = answered / examples
+        self._examples = f"{answered} of {examples} examples, "
         self._show(now=False)
 
     def finish(self) -> None:
         """The unit is done."""
         self._finished += 1
-        self._within = 0.0
+        self._within, self._examples = 0.0, ""
         self._show(now=self._finished == self._units)
 
     def close(self) -> None:
@@ -66,7 +73,8 @@ class Progress:
         if not now and self._clock() - self._shown < wait:
             return
         self._shown = self._clock()
-        line = f"{self._finished} of {self._units} done, {self._name_time_left()}: {self._name}"
+        done = f"{self._finished} of {self._units} done, {self._examples}{self._name_time_left()}"
+        line = f"{done}: {self._name}"
         if self._terminal:
             line = line[:100]
             self._stream.write("\r" + line.ljust(self._width))
@@ -77,10 +85,11 @@ class Progress:
 
     def _name_time_left(self) -> str:
         done = self._finished + self._within
-        if done == 0:
+        here = done - self._resumed
+        if here <= 0:
             return "time left not known yet"
         elapsed = self._clock() - self._begun
-        return f"{format_duration(elapsed * (self._units - done) / done)} left"
+        return f"{format_duration(elapsed * (self._units - done) / here)} left"
 
 
 def format_duration(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,9 @@ from tokencover.files import UNFINISHED, hold_lock, read_object, write_atomicall
 
 RUN: Final = "run.json"
 FORMAT: Final = 1
-LEFT_OVER: Final = (UNFINISHED, ".tmp", ".lock")
+PARTIAL: Final = ".partial"
+"""How the name of a file ends that has the first examples of a unit that is not finished."""
+LEFT_OVER: Final = (UNFINISHED, ".tmp", ".lock", PARTIAL)
 """How files end that are no results: a killed process, of this version or an earlier one, did not
 finish them, or they say who is at work."""
 
@@ -185,6 +187,35 @@ class ResultsFolder:
         else:
             self.read_seconds(work)
 
+    def read_partial(self, work: Scoring) -> tuple[Record, ...]:
+        """Records of the first examples of an unfinished unit, as `write_partial` saved them.
+
+        Raises
+        ------
+        ResultsError
+            If the file is damaged or belongs to another unit or run.
+        """
+        path = self._name_partial(work)
+        if not path.exists():
+            return ()
+        found = self._read(work, path)
+        try:
+            return read_scores(found).records
+        except (KeyError, TypeError, ValueError) as error:
+            raise _make_damage_error(path, str(error)) from error
+
+    def write_partial(self, work: Scoring, records: Sequence[Record]) -> None:
+        """Save the first examples of a unit; `write` of the finished unit deletes the file."""
+        content = {**work.identity, "run": self.run}
+        _write(self._name_partial(work), _make_text(content, _list_rows(records)))
+
+    def discard_partial(self, work: Work) -> None:
+        """Delete what was saved of a unit that is finished."""
+        self._name_partial(work).unlink(missing_ok=True)
+
+    def _name_partial(self, work: Work) -> Path:
+        return self.folder / f"{work.file}{PARTIAL}"
+
     def read_scores(self, work: Scoring) -> Scores:
         """Read a finished unit."""
         found = self._read(work)
@@ -224,17 +255,19 @@ class ResultsFolder:
                 content["overall"] = result.overall
             if result.metrics:
                 content["metrics"] = dict(result.metrics)
-            rows = [_drop_missing(dataclasses.asdict(record)) for record in result.records]
+            rows = _list_rows(result.records)
         else:
             content.update(unpruned=result.unpruned, pruned=result.pruned)
         _write(self.folder / work.file, _make_text(content, rows))
+        self.discard_partial(work)
 
-    def _read(self, work: Work) -> dict[str, Any]:
-        found = _read(self.folder / work.file)
+    def _read(self, work: Work, path: Path | None = None) -> dict[str, Any]:
+        path = path or self.folder / work.file
+        found = _read(path)
         expected = json.loads(json.dumps({**work.identity, "run": self.run}))
         wrong = [key for key, value in expected.items() if found.get(key) != value]
         if wrong:
-            raise _make_damage_error(self.folder / work.file, f"it has another {wrong[0]}")
+            raise _make_damage_error(path, f"it has another {wrong[0]}")
         return found
 
 
@@ -261,6 +294,10 @@ def _make_text(content: Mapping[str, Any], rows: list[dict[str, Any]] | None) ->
         return text + "\n"
     lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
     return text.removesuffix("\n}") + ',\n "examples": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
+
+
+def _list_rows(records: Iterable[Record]) -> list[dict[str, Any]]:
+    return [_drop_missing(dataclasses.asdict(record)) for record in records]
 
 
 def _drop_missing(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tokencover.evaluation.plan import Scoring, Timing, Work
-from tokencover.evaluation.results_folder import ResultsFolder, Scores, Seconds
+from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores, Seconds
 
 
 class ResultsInMemory:
@@ -35,6 +35,16 @@ class ResultsInMemory:
 
     def check(self, work: Work) -> None:
         """Nothing here can be damaged."""
+
+    def read_partial(self, work: Scoring) -> tuple[Record, ...]:
+        """Nothing is kept of a unit that was interrupted."""
+        return ()
+
+    def write_partial(self, work: Scoring, records: Sequence[Record]) -> None:
+        """Nothing is kept of a unit that was interrupted."""
+
+    def discard_partial(self, work: Work) -> None:
+        """There is nothing to delete."""
 
     def read_scores(self, work: Scoring) -> Scores:
         """What came of a finished unit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from tokencover.errors import BudgetError, InputError, TokenCoverError
 from tokencover.evaluation.answering import VisionLanguageModel
 from tokencover.evaluation.judging import keep_questions
+from tokencover.evaluation.partial_scores import PartialScores
 from tokencover.evaluation.plan import Scoring, Work
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores
@@ -109,7 +110,8 @@ def do_work(
         for unit in work:
             progress.begin(str(unit))
             if isinstance(unit, Scoring):
-                scores = score(model, unit, settings, progress.advance, memory)
+                saved = PartialScores(results, unit)
+                scores = score(model, unit, settings, progress, memory, saved)
                 results.write(unit, scores)
                 _tell(unit, scores, progress, told)
             else:
@@ -126,10 +128,13 @@ def do_work(
 
 
 def find_unfinished(work: Sequence[Work], results: ResultsStore) -> list[Work]:
-    """The units that have no result; a result that cannot be read is an error, not one of these."""
+    """The units that have no result; a file that cannot be read is an error, not one of these."""
     for unit in work:
         if results.is_finished(unit):
             results.check(unit)
+            results.discard_partial(unit)  # killed between writing the result and deleting this
+        elif isinstance(unit, Scoring):
+            results.read_partial(unit)
     return [unit for unit in work if not results.is_finished(unit)]
 
 
@@ -137,8 +142,9 @@ def score(
     model: VisionLanguageModel,
     work: Scoring,
     settings: AskingSettings,
-    advance: Callable[[int, int], None] = lambda answered, examples: None,
+    progress: Progress | None = None,
     memory: EncoderMemory | None = None,
+    saved: PartialScores | None = None,
 ) -> Scores:
     """Answer all questions of a task.
 
@@ -150,10 +156,12 @@ def score(
         Task and method.
     settings : AskingSettings
         How to ask.
-    advance : callable
-        Is told how many examples are answered, and how many there are.
+    progress : Progress, optional
+        Shows how many examples are answered.
     memory : EncoderMemory, optional
-        Put on the model: pictures that it knows are not encoded again.
+        Put on the model: images that it knows are not encoded again.
+    saved : PartialScores, optional
+        Where examples are saved before the unit is finished, and from where it resumes.
 
     Returns
     -------
@@ -182,17 +190,42 @@ def score(
             if memory is not None:
                 stack.enter_context(run.recall_with(memory))
         asking = _Asking(model, work.task, run, settings, words)
-        records: list[Record] = []
-        for first in range(0, len(examples), settings.batch_size):
-            batch = examples[first : first + settings.batch_size]
-            outcomes = asking.ask(batch)
-            if first == 0 and (reason := asking.find_refusal(outcomes, examples)) is not None:
-                return Scores(cannot=reason)
-            if not settings.keep_going and (reason := _find_missed_budget(outcomes)) is not None:
-                return Scores(cannot=reason)
-            records += [_keep_or_raise(each, work, settings) for each in outcomes]
-            advance(first + len(batch), len(examples))
-    return _sum_up(work.task, examples, records)
+        records = (
+            [] if saved is None else saved.load(examples, settings.batch_size, settings.keep_going)
+        )
+        if progress is not None and records:
+            progress.resume(len(records), len(examples))
+        try:
+            reason = _answer_rest(asking, work, examples, records, settings, progress, saved)
+        except (ExampleError, KeyboardInterrupt):
+            if saved is not None:
+                saved.save(records, now=True)
+            raise
+    return _sum_up(work.task, examples, records) if reason is None else Scores(cannot=reason)
+
+
+def _answer_rest(
+    asking: _Asking,
+    work: Scoring,
+    examples: Sequence[Example],
+    records: list[Record],
+    settings: AskingSettings,
+    progress: Progress | None,
+    saved: PartialScores | None,
+) -> str | None:
+    """Answer the examples after those of `records`, and add theirs; returns why it cannot."""
+    for first in range(len(records), len(examples), settings.batch_size):
+        outcomes = asking.ask(examples[first : first + settings.batch_size])
+        if first == 0 and (reason := asking.find_refusal(outcomes, examples)) is not None:
+            return reason
+        if not settings.keep_going and (reason := _find_missed_budget(outcomes)) is not None:
+            return reason
+        records += [_keep_or_raise(each, work, settings) for each in outcomes]
+        if saved is not None:
+            saved.save(records)
+        if progress is not None:
+            progress.advance(len(records), len(examples))
+    return None
 
 
 def _find_missed_budget(outcomes: Sequence[Record | Trouble]) -> str | None:
