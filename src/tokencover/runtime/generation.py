@@ -20,7 +20,7 @@ from tokencover.runtime.tower import PIXELS
 LABELS = ("labels", "shift_labels")
 """The arguments that say what is scored."""
 CONTINUOUS = (
-    "continuous batching (generate_batch, cache_implementation='paged') takes no pictures, and "
+    "continuous batching (generate_batch, cache_implementation='paged') takes no images, and "
     "keeps keys and values where pruning cannot shorten them: use generate, or leave the `with` of "
     "tc.prune first."
 )
