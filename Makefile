@@ -26,7 +26,16 @@ LOWEST := $(CACHE)/lowest-$(shell cksum < constraints-lowest.txt | cut -d' ' -f1
 LOWEST_TESTS := tests/runtime/test_family_kin.py tests/runtime/test_prune.py \
 	tests/runtime/test_matrix.py tests/runtime/test_folded_towers.py tests/pebble/test_shipped.py
 
-.PHONY: help env demo test test-browser test-lmms test-lowest test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
+# The newest versions that an index has: updated in every run. TORCH=newest takes the newest torch
+# too, by default the build for CPUs that constraints.txt has.
+NEWEST := $(CACHE)/newest-$(TORCH)
+NEWEST_TESTS := tests/zoo tests/methods tests/runtime/test_prune.py tests/runtime/test_internals.py \
+	tests/runtime/test_family_kin.py tests/runtime/test_matrix.py tests/runtime/test_own_masks.py \
+	tests/runtime/test_tower.py tests/runtime/test_tower_inside.py tests/runtime/test_squares.py \
+	tests/runtime/test_modes.py tests/runtime/test_rejected_calls.py tests/test_loading.py \
+	tests/pebble/test_shipped.py
+
+.PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -77,6 +86,17 @@ $(LOWEST)/.ready:
 	@$(PYTHON) -m venv --clear $(LOWEST)
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement constraints-lowest.txt
 	@touch $@
+
+test-newest: | check-python ## the telling part, with the newest transformers
+	@test -d $(NEWEST) || { echo "==> creating $(NEWEST) (a few minutes the first time)"; \
+		$(PYTHON) -m venv $(NEWEST) && sh tools/install_torch.sh $(NEWEST)/bin/python $(TORCH); } \
+		|| { rm -rf $(NEWEST); exit 1; }
+	@echo "==> updating $(NEWEST)"
+	@$(NEWEST)/bin/python -m pip freeze | grep '^torch==' > $(NEWEST)/torch.txt
+	@$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
+		--upgrade-strategy eager --constraint $(NEWEST)/torch.txt --editable '.[dev]'
+	@$(NEWEST)/bin/python -m pip freeze | grep -E '^(torch|transformers)=='
+	@$(NEWEST)/bin/python -m pytest -p no:cacheprovider -W 'ignore:.*newer than' $(NEWEST_TESTS)
 
 test-vllm: ## the vLLM plugin, in an environment of its own that is kept below ~/.cache
 	@PYTHON=$(PYTHON) tools/test_vllm.sh $(IF_POSSIBLE)

@@ -1,14 +1,18 @@
 #!/bin/sh
-# Install torch as constraints.txt has it.  install_torch.sh PYTHON cpu|index
+# Install torch as constraints.txt has it.  install_torch.sh PYTHON cpu|index|newest
 #
 # "cpu" takes the build for CPUs, from the index that pip uses if it has one, else from PyTorch's
-# own; "index" takes what pip's index gives, which for Linux on PyPI is the build for GPUs.
+# own; "index" takes what pip's index gives, which for Linux on PyPI is the build for GPUs; "newest"
+# takes the newest version of that.
 set -eu
 python=$1
 kind=$2
 pinned=$(grep -E '^torch==' constraints.txt)
 install="$python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt"
 
+if [ "$kind" = newest ]; then
+    exec $python -m pip install --quiet --disable-pip-version-check --upgrade torch
+fi
 echo "==> installing $pinned ($kind)"
 if [ "$kind" = index ] || [ "$(uname -s)" = Darwin ]; then
     exec $install torch

@@ -353,6 +353,18 @@ def test_crops_of_zeros_are_left_out_as_the_model_does(name: str) -> None:
     assert sum(map(len, layouts_of(model, media)[0])) == len(features_of(model, media)) == 4 * 9
 
 
+@pytest.mark.parametrize("fine", [False, True])
+def test_tiles_of_granite_docling_on_both_paths_of_its_connector(fine: bool) -> None:
+    model = model_of("granite_docling")
+    real = torch.tensor([[True, False], [True, True]])
+    arguments = {"pixel_values": noise(1, 2, 2, 3, 24, 24), "pixel_attention_mask": real}
+    if fine:
+        arguments["tile_fine_mask"] = torch.ones(2, dtype=torch.bool)
+    media = Media(model.config, arguments)
+    tokens = 3 * 36 if fine else 3 * 9
+    assert sum(map(len, layouts_of(model, media)[0])) == len(features_of(model, media)) == tokens
+
+
 def test_smolvlm_keeps_one_of_the_crops_if_all_are_zeros() -> None:
     model = model_of("smolvlm")
     media = Media(model.config, {"pixel_values": torch.zeros(2, 2, 3, 24, 24)})

@@ -27,12 +27,12 @@ def test_the_room_is_entered_without_transformers(room: str) -> None:
 
 LISTED = (
     "LLaVA-1.5", "LLaVA-Next", "Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL", "Qwen3.5", "MiniCPM-V",
-    "LFM2-VL", "Qwen2.5-Omni", "Qwen3-Omni", "Video-LLaVA", "LLaVA-OneVision", "InternVL",
-    "SmolVLM", "Idefics3",
+    "LFM2-VL", "LFM3-VL", "Qwen2.5-Omni", "Qwen3-Omni", "Video-LLaVA", "LLaVA-OneVision",
+    "InternVL", "SmolVLM", "Idefics3",
     "Mistral 3", "LightOnOCR", "GLM-4V", "DeepSeek-VL", "DeepSeek-VL hybrid", "Janus",
     "GOT-OCR 2", "Ovis2", "FastVLM", "PerceptionLM", "VideoLLaMA 3", "HyperCLOVA X Vision 2",
-    "Granite 4 Vision", "Aria", "Idefics2", "Gemma 3", "Gemma 4", "Cohere Vision", "Llama 4",
-    "PaliGemma", "Molmo 2", "EXAONE 4.5", "Step 3.7",
+    "Granite 4 Vision", "Granite Docling", "Aria", "Idefics2", "Gemma 3", "Gemma 4",
+    "Cohere Vision", "Llama 4", "PaliGemma", "Molmo 2", "EXAONE 4.5", "Step 3.7",
     "Cohere Compass", "Cosmos 3 Edge", "DeepSeek-OCR 2", "ERNIE 4.5 VL", "Gemma 4 Unified",
     "HunYuan VL", "Kimi K2.5", "Muse", "PaddleOCR-VL",
 )  # fmt: skip

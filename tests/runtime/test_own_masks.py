@@ -99,6 +99,32 @@ def test_blocks_that_attend_to_keys_of_earlier_blocks(stage: int) -> None:
     assert_decodes(SHARING, built(SHARING), SHARING.inputs("ragged"), stage)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("side", SIDES)
+def test_last_logits_of_a_model_with_shared_keys(side: Side, count: int) -> None:
+    """Since transformers 5.23 blocks that share keys run on these tokens only."""
+    model, inputs = built(SHARING), SHARING.inputs("ragged", side)
+    with torch.no_grad(), tc.prune(model, KeepRandom(BUDGET), prompt=SHARING.user_words(inputs)):
+        expected = model(**inputs).logits[:, -count:]
+        found = model(**inputs, logits_to_keep=count).logits
+    real = inputs["attention_mask"][:, -count:].bool()
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=0)
+
+
+def test_a_second_turn_over_shared_keys() -> None:
+    """Several new tokens over a cache that lacks dropped ones."""
+    entry, model = SHARING, built(SHARING)
+    inputs = entry.inputs("single")
+    words = torch.tensor([[30, 41, 52]])
+    method = KeepRandom(BUDGET, (0,))
+    dropped = dropped_by(method, inputs, entry.visual(inputs))[0]
+    expected = recompute_decode(model, inputs, words, dropped)[:, -1:]
+    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)):
+        cache = model(**inputs, use_cache=True).past_key_values
+        found = model(input_ids=words, past_key_values=cache, logits_to_keep=1).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
 def test_nothing_is_dropped_between_shared_keys_and_their_blocks() -> None:
     model, words = built(SHARING), SHARING.user_words(SHARING.inputs("single"))
     with pytest.raises(tc.InputError, match=r"blocks 3 to 4 .* keys of block 1.* block 1 or earl"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -37,6 +38,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks, text_model
 from tokencover.methods import Choice, View
+from tokencover.runtime.versions import read_version
 
 FEW = [pytest.param(ZOO[name], id=name) for name in ("llava", "qwen2_vl", "qwen3_vl")]
 TURNS = [pytest.param(ZOO[name], id=name) for name in ("llava", "internvl")]
@@ -403,7 +405,11 @@ def test_norms_over_all_heads_at_once() -> None:
 
 
 def test_training_with_checkpointing_foresees_the_same_twice() -> None:
-    """When blocks run again in backward, what the first run recorded is from after the drop."""
+    """When blocks run again in backward, what the first run recorded is from after the drop.
+
+    Since transformers 5.23 our hooks are outside of what runs again.
+    """
+    runs = 1 if read_version(transformers.__version__) >= (5, 23) else 2
     entry = ZOO["qwen3_vl"]
     model: Any = entry.build().train()
     inputs = entry.inputs("ragged")
@@ -415,8 +421,8 @@ def test_training_with_checkpointing_foresees_the_same_twice() -> None:
     with tc.prune(model, method, prompt=words):
         model(**inputs, labels=labels).loss.backward()
     seen = sorted(method.seen, key=lambda each: (each.before, each.block))
-    assert [(each.before, each.block) for each in seen[::2]] == [(1, 1), (3, 1), (3, 3)]
-    for one, other in zip(seen[::2], seen[1::2], strict=True):
+    assert [(each.before, each.block) for each in seen[::runs]] == [(1, 1), (3, 1), (3, 3)]
+    for one, other in zip(seen[::runs], seen[runs - 1 :: runs], strict=True):
         assert not one.rows.requires_grad
         torch.testing.assert_close(one.rows, other.rows, **CLOSE)
         torch.testing.assert_close(one.keys, other.keys, **CLOSE)

@@ -22,7 +22,7 @@ def encode(model: Any, pixels: Tensor) -> Any:
     """What the tower of a pruned model gives its encoder, which takes hidden states."""
     seen: list[Any] = []
     handle = model.model.vision_tower.register_forward_hook(lambda *call: seen.append(call[-1]))
-    model.model.get_image_features(pixels)
+    model.model.get_image_features(pixels, output_hidden_states=True)
     handle.remove()
     return seen[0]
 

@@ -104,7 +104,7 @@ def deleting_forward(
     """Give the logits by running the blocks one by one on each row, its dropped tokens deleted."""
     decoder: Any = text_model(model)
     norm = decoder.norm if hasattr(decoder, "norm") else decoder.embedding_norm
-    embedded, (cosines, sines) = first_block_inputs(model, inputs)
+    embedded, rotations, masks = see_blocks(model, inputs)
     logits = torch.zeros(*embedded.shape[:2], model.config.get_text_config().vocab_size)
     for row, real in enumerate(inputs["attention_mask"].bool()):
         places = real.nonzero().squeeze(-1)  # where the tokens that are left were at first
@@ -113,9 +113,14 @@ def deleting_forward(
             if index in dropped_before:
                 stays = ~dropped_before[index][row, places]
                 places, states = places[stays], states[stays]
-            everything = torch.ones(1, len(places), dtype=torch.bool)
-            mask = None if kind in RECURRENT else additive_mask(everything, model.dtype)
-            rotation = tuple(table[row % len(table), places][None] for table in (cosines, sines))
+            mask, rotation, own = None, rotations[index], masks[index]
+            if kind not in RECURRENT:
+                everything = torch.ones(1, len(places), dtype=torch.bool)
+                if own is not None:
+                    own = own[row % len(own)][None, :, places][..., places]
+                mask = additive_mask(everything, model.dtype, own)
+            if rotation is not None:  # convolutions of LFM3 have none
+                rotation = tuple(table[row % len(table), places][None] for table in rotation)
             with torch.no_grad():
                 states = decoder.layers[index](
                     states[None], attention_mask=mask, position_embeddings=rotation
@@ -125,23 +130,23 @@ def deleting_forward(
     return logits
 
 
-def first_block_inputs(
-    model: PreTrainedModel, inputs: Inputs
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """What reaches the first block: embeddings, pictures among them, and rotations of places."""
+def see_blocks(model: PreTrainedModel, inputs: Inputs) -> tuple[Tensor, list[Any], list[Any]]:
+    """The embeddings that reach the first block, and the rotation and mask of every block."""
     seen: list[Any] = []
 
     def note(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        seen.append((args[0], kwargs["position_embeddings"]))
+        seen.append((args[0], kwargs["position_embeddings"], kwargs["attention_mask"]))
 
-    handle = decoder_blocks(model)[0].register_forward_pre_hook(note, with_kwargs=True)
+    blocks = decoder_blocks(model)
+    handles = [block.register_forward_pre_hook(note, with_kwargs=True) for block in blocks]
     try:
         with torch.no_grad():
             model(**inputs, use_cache=False)
     finally:
-        handle.remove()
-    found: tuple[Tensor, tuple[Tensor, Tensor]] = seen[0]
-    return found
+        for handle in handles:
+            handle.remove()
+    states, rotations, masks = zip(*seen, strict=True)
+    return states[0], list(rotations), list(masks)
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype, own: Tensor | None = None) -> Tensor:

@@ -21,6 +21,7 @@ def build(
         sliding_window=WINDOW,
         layer_types=choose_kinds(layers),
         query_pre_attn_scalar=8,
+        final_logit_softcapping=None,  # before transformers 5.23 it was not read
     )
     config = PaliGemmaConfig(
         vision_config=siglip_tower(paligemma.SIDE) | {"projection_dim": HIDDEN},

@@ -1,6 +1,7 @@
 """ViP-LLaVA: LLaVA-1.5 with features of several layers of its tower."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, VipLlavaConfig, VipLlavaForConditionalGeneration
@@ -14,13 +15,13 @@ from .weights import seeded, text_config
 def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
-    config = VipLlavaConfig(
+    config: Any = VipLlavaConfig(
         vision_config=clip_tower(llava.SIDE),
         text_config=text_config(layers, model_type="llama"),
         image_token_index=IMAGE,
         image_seq_length=llava.GRID.tokens,
-        vision_feature_layers=[-2, -1],
     )
+    config.vision_feature_layers = [-2, -1]  # the name of both: before transformers 5.23, and since
     return seeded(VipLlavaForConditionalGeneration, config, attn_implementation, dtype)
 
 

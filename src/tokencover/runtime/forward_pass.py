@@ -63,6 +63,12 @@ class Kept:
         slots.scatter_(1, earlier._send_to_spare(length), places.expand_as(earlier.index))
         return Kept(slots.gather(1, self.index), self.valid)
 
+    def ends_in(self, count: int, length: int) -> bool:
+        """Whether the last `count` slots of every row are the last tokens of the sequence."""
+        index, valid = self.index[:, -count:], self.valid[:, -count:]
+        last = torch.arange(length - count, length, device=index.device)
+        return index.shape[1] == count and bool((valid & (index == last)).all())
+
     def find_end_of_dropped(self, real: Tensor) -> int:
         """Where the last of the tokens ``(b, s)`` that were dropped ends, in any row."""
         dropped = (real & ~self.mask(real.shape[1])).any(0).nonzero()
@@ -152,6 +158,8 @@ class ForwardPass:
         The block that began last.
     cache : Any
         The cache that it was handed.
+    cut_from : int or None
+        The first block that the decoder itself gives inputs which are cut already (Gemma 4).
     """
 
     real: Tensor
@@ -159,6 +167,7 @@ class ForwardPass:
     before: int = 0
     block: int = -1
     cache: Any = None
+    cut_from: int | None = None
     kept: dict[int, Kept | None] = field(default_factory=dict)
     masks: dict[tuple[int | None, str], Any] = field(default_factory=dict)
     columns: dict[int, Tensor] = field(default_factory=dict)

@@ -52,8 +52,11 @@ from tokencover.runtime.tower import (
     guess_tower,
 )
 from tokencover.runtime.trace import Traces
+from tokencover.runtime.versions import note_newer
 from tokencover.runtime.visual_tokens import Answers, Decoder, VisualTokens, make_traces, make_view
 
+CUT_SHARED = "_maybe_slice_kv_shared_inputs"
+"""Where Gemma 4 cuts its inputs to the last tokens, before blocks that share earlier keys."""
 IN_TOWER = -1
 """In `ForwardPass.kept`, what is left of tokens merged in the vision tower; before all blocks."""
 
@@ -81,6 +84,7 @@ class Session:
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.blocks(model)
         check_internals()
+        note_newer()
         check_layers(self._blocks, self._decoder.config)
         self._stages = find_stages(method, len(self._blocks))
         check_shared_keys(method, self._blocks, self._stages)
@@ -150,8 +154,12 @@ class Session:
             self._calls.watch(self._hooks)
             if self._scales is not None:
                 self._put(self._scales.list_hooks())
-            if self.family.deepstack:
-                self._hooks.around(self._decoder, "_deepstack_process", self._add_deepstack)
+            for name, wrapper, needed in (
+                ("_deepstack_process", self._add_deepstack, self.family.deepstack),
+                (CUT_SHARED, self._cut_shared, hasattr(self._decoder, CUT_SHARED)),
+            ):
+                if needed:
+                    self._hooks.around(self._decoder, name, wrapper)
             if self.family.added_features:
                 self._hooks.before(self._decoder, self._take_features)
         except BaseException:
@@ -208,6 +216,9 @@ class Session:
         kept = current and current.find_left(len(self._blocks))
         if not current or not kept:
             return output
+        states = output[0] if isinstance(output, tuple) else output.last_hidden_state
+        if states.shape[1] != kept.index.shape[1]:  # Gemma 4 cut off all but the last tokens
+            return output
         if isinstance(output, tuple):
             return (kept.put_back(output[0], current.length), *output[1:])
         output.last_hidden_state = kept.put_back(output.last_hidden_state, current.length)
@@ -222,7 +233,7 @@ class Session:
             return None
         rotation = get_argument(kwargs, "position_embeddings", module)
         current = self._rerun.get_pass(self._get_pass(), number, args[0], rotation)
-        if current is None:
+        if current is None or (current.cut_from is not None and number >= current.cut_from):
             return None
         current.block, current.cache = number, kwargs.get("past_key_values")
         self._inputs.announce(number, current.cache)
@@ -372,6 +383,13 @@ class Session:
         if not kept:
             return original(states, positions, features)
         return original(states, *cut_features(positions, features, kept))
+
+    def _cut_shared(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Cut the inputs of blocks that share earlier keys, before the decoder cuts them too."""
+        current = self._get_pass()
+        if current is None:
+            return original(*args, **kwargs)
+        return self._inputs.cut_shared(original, current, *args, **kwargs)
 
     def _take_features(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         """Keep the features that the decoder would add: it knows the whole sequence only."""

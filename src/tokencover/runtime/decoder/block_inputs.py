@@ -97,6 +97,33 @@ class BlockInputs:
             changed["position_embeddings"] = _cut_rotation(kwargs["position_embeddings"], kept)
         return {**changed, **_shorten_kinds(kwargs, kept)}
 
+    def cut_shared(
+        self,
+        original: Callable[..., tuple[Any, ...]],
+        current: ForwardPass,
+        states: Tensor,
+        others: Tensor | None,
+        rotations: dict[str, Any],
+        masks: dict[str, Any],
+        last: Any,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Inputs of the blocks that share earlier keys, for all tokens left or the last of them.
+
+        Since transformers 5.23, Gemma 4 runs them on the `last` tokens only. It cuts what we give
+        it here, and its blocks need no further change.
+        """
+        current.cut_from = current.block + 1
+        group = self.find_group(current.cut_from)
+        masks = {kind: current.masks.get((group, kind), mask) for kind, mask in masks.items()}
+        kept = current.find_left(current.cut_from)
+        if kept is not None:
+            others = None if others is None else kept.take(others)
+            rotations = {kind: _cut_rotation(each, kept) for kind, each in rotations.items()}
+            if isinstance(last, int) and not kept.ends_in(last, current.length):
+                last = 0  # all tokens
+        return original(states, others, rotations, masks, last, **kwargs)
+
     def shorten_others(self, others: tuple[Any, ...], kept: Kept | None) -> tuple[Any, ...]:
         """What a block gets for each token beside its states, without names (Gemma 4)."""
         if kept is None:

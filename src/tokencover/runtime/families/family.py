@@ -24,6 +24,7 @@ from tokencover.plugins import Plugins
 from tokencover.runtime.families.folding import Folding
 from tokencover.runtime.families.layout import Layout, Media
 from tokencover.runtime.families.refusals import REFUSALS
+from tokencover.runtime.versions import read_version
 
 FULL = "full_attention"
 RECURRENT = ("linear_attention", "conv")
@@ -170,7 +171,7 @@ class Family:
         from transformers import __version__
 
         needs = self.needs.get(model_type, "0.0")
-        if _read_version(__version__) >= _read_version(needs):
+        if read_version(__version__) >= read_version(needs):
             return None
         return f"it needs transformers {needs} or later, and {__version__} is installed"
 
@@ -185,12 +186,6 @@ class Family:
         asked = [kind for kind in ("image", "video") if kind in kinds]
         found = [getattr(config, f"{kind}_token_id", None) for kind in asked]
         return [token for token in found if token is not None]
-
-
-def _read_version(version: str) -> tuple[int, int]:
-    """The first two numbers of a version."""
-    major, minor, *_ = version.split(".")
-    return int(major), int(minor)
 
 
 def _read_name(family: object) -> str:

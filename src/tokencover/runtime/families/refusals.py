@@ -13,12 +13,14 @@ _BOTH = "the tokens of a picture attend in both directions, not only to those be
 _QUERIES = "32 learned queries are all of a picture, and its text model (OPT, T5) has no rotations"
 _SINES = "its text model adds positions to its embeddings, and calls its blocks without rotations"
 _DISCRETE = "its pictures are codes of its vocabulary: there is no vision tower or projector"
+_CONVOLVED = "its attention has short convolutions in it: that is not tested"
 
 REFUSALS: dict[str, str] = {
     "blip": _CROSS,
     "blip-2": _QUERIES,
     "chameleon": _DISCRETE,
     "diffusion_gemma": "it writes blocks of text by diffusion, not one token after the other",
+    "dots3_note": _INDEXED,
     "emu3": _DISCRETE,
     "evolla": "it reads proteins, not pictures, and those through cross-attention",
     "florence2": _ENCODER_DECODER,
@@ -27,7 +29,8 @@ REFUSALS: dict[str, str] = {
     "git": _BOTH,
     "glm5_next": _INDEXED,
     "idefics": _CROSS,
-    "inkling_mm_model": "its attention has short convolutions in it: that is not tested",
+    "inkling2": _CONVOLVED,
+    "inkling_mm_model": _CONVOLVED,
     "instructblip": _QUERIES,
     "instructblipvideo": _QUERIES,
     "kosmos-2": _SINES,

@@ -231,7 +231,8 @@ def _fill(table: Tensor, here: Tensor, media: Sequence[Tensor], is_video: int) -
     if described == 0 or count % described:
         raise InputError(
             f"the prompt has {count} visual tokens, the pictures make {described}: prepare both "
-            "with the model's own processor, and do not truncate the prompt."
+            "with the model's own processor, do not truncate the prompt, and do not pass "
+            "prefill_chunk_size to generate."
         )
     repeats = count // described  # beam search repeats every row
     row_of = here.nonzero()[:, 0]

@@ -146,6 +146,7 @@ TOWER_KINDS: dict[str, TowerKind] = {
     "internvl_vision": TowerKind("encoder.layer", "attention", 1, _INTERNVL, takes_mask=False),
     "qianfan_ocr_vision": TowerKind("layers", "attention", 1, _INTERNVL, takes_mask=False),
     "idefics3_vision": TowerKind(),
+    "granite_docling_vision": TowerKind(),
     "smolvlm_vision": TowerKind(),
     "ovis2_vision": TowerKind("transformer.encoder.layers", "attention"),
     "pixtral": TowerKind("transformer.layers", "attention", packed=True),
