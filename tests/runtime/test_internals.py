@@ -12,6 +12,7 @@ import tokencover as tc
 from tests.runtime.random_method import KeepRandom
 from tests.runtime.test_matrix import built
 from tests.zoo import ZOO
+from tests.zoo.oracle import decoder_blocks
 from tokencover.errors import InputError
 from tokencover.runtime import internals
 from tokencover.runtime.decoder import query_scales
@@ -93,3 +94,21 @@ def test_a_window_without_a_mask_is_refused() -> None:
             model(**inputs)
         handle.remove()
     assert run is not None
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma4", "paligemma", "llama4"])
+def test_a_mask_under_another_name_stops_pruning(name: str) -> None:
+    """It would be read as no mask, which means that every token sees all before it."""
+    entry, model = ZOO[name], ZOO[name].build()
+    inputs = entry.inputs("single")
+
+    def rename(layer: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return args, {"mask": kwargs.pop("attention_mask"), **kwargs}
+
+    for layer in decoder_blocks(model):
+        layer.register_forward_pre_hook(rename, with_kwargs=True)
+    with (
+        tc.prune(model, KeepRandom(7, (0,)), prompt=entry.user_words(inputs)),
+        pytest.raises(InternalsError, match="called without attention_mask"),
+    ):
+        model(**inputs)

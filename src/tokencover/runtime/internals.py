@@ -118,12 +118,12 @@ def check_layers(layers: Any, text_config: Any) -> None:
     A layer that takes its cache under another name would seem to have none, and shared keys that
     no layer reports would be read after tokens were dropped.
     """
-    for layer in layers:
-        taken = inspect.signature(type(layer).forward).parameters
+    for layer in {type(layer) for layer in layers}:
+        taken = inspect.signature(layer.forward).parameters
         kinds = {each.kind for each in taken.values()}
         if "past_key_values" not in taken and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise InternalsError(
-                f"{type(layer).__name__} takes no past_key_values, so its cache cannot be pruned. "
+                f"{layer.__name__} takes no past_key_values, so its cache cannot be pruned. "
                 "Install a tested version of transformers (see docs/limits.md)."
             )
     attentions = [getattr(layer, "self_attn", None) for layer in layers]

@@ -154,17 +154,20 @@ class Session:
             self._calls.watch(self._hooks)
             if self._scales is not None:
                 self._put(self._scales.list_hooks())
-            for name, wrapper, needed in (
-                ("_deepstack_process", self._add_deepstack, self.family.deepstack),
-                (CUT_SHARED, self._cut_shared, hasattr(self._decoder, CUT_SHARED)),
-            ):
-                if needed:
-                    self._hooks.around(self._decoder, name, wrapper)
+            self._wrap_decoder()
             if self.family.added_features:
                 self._hooks.before(self._decoder, self._take_features)
         except BaseException:
             self.remove()
             raise
+
+    def _wrap_decoder(self) -> None:
+        """See those methods of the decoder that change states between blocks."""
+        if self.family.deepstack:
+            self._hooks.around(self._decoder, "_deepstack_process", self._add_deepstack)
+        if hasattr(self._decoder, CUT_SHARED):
+            cut = functools.partial(self._inputs.cut_shared, self._get_pass)
+            self._hooks.around(self._decoder, CUT_SHARED, cut)
 
     def _put(self, hooks: Iterable[tuple[nn.Module, Any, bool]]) -> None:
         """Hooks that go before (else after) their modules."""
@@ -383,13 +386,6 @@ class Session:
         if not kept:
             return original(states, positions, features)
         return original(states, *cut_features(positions, features, kept))
-
-    def _cut_shared(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Cut the inputs of blocks that share earlier keys, before the decoder cuts them too."""
-        current = self._get_pass()
-        if current is None:
-            return original(*args, **kwargs)
-        return self._inputs.cut_shared(original, current, *args, **kwargs)
 
     def _take_features(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         """Keep the features that the decoder would add: it knows the whole sequence only."""

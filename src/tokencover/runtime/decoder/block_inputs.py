@@ -25,6 +25,7 @@ from tokencover.runtime.decoder.pruned_cache import (
 from tokencover.runtime.decoder.renumbering import Renumbering
 from tokencover.runtime.families import find_block_kinds, is_recurrent
 from tokencover.runtime.forward_pass import ForwardPass, Kept
+from tokencover.runtime.internals import get_argument
 
 KINDS_OF_TOKENS = "moe_mm_token_type_ids"
 """Which tokens go to the experts of pictures (ERNIE 4.5 VL); None once only text follows."""
@@ -99,8 +100,8 @@ class BlockInputs:
 
     def cut_shared(
         self,
+        get_pass: Callable[[], ForwardPass | None],
         original: Callable[..., tuple[Any, ...]],
-        current: ForwardPass,
         states: Tensor,
         others: Tensor | None,
         rotations: dict[str, Any],
@@ -113,6 +114,9 @@ class BlockInputs:
         Since transformers 5.23, Gemma 4 runs them on the `last` tokens only. It cuts what we give
         it here, and its blocks need no further change.
         """
+        current = get_pass()
+        if current is None:
+            return original(states, others, rotations, masks, last, **kwargs)
         current.cut_from = current.block + 1
         group = self.find_group(current.cut_from)
         masks = {kind: current.masks.get((group, kind), mask) for kind, mask in masks.items()}
@@ -236,7 +240,7 @@ class BlockInputs:
             if is_recurrent(key[1]):
                 mask = self._make_padding_mask(current, group, number, states, cache)
             elif self._pruning.own_masks:
-                if kwargs.get("attention_mask") is None:
+                if get_argument(kwargs, "attention_mask", self._decoder.layers[number]) is None:
                     check_plain(self._decoder, current, number)
                 columns = Columns(current.origins[group], current.columns[group])
                 left = current.find_left(number)
