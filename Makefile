@@ -35,7 +35,7 @@ NEWEST_TESTS := tests/zoo tests/methods tests/runtime/test_prune.py tests/runtim
 	tests/runtime/test_modes.py tests/runtime/test_rejected_calls.py tests/test_loading.py \
 	tests/pebble/test_shipped.py
 
-.PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
+.PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -69,6 +69,10 @@ $(BOULDER): $(STAMP)
 test: $(STAMP) $(BOULDER) ## everything that must pass
 	@echo "==> running the tests"
 	@$(BIN)/python -m pytest
+
+test-parallel: $(STAMP) ## models over two processes and over two devices
+	@echo "==> running the tests of models over several processes and devices"
+	@$(BIN)/python -m pytest tests_parallel
 
 test-lmms: ## the paper's benchmarks by lmms-eval, in an environment of their own below ~/.cache
 	@PYTHON=$(PYTHON) tests_lmms/run.sh

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.errors import InputError
@@ -167,6 +167,14 @@ def run_aside(compute: Callable[[], Result]) -> Result:
     context = contextvars.Context()
     context.run(_ASIDE.set, True)
     return context.run(compute)
+
+
+def move_to(module: nn.Module, tensor: Tensor) -> Tensor:
+    """A tensor where a module expects it; offloaded modules fetch it themselves."""
+    weight = next(module.parameters(), None)
+    if weight is None or weight.device.type == "meta":
+        return tensor
+    return tensor.to(weight.device)
 
 
 def is_aside() -> bool:

@@ -43,6 +43,7 @@ from tokencover.runtime.internals import check_internals, check_layers, get_argu
 from tokencover.runtime.model_calls import PassReader
 from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.rerun_passes import RerunPasses
+from tokencover.runtime.tensor_parallel import choose_on_all_ranks, get_tensor_parallel_group
 from tokencover.runtime.tower import (
     KINDS,
     EncoderCalls,
@@ -86,6 +87,7 @@ class Session:
         check_internals()
         note_newer()
         check_layers(self._blocks, self._decoder.config)
+        self._ranks = get_tensor_parallel_group(model)
         self._stages = find_stages(method, len(self._blocks))
         check_shared_keys(method, self._blocks, self._stages)
         self._merger: TowerMerger | None = None
@@ -310,14 +312,16 @@ class Session:
             current.kept[number] = self._keep_where(keep, current, earlier)
             return states
         answers = Answers(
-            functools.partial(Probe, current, tokens, self._recorders, number, states.device),
+            functools.partial(
+                Probe, current, tokens, self._recorders, number, states.device, self._ranks
+            ),
             functools.partial(self._find_upcoming, current, number, states, earlier, kwargs),
         )
         encoded = self._find_encoded(current, tokens, states)
         view = make_view(current, tokens, states, earlier, number, self._facts, answers, encoded)
         begin = time.perf_counter()
         try:
-            choice: Choice = self.method.choose(view)
+            choice = choose_on_all_ranks(self._ranks, self.method, view)
         finally:
             answers.close()
         current.seconds += time.perf_counter() - begin

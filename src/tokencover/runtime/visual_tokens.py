@@ -15,6 +15,7 @@ from tokencover.errors import InputError
 from tokencover.methods import Choice, Encoded, Told, View
 from tokencover.runtime.families import Places
 from tokencover.runtime.forward_pass import Kept, VisualPass, pack_left
+from tokencover.runtime.hooks import move_to
 from tokencover.runtime.trace import Trace
 
 if TYPE_CHECKING:
@@ -27,12 +28,17 @@ class Decoder:
 
     layers: Sequence[nn.Module]
     config: Any
-    norm: Callable[[Tensor], Tensor]
+    norm: nn.Module
 
     @property
     def depth(self) -> int:
         """Number of decoder layers."""
         return len(self.layers)
+
+    def apply_norm(self, states: Tensor) -> Tensor:
+        """The final norm of hidden states, which may be on another device than its weights."""
+        normed: Tensor = self.norm(move_to(self.norm, states))
+        return normed.to(states.device)
 
     @functools.cached_property
     def cost(self) -> BlockCost:
@@ -83,6 +89,7 @@ class VisualTokens:
             slots = find_slots(self.index, self.mask, self.samples, current, earlier)
             here = kept.nonzero()
             rows, places = self.samples[here[:, 0]], slots[here[:, 0], here[:, 1]]
+            here = here.to(choice.states.device)
             new = choice.states[here[:, 0], here[:, 1]].to(states)
             states = states.index_put((rows.to(states.device), places.to(states.device)), new)
         return keep, states
@@ -174,35 +181,40 @@ def make_view(
     answers: Answers,
     encoded: Encoded | None,
 ) -> View:
-    """Everything a method may see before a block."""
-    samples = tokens.samples
+    """Everything a method may see before a block, on the device of its states.
+
+    The layers of a model may be on several devices, and what describes the prompt is on that of the
+    inputs.
+    """
+    samples, device = tokens.samples, states.device
     real, visual = current.real[samples], current.visual[samples]
     prompt_index, prompt_mask = pack_left(current.prompt[samples])
     text_index, text_mask = pack_left(real & ~visual & (visual.cumsum(-1) > 0))
 
     def gather(index: Tensor, mask: Tensor) -> Tensor:
-        slots = find_slots(index, mask, samples, current, earlier).to(states.device)
-        return states[samples.to(states.device).unsqueeze(-1), slots]
+        slots = find_slots(index, mask, samples, current, earlier).to(device)
+        return states[samples.to(device).unsqueeze(-1), slots]
 
     def place(plane: Tensor) -> Tensor:
-        return plane[samples].gather(1, tokens.index)
+        return plane[samples].gather(1, tokens.index).to(device)
 
     places = current.places
+    positions = torch.arange(1, current.length + 1, device=samples.device)
     return View(
         block=block,
         depth=decoder.depth,
         states=gather(tokens.index, tokens.mask),
-        mask=tokens.mask,
+        mask=tokens.mask.to(device),
         prompt=gather(prompt_index, prompt_mask),
-        prompt_mask=prompt_mask,
-        prompt_positions=prompt_index.masked_fill(~prompt_mask, -1),
+        prompt_mask=prompt_mask.to(device),
+        prompt_positions=prompt_index.masked_fill(~prompt_mask, -1).to(device),
         text=gather(text_index, text_mask),
-        text_mask=text_mask,
-        text_positions=text_index.masked_fill(~text_mask, -1),
-        last=(real * torch.arange(1, current.length + 1, device=samples.device)).argmax(-1),
-        positions=tokens.index,
-        total=tokens.total,
-        others=real.sum(-1) - tokens.total,
+        text_mask=text_mask.to(device),
+        text_positions=text_index.masked_fill(~text_mask, -1).to(device),
+        last=(real * positions).argmax(-1).to(device),
+        positions=tokens.index.to(device),
+        total=tokens.total.to(device),
+        others=(real.sum(-1) - tokens.total).to(device),
         medium=place(places.medium),
         frame=place(places.frame),
         row=place(places.row),
@@ -212,7 +224,7 @@ def make_view(
         keys=answers.keys,
         attention=answers.attention,
         ahead=answers.ahead,
-        norm=decoder.norm,
+        norm=decoder.apply_norm,
         cost=decoder.cost,
         notes=current.notes,
         encoded=encoded,

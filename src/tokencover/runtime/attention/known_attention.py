@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.runtime.hooks import run_aside
+from tokencover.runtime.hooks import move_to, run_aside
 
 KNOWN_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "rotary_emb"}
 """Of an attention whose weights are the softmax of scaled products of rotated projections."""
@@ -45,7 +45,7 @@ class KnownAttention:
         _refuse_unknown(name, attention)
         self.name, self.module = name, attention
         self.scaling = float(attention.scaling)
-        self._block: Any = block
+        self.layer: Any = block
         self._rotate: Callable[..., tuple[Tensor, Tensor]] = _find_rotation(self.module)
 
     def find_last_part(self, letter: Letter) -> nn.Module:
@@ -73,7 +73,7 @@ class KnownAttention:
 
     def norm(self, states: Tensor) -> Tensor:
         """What the block hands to its attention, for states ``(b, m, d)`` that come in."""
-        norm = getattr(self._block, "input_layernorm", None)
+        norm = getattr(self.layer, "input_layernorm", None)
         if norm is None:
             raise InputError(
                 f"{self.name} cannot be asked before it runs: it has no input_layernorm, so what "
@@ -100,10 +100,26 @@ class KnownAttention:
             "for it at a later place, after it ran."
         )
 
-    def _drop_gates(self, letter: Letter, wide: Tensor) -> Tensor:
-        """The queries alone, if each is projected with a gate after it for what its head gives."""
+    def count_heads(self, letter: Letter, found: int) -> int:
+        """Number of heads of the whole layer, `found` if its projection does not say.
+
+        A rank of tensor parallelism computes only some of them.
+        """
+        width = getattr(getattr(self.module, f"{letter}_proj"), "out_features", None)
+        if width is None:
+            return found
+        size: int = self.module.head_dim * (2 if self._has_gates(letter, width) else 1)
+        return int(width) // size
+
+    def _has_gates(self, letter: Letter, width: int) -> bool:
+        """Whether each query is projected with a gate after it for the output of its head."""
         output = getattr(self.module, "o_proj", None)
-        if letter == "k" or wide.shape[-1] != 2 * getattr(output, "in_features", 0):
+        return letter == "q" and width == 2 * getattr(output, "in_features", 0)
+
+    def _drop_gates(self, letter: Letter, wide: Tensor) -> Tensor:
+        """The queries alone."""
+        projection = getattr(self.module, f"{letter}_proj")
+        if not self._has_gates(letter, getattr(projection, "out_features", wide.shape[-1])):
             return wide
         return self.split_heads(wide)[:, :, ::2].flatten(2)
 
@@ -124,14 +140,6 @@ class KnownAttention:
     def _find_norm(self, letter: Letter) -> Any:
         norm = getattr(self.module, f"{letter}_norm", None)
         return None if isinstance(norm, nn.Identity) else norm
-
-
-def move_to(module: nn.Module, tensor: Tensor) -> Tensor:
-    """A tensor where a module expects it; offloaded modules fetch it themselves."""
-    weight = next(module.parameters(), None)
-    if weight is None or weight.device.type == "meta":
-        return tensor
-    return tensor.to(weight.device)
 
 
 def _refuse_unknown(block: str, attention: Any) -> None:

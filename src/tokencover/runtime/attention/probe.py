@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.runtime.attention.attention_rows import Projections
 from tokencover.runtime.attention.block_recorder import Recorder
+from tokencover.runtime.attention.known_attention import KnownAttention, Letter
 from tokencover.runtime.attention.upcoming_block import UpcomingBlock
 from tokencover.runtime.forward_pass import Kept, VisualPass
+from tokencover.runtime.tensor_parallel import TensorParallelGroup
 from tokencover.runtime.visual_tokens import VisualTokens, find_slots
 
 
@@ -30,6 +32,8 @@ class Probe:
         The block about to run.
     device : torch.device
         Where answers go.
+    ranks : TensorParallelGroup or None
+        The ranks among which the heads are split.
     upcoming : UpcomingBlock or None
         The sequence before that block; None if its moment is over.
     """
@@ -41,10 +45,12 @@ class Probe:
         recorders: Mapping[int, Recorder],
         block: int,
         device: torch.device,
+        ranks: TensorParallelGroup | None,
         upcoming: UpcomingBlock | None,
     ) -> None:
         self._current, self._tokens, self._recorders = current, tokens, recorders
         self._block, self._device, self._upcoming = block, device, upcoming
+        self._ranks = ranks
         self._foreseen: Projections | None = None
 
     def close(self) -> None:
@@ -80,6 +86,7 @@ class Probe:
             places = self._check(block, places, projections.left)
         slots = self._find_slots(places, projections.left)
         found = projections.keys_at(self._tokens.samples, slots, rotated)
+        found = self._complete(projections.attention, "k", found)
         missing = (places < 0)[:, None, :, None]
         return found.masked_fill(missing.to(found.device), 0).to(self._device)
 
@@ -184,8 +191,21 @@ class Probe:
         columns = find_slots(tokens.index, tokens.mask, tokens.samples, self._current, left)
         columns = (columns + projections.past_length)[:, None, None, :]
         found = weights.gather(-1, columns.expand(*weights.shape[:3], -1).to(weights.device))
+        found = self._complete(projections.attention, "q", found)
         missing = ~(asked[:, None, :, None] & tokens.mask[:, None, None, :])
         return found.masked_fill(missing.to(found.device), 0).to(self._device)
+
+    def _complete(self, attention: KnownAttention, letter: Letter, found: Tensor) -> Tensor:
+        """All heads ``(b, heads, ...)`` of a layer, if this rank has some of them."""
+        heads = attention.count_heads(letter, found.shape[1])
+        if heads != found.shape[1] and self._ranks is not None:
+            found = self._ranks.gather_heads(found)
+        if heads != found.shape[1]:
+            raise InputError(
+                f"{attention.name} has {heads} heads, but {found.shape[1]} of them are known here. "
+                "To split a model over several processes, load it with tp_plan='auto'."
+            )
+        return found
 
     def _check(self, block: int, places: Tensor, left: Kept | None) -> Tensor:
         """Places that a method gave, on the device of the masks."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,9 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.runtime.attention.attention_rows import Projections
 from tokencover.runtime.attention.block_recorder import Past
-from tokencover.runtime.attention.known_attention import KnownAttention, move_to
+from tokencover.runtime.attention.known_attention import KnownAttention
 from tokencover.runtime.forward_pass import Kept
-from tokencover.runtime.hooks import run_aside
+from tokencover.runtime.hooks import move_to, run_aside
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ class UpcomingBlock:
             "past_key_values": None,
             "use_cache": False,
         }
-        output = _run_quietly(lambda: block(states, **arguments))
+        with _gather_weights(block):
+            output = _run_quietly(lambda: block(states, **arguments))
         found: Tensor = output[0] if isinstance(output, tuple) else output
         return found
 
@@ -138,12 +140,14 @@ class UpcomingBlock:
         past: Past | None,
         mask: Tensor | None = None,
     ) -> Projections:
-        normed = _run_quietly(lambda: attention.norm(states))
-        keys = _run_quietly(lambda: attention.project("k", normed))
+        with _gather_weights(attention.layer):
+            normed = _run_quietly(lambda: attention.norm(states))
+            keys = _run_quietly(lambda: attention.project("k", normed))
 
         def project_queries(samples: Tensor, slots: Tensor) -> Tensor:
             chosen = normed[samples.to(normed.device), slots.to(normed.device)]
-            queries: Tensor = _run_quietly(lambda: attention.project("q", chosen))
+            with _gather_weights(attention.layer):
+                queries: Tensor = _run_quietly(lambda: attention.project("q", chosen))
             return queries
 
         return Projections(
@@ -157,6 +161,27 @@ class UpcomingBlock:
             has_run=False,
             mask=mask,
         )
+
+
+@contextmanager
+def _gather_weights(layer: nn.Module) -> Iterator[None]:
+    """Let a layer that FSDP splits over ranks have its weights outside its own forward."""
+    unshard, reshard = (getattr(layer, name, None) for name in ("unshard", "reshard"))
+    if unshard is None or reshard is None:
+        yield
+        return
+    restore = reshard if _is_sharded(layer) else unshard
+    unshard()
+    try:
+        yield
+    finally:
+        restore()
+
+
+def _is_sharded(layer: nn.Module) -> bool:
+    from torch.distributed.tensor import DTensor  # slow to import
+
+    return any(isinstance(parameter, DTensor) for parameter in layer.parameters())
 
 
 def _run_quietly(compute: Callable[[], Any]) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.methods import Encoded
 from tokencover.runtime.families import FoldedCrops
+from tokencover.runtime.hooks import move_to
 from tokencover.runtime.tower.segments import number_segments
 from tokencover.runtime.tower.vision_tower import VisionTower
 from tokencover.runtime.visual_tokens import VisualTokens
@@ -197,5 +198,6 @@ class Encodings:
         return segments.to(device) if bool(apart.any()) else None
 
     def _project(self, device: torch.device, dtype: torch.dtype, features: Tensor) -> Tensor:
-        states: Tensor = features if self.crops is not None else self.projector(features)
-        return states.to(device, dtype)
+        if self.crops is None:
+            features = self.projector(move_to(self.projector, features))
+        return features.to(device, dtype)

@@ -120,6 +120,17 @@ class TowerAttention:
         return found
 
 
+def check_whole(part: nn.Module, output: Tensor) -> None:
+    """Reject the output of a part that is split over several ranks."""
+    width = getattr(part, "out_features", output.shape[-1])
+    if output.shape[-1] != width:
+        raise InputError(
+            f"The vision encoder is split over several ranks: this one has {output.shape[-1]} of "
+            f"{width} query and key dimensions. Leave it out of tp_plan, or use a method that acts "
+            "in the decoder, for example tc.MoB."
+        )
+
+
 def _find_parts(module: nn.Module) -> dict[str, nn.Module]:
     """The modules whose outputs are the queries and keys, or all three together."""
     parts = dict(module.named_children())

@@ -28,6 +28,7 @@ from tokencover.methods import Method, TowerView
 from tokencover.runtime.families import FAMILIES, Family, Media
 from tokencover.runtime.tower.encoder_calls import EncoderCalls
 from tokencover.runtime.tower.row import begin_row, reshape_like
+from tokencover.runtime.tower.tower_attention import check_whole
 from tokencover.runtime.tower.tower_kinds import TOWER_KINDS
 from tokencover.runtime.tower.tower_run import TowerRun, check_choice, mark_first
 from tokencover.runtime.tower.vision_tower import (
@@ -245,11 +246,11 @@ class TowerMerger:
             depth=tower.depth,
             states=states,
             classes=tower.classes,
-            sizes=run.row.count_members()[part],
+            sizes=run.row.count_members()[part].to(states.device),
             grid=(crops.squares.rows, crops.squares.columns),
             crops=crops.pictures,
             feature_block=tower.feature_block,
-            members=members,
+            members=members.to(states.device),
             keys=functools.partial(run.find_keys, tower, attended, part),
             attention=functools.partial(run.find_attention, tower, attended, part),
         )
@@ -257,6 +258,7 @@ class TowerMerger:
     def _record(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
         run = self._get_run()
         if run is not None:
+            check_whole(module, output)
             run.projections[name] = output.detach()
 
     def _spread_tapped(

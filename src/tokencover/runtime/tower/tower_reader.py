@@ -19,7 +19,7 @@ from tokencover.methods import Method
 from tokencover.runtime.families import FAMILIES, Family, FoldedCrops
 from tokencover.runtime.tower.encoder_calls import EncoderCalls
 from tokencover.runtime.tower.encodings import BlockRecord, Encodings, Recording, join_recordings
-from tokencover.runtime.tower.tower_attention import TowerAttention
+from tokencover.runtime.tower.tower_attention import TowerAttention, check_whole
 from tokencover.runtime.tower.tower_merger import TowerMerger
 from tokencover.runtime.tower.vision_tower import (
     CarriedNumbers,
@@ -207,6 +207,7 @@ class TowerReader:
     ) -> None:
         record = self._find_record(number)
         if record is not None:
+            check_whole(module, output)
             output = output.detach()
             if self._merging is not None:
                 output = self._merging.spread_now(attention.flatten(name, output))

@@ -1,0 +1,94 @@
+"""Tensor parallelism: processes that run one model together, each with some of its heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from tokencover.errors import InputError
+from tokencover.methods import Choice, Method, View
+
+FAILED: Final = -1
+"""What a rank reports in place of the size of its batch if its method raised an error."""
+MULTIPLIER: Final = 2_654_435_761
+"""Spreads token positions over 31 bits, so that two selections rarely have one checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallelGroup:
+    """The ranks that share one model.
+
+    Attributes
+    ----------
+    group : ProcessGroup
+        Of `torch.distributed`.
+    """
+
+    group: Any
+
+    def gather_heads(self, heads: Tensor) -> Tensor:
+        """All heads ``(b, heads, ...)``, from those of this rank."""
+        parts = [torch.empty_like(heads) for _ in range(self.group.size())]
+        torch.distributed.all_gather(parts, heads.contiguous(), group=self.group)
+        return torch.cat(parts, dim=1)
+
+    def exchange(self, report: Tensor) -> list[list[int]]:
+        """The reports ``(r,)`` int64 of all ranks."""
+        reports = [torch.empty_like(report) for _ in range(self.group.size())]
+        torch.distributed.all_gather(reports, report, group=self.group)
+        return [list(map(int, each)) for each in torch.stack(reports).tolist()]
+
+
+def choose_on_all_ranks(ranks: TensorParallelGroup | None, method: Method, view: View) -> Choice:
+    """Run a method on every rank, and raise an error on all of them if they disagree.
+
+    Nothing is exchanged if one process has the whole model.
+    """
+    if ranks is None:
+        return method.choose(view)
+    try:
+        choice = method.choose(view)
+        report = _summarize(choice, view.mask)
+    except Exception:
+        ranks.exchange(torch.tensor([FAILED, 0, 0], device=view.mask.device))
+        raise
+    reports = ranks.exchange(report)
+    name = type(method).__name__
+    if failed := [rank for rank, (size, *_) in enumerate(reports) if size == FAILED]:
+        raise InputError(
+            f"{name} failed on rank {failed[0]} of {len(reports)}. See the error of that rank."
+        )
+    if any(each != reports[0] for each in reports):
+        raise InputError(
+            f"{name} selected different tokens on the {len(reports)} ranks of tensor parallelism. "
+            "Give every rank the same inputs, and seed a method that draws random numbers."
+        )
+    return choice
+
+
+def _summarize(choice: Choice, mask: Tensor) -> Tensor:
+    """``(3,)`` int64: the size of the batch, the number of its tokens, a checksum of those kept."""
+    kept = choice.mask_like(mask).flatten()
+    positions = torch.arange(1, len(kept) + 1, device=kept.device) * MULTIPLIER % 2**31
+    checksum = (positions * kept).sum()
+    sizes = torch.tensor([len(mask), mask.numel()], device=mask.device)
+    return torch.cat([sizes, checksum.unsqueeze(0)])
+
+
+def get_tensor_parallel_group(model: nn.Module) -> TensorParallelGroup | None:
+    """The ranks among which `from_pretrained(..., tp_plan="auto")` split a model; None if one."""
+    mesh: Any = getattr(model, "_device_mesh", None)
+    if mesh is None:
+        return None
+    sizes = dict(zip(mesh.mesh_dim_names or ("tp",), mesh.mesh.shape, strict=True))
+    if sizes.get("pp", 1) > 1:
+        raise InputError(
+            f"This {type(model).__name__} is split over {sizes['pp']} pipeline stages, and no rank "
+            "has all decoder layers. Use tensor parallelism (tp_plan='auto') or device_map='auto'."
+        )
+    if sizes.get("tp", 1) == 1:
+        return None
+    return TensorParallelGroup(mesh.get_group() if mesh.ndim == 1 else mesh.get_group("tp"))

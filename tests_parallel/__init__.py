@@ -1,0 +1,1 @@
+"""Models that several processes, devices or formats of weights share."""
