@@ -10,9 +10,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import torch
+from safetensors import SafetensorError
 
 from tokencover.boulder import load_boulder, load_boulder_processor
-from tokencover.errors import InputError
+from tokencover.errors import InputError, LoadError, MissingPackageError
 from tokencover.extras import get_install_command
 from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, load_pebble_clips
 
@@ -61,7 +62,8 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
         try:
             model.to(device)
         except (RuntimeError, AssertionError) as error:  # torch's own, of which there are many
-            raise InputError(
+            is_full = isinstance(error, torch.OutOfMemoryError)
+            raise (LoadError if is_full else InputError)(
                 f"the model cannot be moved to device {device!r}: {error}. Give --device cpu, or "
                 "--dtype bfloat16 if it is too large."
             ) from error
@@ -115,7 +117,7 @@ def _check_hub(name: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
-        raise InputError(
+        raise LoadError(
             f"the model {name!r} cannot be loaded: it is neither a folder nor in the cache of the "
             f"hub, and {host} cannot be reached ({error})."
         ) from error
@@ -149,12 +151,27 @@ def _load_parts(name: str, source: str | Path, go_on: Callable[[str | Path, Any]
         # First, because it is small and more often lacks something than gigabytes of weights.
         return go_on(source, _load_processor(source, kind))
     except ImportError as error:
-        raise InputError(_explain_missing(name, str(error))) from error
-    except (OSError, ValueError) as error:
+        raise MissingPackageError(_explain_missing(name, str(error))) from error
+    except (OSError, ValueError, SafetensorError) as error:
         bundled = ", ".join(map(repr, NAMES))
-        raise InputError(
-            f"the model {name!r} cannot be loaded: {error} Give {bundled}, a folder or a hub name."
+        raise (InputError if _is_wrong_name(source, error) else LoadError)(
+            f"the model {name!r} cannot be loaded: {str(error).rstrip('. ')}. Give {bundled}, a "
+            "folder or a hub name."
         ) from error
+
+
+def _is_wrong_name(source: str | Path, error: Exception) -> bool:
+    """Whether there is no such model, or none that answers; otherwise loading it failed."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if isinstance(source, Path) and not (source / "config.json").is_file():
+        return True
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    return isinstance(error, ValueError) or any(
+        isinstance(each, RepositoryNotFoundError) for each in causes
+    )
 
 
 def _explain_missing(name: str, error: str) -> str:

@@ -37,8 +37,8 @@ from tokencover.commands.options import (
     split_at_commas,
     take,
 )
-from tokencover.commands.report import write_text
 from tokencover.errors import InputError
+from tokencover.files import write_atomically
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
@@ -178,8 +178,8 @@ def _write(folder: Path, ablation: Ablation, as_json: bool) -> None:
     )
 
     text = make_ablation_markdown(ablation)
-    write_text(folder / "ablation.md", text)
-    write_text(folder / "ablation.html", make_ablation_page(ablation))
+    write_atomically(folder / "ablation.md", text)
+    write_atomically(folder / "ablation.html", make_ablation_page(ablation))
     write_figures(make_ablation_charts(ablation), folder, ["svg"])
     if as_json:
         print_json(export_ablation(ablation))

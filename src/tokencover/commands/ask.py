@@ -30,6 +30,7 @@ from tokencover.commands.options import (
 )
 from tokencover.commands.queries import Query, make_request
 from tokencover.errors import InputError, UserNote
+from tokencover.files import write_atomically
 from tokencover.tables import TextTable, print_table, print_text
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def _compare(model: Any, processor: Any, query: Query, method: Method, picture: 
         return Compared(query, whole, pruned, trace)
     seen = medium_as_seen(query.picture, processor)
     sheet = panels([seen], trace, pruned.words, title=query.question)
-    sheet.save(picture)
+    write_atomically(picture, lambda file: sheet.save(file, "PNG"))
     drawing = tint_tokens(seen, trace) if isinstance(seen, Image.Image) else sheet
     return Compared(query, whole, pruned, trace, picture, drawing)
 
@@ -259,13 +260,11 @@ def _save_picture(medium: Medium, out: Path) -> Path:
 
     from tokencover.viewing import GAP, WIDEST, flow
 
-    out.mkdir(parents=True, exist_ok=True)
     if isinstance(medium, Image.Image):
-        place = out / "picture.png"
-        medium.save(place)
+        place, shown = out / "picture.png", medium
     else:
-        place = out / "clip.png"
-        flow(medium, WIDEST, GAP).save(place)
+        place, shown = out / "clip.png", flow(medium, WIDEST, GAP)
+    write_atomically(place, lambda file: shown.save(file, "PNG"))
     return place
 
 

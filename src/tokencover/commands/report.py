@@ -148,10 +148,10 @@ def write_report(
         command=shlex.join(["tokencover", *sys.argv[1:]]),
         date=date.today().isoformat(),
     )
-    write_text(out, page)
+    write_atomically(out, page)
     written = [out]
     for path, make in _list_texts(stored, compared, ablations, markdown, latex, csv):
-        write_text(path, make())
+        write_atomically(path, make())
         written.append(path)
     if export is not None:
         _write_export(export, stored)
@@ -190,10 +190,7 @@ def _list_texts(
 def _write_export(path: Path, stored: Results) -> None:
     from tokencover.evaluation import EXPORT_KIND, export_results
 
-    try:
-        write_document(path, EXPORT_KIND, export_results(stored))
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error}. Give another place.") from error
+    write_document(path, EXPORT_KIND, export_results(stored))
 
 
 def _find_sources(stored: Results) -> list[str]:
@@ -246,11 +243,3 @@ def _draw_kept(
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
     return draw_kept_pictures(model, methods, found, count, telling)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, and the folders above it if need be."""
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error}. Give another place.") from error

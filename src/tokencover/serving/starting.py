@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, MissingPackageError
 from tokencover.extras import get_install_command
 from tokencover.serving.architectures import check_positions, find_served_model
 from tokencover.serving.settings import SETTINGS_KEY, ServingSettings
@@ -99,7 +99,9 @@ def _take_overrides(more: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 def check_vllm() -> None:
     """Refuse to start where there is no vLLM."""
     if find_spec("vllm") is None:
-        raise InputError(f"vLLM is not installed: {get_install_command('tokencover[vllm]')}.")
+        raise MissingPackageError(
+            f"vLLM is not installed: {get_install_command('tokencover[vllm]')}."
+        )
 
 
 def write_command(command: Sequence[str]) -> str:
