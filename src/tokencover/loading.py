@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -78,12 +79,26 @@ def load_processor(name: str) -> Any:
     return _load_parts(name, _find_source(name), lambda source, processor: processor)
 
 
+def load_config(name: str) -> Any:
+    """Load the configuration of a model in a folder or on the hub, which says its type."""
+    from transformers import AutoConfig
+
+    _check_place(name)
+    source = _find_source(name)
+    with _explain_errors(name, source):
+        return AutoConfig.from_pretrained(source)
+
+
 def _check_place(name: str) -> None:
     """Refuse a folder that is not there at once: the hub would be asked for it, again and again.
 
     A name of the hub is ``owner/model``; anything else is a folder, and so is that if there is a
     folder called like the owner.
     """
+    if not name.strip():
+        raise InputError(
+            f"the model name is empty. Give {', '.join(map(repr, NAMES))}, a folder or a hub name."
+        )
     if name in NAMES or Path(name).expanduser().is_dir():
         return
     owner, slash, rest = name.partition("/")
@@ -146,10 +161,17 @@ def _load_parts(name: str, source: str | Path, go_on: Callable[[str | Path, Any]
     """Load the processor, and what `go_on` loads then; says what is wrong with either."""
     from transformers import AutoConfig
 
-    try:
+    with _explain_errors(name, source):
         kind = AutoConfig.from_pretrained(source).model_type
         # First, because it is small and more often lacks something than gigabytes of weights.
         return go_on(source, _load_processor(source, kind))
+
+
+@contextmanager
+def _explain_errors(name: str, source: str | Path) -> Iterator[None]:
+    """Name the model in what goes wrong while parts of it are loaded, with the way out."""
+    try:
+        yield
     except ImportError as error:
         raise MissingPackageError(_explain_missing(name, str(error))) from error
     except (OSError, ValueError, SafetensorError) as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +18,8 @@ Cells = Sequence[str]
 """One row. A first cell may have more lines: they are remarks, and stand below the row."""
 
 GAP = "  "
+WIDEST_PIPED = 119
+"""Columns of a table that goes to a file or another program."""
 LEAST_FOR_SENTENCES = 24
 """Letters of a first column in which sentences can be read."""
 
@@ -63,6 +67,23 @@ def print_table(table: TextTable) -> None:
     _draw_table(table.header, table.rows, right)
     if table.notes:
         print_text("\n".join(["", *table.notes]))
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one below the other; long values are wrapped, empty ones left out."""
+    shown = [(name, value) for name, value in facts if value]
+    gap = max(len(name) for name, _ in shown) + len(GAP)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST_PIPED
+    for name, value in shown:
+        print(
+            textwrap.fill(
+                value,
+                width,
+                initial_indent=name.ljust(gap),
+                subsequent_indent=" " * gap,
+                break_on_hyphens=False,
+            )
+        )
 
 
 def print_text(text: str) -> None:

@@ -33,6 +33,7 @@ from tokencover.commands.options import (
     choose_from,
     print_json,
     read_budgets,
+    read_new_folder,
     read_number,
     split_at_commas,
     take,
@@ -75,7 +76,7 @@ PromptShare = Annotated[
 ]
 AblationFolder = Annotated[
     Path,
-    take("--out", "FOLDER", "Folder for results and charts.", OUTPUT),
+    take("--out", "FOLDER", "Folder for results and charts.", OUTPUT, read=read_new_folder),
 ]
 
 

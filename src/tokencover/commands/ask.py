@@ -21,10 +21,10 @@ from tokencover.commands.options import (
     ModelName,
     Picture,
     Threads,
-    check_folder,
     make_methods,
     print_json,
     read_budget,
+    read_new_folder,
     read_whole_number,
     take,
 )
@@ -95,7 +95,7 @@ OpenPicture = Annotated[
 ]
 PicturesFolder = Annotated[
     Path,
-    take("--out", "FOLDER", "Folder for the pictures.", OUTPUT),
+    take("--out", "FOLDER", "Folder for the pictures.", OUTPUT, read=read_new_folder),
 ]
 
 
@@ -117,7 +117,6 @@ def ask(
     """Ask about a picture or clip, with and without pruning."""
     # What needs no torch is checked first: torch takes seconds to import.
     request, share = make_request(image, question or [], scene), read_budget(budget)
-    check_folder(out)
     settings = {} if after is None else {"after": after}
     named = make_methods(method, [share], **settings)
     if len(named) != 1:

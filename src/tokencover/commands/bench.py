@@ -25,6 +25,7 @@ from tokencover.commands.options import (
     make_methods,
     print_json,
     read_budgets,
+    read_new_file,
     read_whole_number,
     take,
 )
@@ -53,7 +54,7 @@ Repeats = Annotated[
 ]
 NumbersFile = Annotated[
     Path | None,
-    take("--out", "FILE", "Write the numbers there too, as JSON.", OUTPUT),
+    take("--out", "FILE", "Write the numbers there too, as JSON.", OUTPUT, read=read_new_file),
 ]
 
 

@@ -20,10 +20,10 @@ from tokencover.commands.options import (
     SplitName,
     Threads,
     print_json,
+    read_new_file,
     read_whole_number,
     take,
 )
-from tokencover.errors import InputError
 from tokencover.files import read_object
 from tokencover.tables import TextTable, print_text
 
@@ -53,7 +53,7 @@ MeasuredAfter = Annotated[
         read=read_whole_number,
     ),
 ]
-ProfileFile = Annotated[Path, take("--out", "FILE", "The profile.", OUTPUT)]
+ProfileFile = Annotated[Path, take("--out", "FILE", "The profile.", OUTPUT, read=read_new_file)]
 
 
 def measure_coupling(
@@ -83,8 +83,6 @@ def measure_coupling(
 
     names = [*(data or []), *(more or [])] or [choose_benchmark(model)]
     tasks = find_tasks(names, split=split, limit=limit)
-    if out.is_dir():
-        raise InputError(f"--out {out} is a folder: give a file, for example profile.json.")
     for task in tasks:
         if Path(task.source).is_file():
             check_files(task)

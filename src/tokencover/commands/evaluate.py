@@ -34,11 +34,11 @@ from tokencover.commands.options import (
     SplitName,
     TaskNames,
     Threads,
-    check_folder,
     choose_from,
     name_reference,
     print_json,
     read_budgets,
+    read_new_folder,
     read_whole_number,
     take,
 )
@@ -87,7 +87,7 @@ Shard = Annotated[
 ]
 ResultsPlace = Annotated[
     Path,
-    take("--out", "FOLDER", "Folder of results.", OUTPUT),
+    take("--out", "FOLDER", "Folder of results.", OUTPUT, read=read_new_folder),
 ]
 
 
@@ -118,7 +118,6 @@ def compare_methods(
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
     part, shares = read_shard(shard, os.environ), read_budgets(budgets)
-    check_folder(out)
 
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads

@@ -17,7 +17,9 @@ from tokencover.commands.options import (
     check_counts,
     name_reference,
     print_json,
+    read_new_folder,
     read_number,
+    read_path,
     read_whole_number,
     split_at_commas,
     take,
@@ -27,7 +29,11 @@ from tokencover.tables import print_markdown
 
 AnsweredResults = Annotated[
     Path,
-    typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`, with videos."),
+    typer.Argument(
+        metavar="RESULTS",
+        help="The --out of `tokencover evaluate`, with videos.",
+        parser=read_path,
+    ),
 ]
 JudgeAddress = Annotated[
     str, take("--url", "URL", "An OpenAI-compatible server, for example http://host:8000/v1.")
@@ -60,7 +66,13 @@ Timeout = Annotated[
 ]
 JudgedFolder = Annotated[
     Path | None,
-    take("--out", "FOLDER", "Judged results (default: RESULTS-judged-by-MODEL).", OUTPUT),
+    take(
+        "--out",
+        "FOLDER",
+        "Judged results (default: RESULTS-judged-by-MODEL).",
+        OUTPUT,
+        read=read_new_folder,
+    ),
 ]
 
 

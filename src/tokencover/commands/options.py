@@ -61,6 +61,33 @@ def read_number(text: str | float) -> float:
         raise typer.BadParameter(f"{text!r} is no number, give for example 0.5.") from None
 
 
+def read_path(text: str | Path) -> Path:
+    """Read a path; an empty one would be the current folder."""
+    if not str(text).strip():
+        raise typer.BadParameter("the path is empty: give a name.")
+    return Path(text)
+
+
+def read_new_folder(text: str | Path) -> Path:
+    """Read where a folder of output goes, which may exist."""
+    path = read_path(text)
+    for place in (path, *path.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise typer.BadParameter(f"{place} is a file: give a folder.")
+            break
+    return path
+
+
+def read_new_file(text: str | Path) -> Path:
+    """Read where a file of output goes; one that exists is replaced."""
+    path = read_path(text)
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder: give a file.")
+    read_new_folder(path.parent)
+    return path
+
+
 def take(
     name: str,
     value: str,
@@ -191,7 +218,11 @@ Reference = Annotated[
 Picture = Annotated[
     Path | None,
     take(
-        "--image", "FILE", "A picture (default: a scene or clip of pebble's test split).", QUESTIONS
+        "--image",
+        "FILE",
+        "A picture (default: a scene or clip of pebble's test split).",
+        QUESTIONS,
+        read=read_path,
     ),
 ]
 
@@ -205,12 +236,6 @@ JsonInstead = Annotated[
 def print_json(document: object) -> None:
     """Print a document that a program reads."""
     print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
-
-
-def check_folder(place: Path) -> None:
-    """Refuse to write into what is a file."""
-    if place.exists() and not place.is_dir():
-        raise InputError(f"--out {place} is a file: give a folder.")
 
 
 def check_questions(questions: Sequence[str]) -> None:
