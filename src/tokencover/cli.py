@@ -35,6 +35,8 @@ LOOK: Final = "Look"
 SERVE: Final = "Serve"
 MEASURE: Final = "Measure"
 SHIPPED: Final = "Bundled models"
+EARLIER_NAMES: Final = {"data": "tasks"}
+"""Options that had another name once, without dashes; it is still taken, and not listed."""
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -135,7 +137,10 @@ def make_app(*, drawn: bool) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if drawn else None,
-        context_settings={"help_option_names": ["--help", "-h"]},
+        context_settings={
+            "help_option_names": ["--help", "-h"],
+            "token_normalize_func": lambda name: EARLIER_NAMES.get(name, name),
+        },
     )
     app.callback()(describe_program)
     app.command("ask", rich_help_panel=LOOK)(ask.ask)

@@ -63,7 +63,7 @@ def test_one_method_in_detail(capsys: pytest.CaptureFixture[str]) -> None:
 def test_settings_in_the_catalog_are_those_of_the_classes() -> None:
     settings = {each.name: each.settings for each in read_methods()}
     assert settings["random"] == (
-        "budget", "budget_mode=exact", "positions=original", "seed=0", "after=1",
+        "budget", "budget_mode=exact", "positions=original", "after=1", "seed=0",
     )  # fmt: skip
     assert "stages=None" in settings["sparsevlm"]
 

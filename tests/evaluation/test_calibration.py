@@ -142,7 +142,7 @@ def test_the_command(
     monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
     data = picture_task(tmp_path / "mine.jsonl", examples=3)
     out = tmp_path / "found" / "profile.json"
-    command("--data", str(data), "--limit", "2", "--out", str(out))
+    command("--tasks", str(data), "--limit", "2", "--out", str(out))
     printed = capsys.readouterr().out
     assert "NOT SEPARATED: there are 2 samples" in printed
     assert "mine" in printed
@@ -150,7 +150,7 @@ def test_the_command(
     assert (profile.count, profile.tasks[0].name) == (2, "mine")
     assert len(values(out.parent / "profile.batches.jsonl")) == 2
     with pytest.raises(tc.InputError, match="is a folder"):
-        command("--data", str(data), "--out", str(tmp_path))
+        command("--tasks", str(data), "--out", str(tmp_path))
 
 
 def test_a_stopped_command_says_how_to_go_on(
@@ -162,7 +162,7 @@ def test_a_stopped_command_says_how_to_go_on(
     monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
     killed_at(monkeypatch, 0)
     with pytest.raises(SystemExit) as stopped:
-        command("--data", "pebble/color", "--limit", "1", "--out", str(tmp_path / "p.json"))
+        command("--tasks", "pebble/color", "--limit", "1", "--out", str(tmp_path / "p.json"))
     assert stopped.value.code == 130
     assert "the same command goes on" in capsys.readouterr().err
     assert not (tmp_path / "p.json").exists()

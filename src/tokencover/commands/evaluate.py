@@ -131,7 +131,7 @@ def compare_methods(
         partial(load_model, model, device=device, dtype=dtype),
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=shares,
-        data=names,
+        tasks=names,
         split=split,
         limit=limit,
         budget_mode=budget_mode,

@@ -20,8 +20,8 @@ from tokencover.commands.options import (
     read_new_folder,
     read_number,
     read_path,
+    read_task_names,
     read_whole_number,
-    split_at_commas,
     take,
 )
 from tokencover.commands.stopping import INTERRUPTED
@@ -40,7 +40,8 @@ JudgeAddress = Annotated[
 ]
 JudgeModel = Annotated[str, take("--model", "NAME", "The server's model that judges.")]
 JudgedTasks = Annotated[
-    str, take("--tasks", "NAMES", "Which ones, TGIF,MSVD (default: all that have open answers).")
+    list[str] | None,
+    take("--tasks", "NAMES", "Which ones, TGIF,MSVD (default: all that have open answers)."),
 ]
 KeyVariable = Annotated[
     str,
@@ -80,7 +81,7 @@ def judge_answers(
     results: AnsweredResults,
     url: JudgeAddress,
     model: JudgeModel,
-    tasks: JudgedTasks = "",
+    tasks: JudgedTasks = None,
     key_variable: KeyVariable = "OPENAI_API_KEY",
     parallel: Parallel = 8,
     reply_tokens: ReplyTokens = 1024,
@@ -115,7 +116,7 @@ def judge_answers(
             results,
             folder,
             judge,
-            tasks=split_at_commas(tasks),
+            tasks=read_task_names(tasks) or (),
             parallel=parallel,
             advance=_Counter().tell,
         )

@@ -147,11 +147,12 @@ Device = Annotated[
     ),
 ]
 TaskNames = Annotated[
-    str | None,
+    list[str] | None,
     take(
         "--tasks",
         "NAMES",
-        "pebble, pebble-clips/when, files: see docs/evaluation.md (default: the model's own).",
+        "pebble, pebble-clips/when, files: see docs/evaluation.md (default: the model's own); "
+        "with commas between, or several times.",
         QUESTIONS,
     ),
 ]
@@ -248,6 +249,16 @@ def check_questions(questions: Sequence[str]) -> None:
 def split_at_commas(text: str) -> list[str]:
     """Cut at commas, and leave out what is empty."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def read_task_names(given: Sequence[str] | None) -> list[str] | None:
+    """Read the values of --tasks; None if it was not given."""
+    if given is None:
+        return None
+    names = [name for text in given for name in split_at_commas(text)]
+    if not names:
+        raise InputError("there is nothing to ask: give for example --tasks pebble.")
+    return names
 
 
 def read_budget(text: str, option: str = "--budget") -> int | float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,6 +19,7 @@ from tokencover.commands.options import (
     read_new_file,
     read_new_folder,
     read_path,
+    read_task_names,
     read_whole_number,
     split_at_commas,
     take,
@@ -119,11 +120,11 @@ PictureCount = Annotated[
     ),
 ]
 PictureTasks = Annotated[
-    str | None,
+    list[str] | None,
     take(
         "--tasks",
         "NAMES",
-        "Where those examples are, as for `evaluate` (default: pebble's).",
+        "Where those examples are, as for `evaluate` (default: where they were).",
         PICTURES,
     ),
 ]
@@ -193,9 +194,7 @@ def write_report(
     for path, make in _list_texts(stored, compared, ablations, markdown, latex, csv):
         write_atomically(path, make())
         written.append(path)
-    if export is not None:
-        _write_export(export, stored)
-        written.append(export)
+    written += _write_export(export, stored)
     if figures is not None:
         charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
         written += write_figures(charts, figures, kinds)
@@ -239,10 +238,13 @@ def _list_texts(
     return [(path, make) for path, make in texts if path is not None]
 
 
-def _write_export(path: Path, stored: Results) -> None:
+def _write_export(path: Path | None, stored: Results) -> list[Path]:
     from tokencover.evaluation import EXPORT_KIND, export_results
 
+    if path is None:
+        return []
     write_document(path, EXPORT_KIND, export_results(stored))
+    return [path]
 
 
 def _find_sources(stored: Results) -> list[str]:
@@ -261,14 +263,18 @@ def _find_sources(stored: Results) -> list[str]:
 
 
 def _draw_kept(
-    stored: Results, reference: str, tasks: str | None, count: int, device: str | None
+    stored: Results,
+    reference: str,
+    tasks: Sequence[str] | None,
+    count: int,
+    device: str | None,
 ) -> list[KeptExample]:
     """Let the model look at examples again; it must be the one that was evaluated."""
     if count < 0:
         raise InputError(f"--pictures must be 0 or more, got {count}.")
     if not count:
         return []
-    names = split_at_commas(tasks) if tasks else _find_sources(stored)
+    names = read_task_names(tasks) or _find_sources(stored)
     from tokencover.evaluation import describe_run, load_model
     from tokencover.evaluation.lmms import gather_tasks, read_settings
     from tokencover.evaluation.report import (
