@@ -88,13 +88,10 @@ def evaluate(
     progress, showing
         Makes a `Progress` from the number of units, by default nothing is told; how questions of
         lmms-eval (``tasks="lmms:gqa"``) are shown.
-    data : str, path, or rows
+    data
         The earlier name of `tasks`.
     """
-    if data is not None:
-        if tasks is not None:
-            raise InputError("data is the earlier name of tasks: give tasks alone.")
-        tasks = data
+    tasks = _choose_name(tasks, data)
     find = partial(gather_tasks, split=split, limit=limit, settings=showing)
     settings = AskingSettings(batch_size, max_new_tokens, keep_going)
     plan = _make_plan(model, methods, budgets, budget_mode, tasks, find, limit, timing_batches)
@@ -108,6 +105,12 @@ def evaluate(
     with _prepare(asked):
         store = do_unfinished(asked, share, folder, settings, described, timing_batches, told, part)
     return _sum_up(plan, store, compared)
+
+
+def _choose_name(tasks: TaskSource | None, data: TaskSource | None) -> TaskSource | None:
+    if tasks is not None and data is not None:
+        raise InputError("data is the earlier name of tasks: give tasks alone.")
+    return data if tasks is None else tasks
 
 
 def do_unfinished(
