@@ -13,7 +13,7 @@ import pytest
 
 import tokencover as tc
 from tests.evaluation.running import contents
-from tokencover.errors import InputError
+from tokencover.errors import InputError, MissingPackageError
 from tokencover.evaluation import Combination, Example, VisionLanguageModel, find_tasks
 from tokencover.pebble.data import make_examples
 from tokencover.runtime import prune
@@ -105,7 +105,9 @@ def test_a_data_frame_is_made_of_the_rows(
     results: tc.Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match=r"to_pandas\(\) needs pandas.*pip install 'pandas'"):
+    with pytest.raises(
+        MissingPackageError, match=r"to_pandas\(\) needs pandas.*pip install 'pandas'"
+    ):
         results.to_pandas()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=tuple))
     assert results.to_pandas() == tuple(results.to_dicts())

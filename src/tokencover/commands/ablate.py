@@ -15,6 +15,7 @@ from tokencover.commands.benchmark_options import (
     choose_task_names,
 )
 from tokencover.commands.evaluate import Shard, read_shard, tell_part
+from tokencover.commands.model_family import warn_about_images
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -124,6 +125,7 @@ def try_settings(
     found = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
     set_threads(threads)
     loaded = load_model(model, device=device, dtype=dtype)
+    warn_about_images(model, names)
     loaded.check(found)
     depth = len(family_of(loaded.model).blocks(loaded.model))
     settings = _choose_settings(what, read_budgets(budgets), values, prompt_share, depth)

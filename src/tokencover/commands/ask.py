@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from tokencover.commands.model_family import warn_about_images
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -128,6 +129,8 @@ def ask(
 
     set_threads(threads)
     loaded, processor = load(model, device=device, dtype=dtype)
+    if image is not None:
+        warn_about_images(model)
     queries = request.make_queries(processor)
     _tell_unknown_words(model, processor, queries)
     shown = _save_picture(queries[0].picture, out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -16,6 +15,7 @@ from tokencover.commands.benchmark_options import (
     SuiteName,
     choose_task_names,
 )
+from tokencover.commands.model_family import warn_about_images
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -46,6 +46,7 @@ from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
+    from tokencover.evaluation import VisionLanguageModel
     from tokencover.methods import Spec
 
 BudgetModeName = Literal["exact", "layer_mean", "flops", "published"]
@@ -127,8 +128,14 @@ def compare_methods(
 
     names = choose_task_names(model, tasks, suite)
     set_threads(threads)
+
+    def load() -> VisionLanguageModel:  # once everything is checked
+        loaded = load_model(model, device=device, dtype=dtype)
+        warn_about_images(model, names)
+        return loaded
+
     results = evaluate(
-        partial(load_model, model, device=device, dtype=dtype),
+        load,
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=shares,
         tasks=names,

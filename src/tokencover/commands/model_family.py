@@ -5,6 +5,8 @@ Not a command itself.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,9 @@ from tokencover.plugins import suggest
 
 BUNDLED_TYPES: Final = {"pebble": "llava", "pebble-clips": "video_llava", "boulder": "llava"}
 """The model type of each bundled model, known without loading it."""
+
+OWN_BENCHMARKS: Final = "lmms:tokencover_pebble"
+"""How lmms-eval's names for questions about our scenes begin."""
 
 
 def resolve_family(name: str) -> FamilyEntry:
@@ -42,6 +47,28 @@ def resolve_family(name: str) -> FamilyEntry:
         return by_type[model_type]
     reason = refused[model_type].reason if model_type in refused else "its family is not known"
     raise InputError(f"models of type {model_type!r} cannot be pruned: {reason}.")
+
+
+def warn_about_images(model: str, tasks: Sequence[str] | None = None) -> None:
+    """Warn if a bundled model is evaluated on images other than the scenes it was trained on.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    tasks : sequence of str, optional
+        What it is evaluated on; by default an image of the user's.
+    """
+    is_foreign = tasks is None or any(
+        each.partition("/")[0] not in BUNDLED_TYPES and not each.startswith(OWN_BENCHMARKS)
+        for each in tasks
+    )
+    if model in BUNDLED_TYPES and is_foreign:
+        print(
+            f"tokencover: {model} was trained on scenes that tokencover draws, and its answers "
+            "about other images are guesses: choose another --model for them",
+            file=sys.stderr,
+        )
 
 
 def _read_model_type(name: str, by_type: dict[str, FamilyEntry]) -> str:

@@ -141,7 +141,10 @@ class ResultsFolder:
             folder.mkdir(parents=True, exist_ok=True)
             found = [each.name for each in folder.iterdir() if each.suffix not in LEFT_OVER]
         except OSError as error:
-            raise ResultsError(f"{folder} cannot be a folder of results: {error}.") from error
+            is_file = isinstance(error, FileExistsError | NotADirectoryError)
+            raise (InputError if is_file else ResultsError)(
+                f"{folder} cannot be a folder of results: {error}. Give another --out."
+            ) from error
         if found and RUN not in found and not (folder / RUN).exists():
             raise InputError(
                 f"{folder} is not a folder of results: it has no {RUN}, but {sorted(found)[0]}. "
