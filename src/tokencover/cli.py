@@ -134,6 +134,7 @@ def make_app(*, drawn: bool) -> typer.Typer:
     """
     app = typer.Typer(
         add_completion=False,
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if drawn else None,

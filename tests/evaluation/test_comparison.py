@@ -105,9 +105,7 @@ def test_a_data_frame_is_made_of_the_rows(
     results: tc.Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(
-        MissingPackageError, match=r"to_pandas\(\) needs pandas.*pip install 'pandas'"
-    ):
+    with pytest.raises(MissingPackageError, match=r"to_pandas\(\) needs.*pip install 'pandas'"):
         results.to_pandas()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=tuple))
     assert results.to_pandas() == tuple(results.to_dicts())
@@ -170,3 +168,10 @@ def test_mistakes_are_told_before_a_model_is_loaded(options: Any, message: str) 
 def test_a_model_needs_its_processor(pebble: VisionLanguageModel) -> None:
     with pytest.raises(InputError, match="needs its processor"):
         tc.evaluate(pebble.model, tasks="pebble/color", limit=1)
+
+
+def test_data_is_the_earlier_name_of_tasks(pebble: VisionLanguageModel) -> None:
+    results = tc.evaluate(pebble, data="pebble/color", limit=1)
+    assert results.groups == tc.evaluate(pebble, tasks="pebble/color", limit=1).groups
+    with pytest.raises(InputError, match="data is the earlier name of tasks"):
+        tc.evaluate(pebble, tasks="pebble/color", data="pebble/color", limit=1)

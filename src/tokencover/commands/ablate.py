@@ -164,7 +164,14 @@ def _choose_settings(
     if not budgets:
         raise InputError("there is no budget: give for example --budgets 64,128,192.")
     if what == "layer":
-        return vary_layers(budgets, _read_values(values, int) or choose_layers(depth))
+        layers = _read_values(values, int) or choose_layers(depth)
+        wrong = [each for each in layers if not 0 <= each < depth]
+        if wrong:
+            raise InputError(
+                f"--values has layer {wrong[0]}, and this model prunes after 0 to {depth - 1} of "
+                f"its {depth} layers."
+            )
+        return vary_layers(budgets, layers)
     shares = _read_values(values, float)
     if what == "fold":
         return vary_folds(budgets, shares or FOLD_SHARES, prompt_share)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -122,20 +123,14 @@ def compare_methods(
 
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import evaluate, load_model, render
+    from tokencover.evaluation import evaluate, render
     from tokencover.evaluation.lmms import ShowingSettings
     from tokencover.methods import parse_methods
 
     names = choose_task_names(model, tasks, suite)
     set_threads(threads)
-
-    def load() -> VisionLanguageModel:  # once everything is checked
-        loaded = load_model(model, device=device, dtype=dtype)
-        warn_about_images(model, names)
-        return loaded
-
     results = evaluate(
-        load,
+        partial(_load_model, model, names, device, dtype),  # once everything is checked
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=shares,
         tasks=names,
@@ -159,6 +154,16 @@ def compare_methods(
         print_markdown(render(results.rows, results.reference))
     else:
         print(tell_part(part))
+
+
+def _load_model(
+    name: str, tasks: Sequence[str], device: str | None, dtype: str | None
+) -> VisionLanguageModel:
+    from tokencover.evaluation import load_model
+
+    loaded = load_model(name, device=device, dtype=dtype)
+    warn_about_images(name, tasks)
+    return loaded
 
 
 def tell_part(part: tuple[int, int]) -> str:

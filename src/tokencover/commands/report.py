@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tokencover.evaluation.report import KeptExample, StoredAblations
 
 PAGE: Final = Path("report.html")
+NOTHING: Final = "no chart can be drawn: the results have no method that is finished"
 PICTURES = "Pictures"
 
 
@@ -198,7 +199,7 @@ def write_report(
     if figures is not None:
         charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
         written += write_figures(charts, figures, kinds)
-    print("\n".join(f"wrote {path}" for path in written))
+    print("\n".join(f"wrote {path}" for path in written) or NOTHING)
 
 
 def _check_packages(*, has_page: bool, has_figures: bool) -> None:

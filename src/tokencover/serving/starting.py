@@ -73,7 +73,8 @@ def read_architectures(model: str) -> list[str]:
     try:
         found, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
-        raise InputError(f"the model {model!r} cannot be read: {error}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"the model {model!r} cannot be read: {reason}") from error
     return list(found.get("architectures") or ())
 
 
