@@ -87,7 +87,7 @@ def test_missing_files_and_unknown_names_are_wrong_usage(
         (["ask", "--model", ""], "the model name is empty"),
         (["judge", results, "--url", "http://x", "--model", ""], "the judge has no name"),
     ]:
-        assert main(list(map(str, arguments))) == 2
+        assert main([str(each) for each in arguments]) == 2
         assert message in capsys.readouterr().err
 
 
