@@ -77,7 +77,7 @@ def test_output_in_the_wrong_place_is_wrong_usage(
 def test_missing_files_and_unknown_names_are_wrong_usage(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments, message in [
+    cases: list[tuple[list[str | Path], str]] = [
         (["report", "nowhere"], "there is no folder nowhere"),
         (["report", results, "--profile", "nowhere.json"], "nowhere.json"),
         (["evaluate", "--tasks", "nowhere.jsonl"], "there is no task 'nowhere.jsonl'"),
@@ -86,7 +86,8 @@ def test_missing_files_and_unknown_names_are_wrong_usage(
         (["bench", "--budgets", ""], "there is nothing to measure"),
         (["ask", "--model", ""], "the model name is empty"),
         (["judge", results, "--url", "http://x", "--model", ""], "the judge has no name"),
-    ]:
+    ]
+    for arguments, message in cases:
         assert main([str(each) for each in arguments]) == 2
         assert message in capsys.readouterr().err
 
