@@ -62,7 +62,7 @@ def main() -> None:
     results = tc.evaluate(
         model,
         methods=specs,
-        data=make_tasks("pebble", "validation", options.scenes),
+        tasks=make_tasks("pebble", "validation", options.scenes),
         split="validation",
         limit=options.scenes,
         batch_size=20,

@@ -75,7 +75,7 @@ class Asked:
         return tc.evaluate(
             load_model(judge.model),
             methods=self.specs,
-            data=make_tasks(judge.benchmark, self.split, self.scenes, self.every, judge.kinds),
+            tasks=make_tasks(judge.benchmark, self.split, self.scenes, self.every, judge.kinds),
             split=self.split,
             limit=self.scenes,
             batch_size=20,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import tokencover as tc
 from tests.test_package import run
 from tests.zoo.qwen2_vl import build
+from tokencover.errors import MissingPackageError
 from tokencover.loading import BUNDLED, VISION_PACKAGES, load
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +39,7 @@ def qwen(tmp_path: Path) -> Path:
 
 def test_a_processor_that_needs_torchvision_names_the_extra(qwen: Path) -> None:
     assert find_spec("torchvision") is None, "this test is about an environment without it"
-    with pytest.raises(tc.InputError) as told:
+    with pytest.raises(MissingPackageError) as told:
         load(str(qwen))
     assert str(told.value) == (
         f"the model {str(qwen)!r} cannot be loaded: its processor needs torchvision, which is not "
@@ -50,7 +50,7 @@ def test_a_processor_that_needs_torchvision_names_the_extra(qwen: Path) -> None:
 def test_the_processor_is_tried_before_the_weights(qwen: Path) -> None:
     """A package that lacks is told before gigabytes are read."""
     (qwen / "model.safetensors").write_bytes(b"")
-    with pytest.raises(tc.InputError, match="torchvision"):
+    with pytest.raises(MissingPackageError, match="torchvision"):
         load(str(qwen))
 
 

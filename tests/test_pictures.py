@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tokencover.errors import InputError, UserNote
+from tokencover.errors import InputError, MissingPackageError, UserNote
 from tokencover.pictures import _check_length, check_picture, open_clip, open_picture
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -139,7 +139,7 @@ def test_video_files_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "av", None)
     (tmp_path / "x.mp4").write_bytes(b"something")
     for read in (open_clip, check_picture):
-        with pytest.raises(InputError, match=r"x.mp4 needs av.*tokencover\[video\]"):
+        with pytest.raises(MissingPackageError, match=r"x.mp4 needs av.*tokencover\[video\]"):
             read(tmp_path / "x.mp4")
 
 

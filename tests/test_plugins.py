@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokencover import plugins
-from tokencover.errors import InputError
+from tokencover.errors import InputError, LoadError
 from tokencover.plugins import Plugins, suggest
 
 
@@ -82,7 +82,7 @@ def test_what_other_packages_announce_is_loaded_when_it_is_needed(
 def test_a_package_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = EntryPoints([EntryPoint("theirs", "string:nothing", "tokencover.tests.words")])
     monkeypatch.setattr(plugins, "entry_points", lambda group: found.select(group=group))
-    with pytest.raises(InputError, match=r"the word 'theirs' of package .* repair or uninstall"):
+    with pytest.raises(LoadError, match=r"the word 'theirs' of package .* repair or uninstall"):
         list(make_words())
 
 

@@ -148,3 +148,68 @@ def test_words_that_do_not_fit_become_a_list(monkeypatch: pytest.MonkeyPatch) ->
     terminal = open_terminal(monkeypatch, width=60)
     print_table(table)
     assert lines_of(terminal)[0].split() == ["question", "right", "answer"]
+
+
+def read_parts(text: str) -> list[list[str]]:
+    return [part.splitlines() for part in text.strip().split("\n\n")]
+
+
+def test_a_piped_table_stays_below_120_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    header = ["method", *(f"a long heading {number}" for number in range(12))]
+    rows = [["mob", *map(str, range(12))], ["fastv", *map(str, range(12, 24))]]
+    print_table(TextTable(header, rows, above="above " * 30, notes=["note " * 40]))
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) < 120
+    assert {str(number) for number in range(24)} <= set(printed.split())
+    assert printed.count("mob") == printed.count("fastv") == 1  # turned: a row for each column
+
+
+def test_piped_sentences_stay_below_120_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    table = TextTable(["question", "answer"], [["what ? " * 20, "a cat " * 20]], words=2)
+    print_table(table)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) < 120
+    assert printed.count("cat") == 20
+
+
+def test_piped_markdown_is_divided_into_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"a long heading {number}" for number in range(10)]
+    lines = [
+        ["method", "budget", *names],
+        ["---", *["---:"] * 11],
+        ["mob", "64", *map(str, range(10))],
+        ["mob", "32", *map(str, range(10, 20))],
+    ]
+    print_markdown("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    parts = read_parts(capsys.readouterr().out)
+    assert len(parts) == 2
+    found = []
+    for header, marks, *rows in parts:
+        assert header.startswith("| method | budget | a long heading")
+        assert marks.startswith("| --- | ---: | ---:")
+        assert [row.split(" | ")[:2] for row in rows] == [["| mob", "64"], ["| mob", "32"]]
+        assert len({line.count("|") for line in (header, marks, *rows)}) == 1
+        assert len(header) < 120
+        found += header.strip("| ").split(" | ")[2:]
+    assert found == names
+
+
+def test_a_long_reason_stands_below_the_piped_table(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "cannot: " + "this model has no tiles " * 6 + "at all"
+    print_markdown(f"| method | budget | fine |\n| --- | --- | ---: |\n| mob | 64 | {reason} |")
+    table, below = read_parts(capsys.readouterr().out)
+    assert table[2].startswith("| mob | 64 | cannot: this model has no tiles")
+    assert table[2].endswith(" ... |")
+    assert " ".join(below) == f"mob 64: {reason}"
+    assert max(map(len, [*table, *below])) < 120
+
+
+def test_piped_paragraphs_are_wrapped_and_long_words_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = "/a/" + "long" * 40
+    print_text(f"  saved to {path} and " + "more " * 30)
+    lines = capsys.readouterr().out.splitlines()
+    assert path in [line.strip() for line in lines]
+    assert all(line.startswith("  ") for line in lines)
+    assert [line for line in lines if len(line) >= 120] == [f"  {path}"]

@@ -38,6 +38,8 @@ class MethodEntry:
         See `tokencover.methods.Card`.
     positions : str
         What positions kept tokens have by default, "original" or "reindex".
+    settings : tuple of str
+        The fields of its class with their defaults, "after=2".
     families : tuple of str
         The model families it runs on.
     original_only : tuple of str
@@ -56,6 +58,7 @@ class MethodEntry:
     needs: tuple[str, ...]
     departs: str
     positions: str
+    settings: tuple[str, ...]
     families: tuple[str, ...]
     original_only: tuple[str, ...]
 
@@ -151,7 +154,7 @@ def read_class_names() -> list[str]:
 
 def describe_methods() -> list[MethodEntry]:
     """What `read_methods` gives, from the classes themselves."""
-    from tokencover.methods import METHODS
+    from tokencover.methods import METHODS, list_settings
     from tokencover.runtime import find_claims
 
     found = []
@@ -171,6 +174,7 @@ def describe_methods() -> list[MethodEntry]:
                 needs=card.needs,
                 departs=card.departs,
                 positions=kind.positions,
+                settings=tuple(list_settings(kind)),
                 families=tuple(each.family.name for each in runs_on),
                 original_only=tuple(each.family.name for each in runs_on if not each.as_published),
             )

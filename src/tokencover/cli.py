@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Final, TextIO
 
 import typer
@@ -25,12 +29,17 @@ from tokencover.commands import (
     studio,
 )
 from tokencover.commands.stopping import INTERRUPTED, StopKey, tell_stopped
-from tokencover.errors import TokenCoverError, UserNote
+from tokencover.errors import InputError, TokenCoverError, UserNote
 
 LOOK: Final = "Look"
 SERVE: Final = "Serve"
 MEASURE: Final = "Measure"
 SHIPPED: Final = "Bundled models"
+EARLIER_NAMES: Final = {"data": "tasks"}
+"""Options that had another name once, without dashes; it is still taken, and not listed."""
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,22 +47,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns the exit code: 2 if it was called wrongly, 1 if it failed, 130 if it was stopped.
     """
+    _replace_closed_streams()
     with StopKey() as key:
         try:
             code = _run_telling_notes(arguments)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             code = INTERRUPTED
+        except BrokenPipeError:  # who reads the output, `head` for example, has seen enough
+            sys.stdout, code = _open_nowhere(), FAILED
         except Exception as error:
+            code = WRONG_USAGE if isinstance(error, InputError) else FAILED
             if not key.pressed:
                 if not isinstance(error, TokenCoverError | OSError):
                     raise
-                print(f"tokencover: {error}", file=sys.stderr)
-            code = 1
+                with contextlib.suppress(OSError):  # a full disk below standard error, too
+                    print(f"tokencover: {_describe(error)}", file=sys.stderr)
         if code and key.pressed:
             code = INTERRUPTED
     if code == INTERRUPTED:
         tell_stopped()
     return code
+
+
+def _replace_closed_streams() -> None:
+    """Write to nowhere instead of to streams that a shell has closed, as by ``>&-``."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _open_nowhere())
+
+
+def _open_nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _describe(error: Exception) -> str:
+    """The message, also for a full disk below standard output: all other files are named."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in DISK_FULL:
+        sys.stdout = _open_nowhere()  # Python would try once more at its end
+        return f"standard output cannot be written: {error.strerror}."
+    return str(error)
 
 
 def _run_telling_notes(arguments: Sequence[str] | None) -> int:
@@ -101,10 +134,14 @@ def make_app(*, drawn: bool) -> typer.Typer:
     """
     app = typer.Typer(
         add_completion=False,
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if drawn else None,
-        context_settings={"help_option_names": ["--help", "-h"]},
+        context_settings={
+            "help_option_names": ["--help", "-h"],
+            "token_normalize_func": lambda name: EARLIER_NAMES.get(name, name),
+        },
     )
     app.callback()(describe_program)
     app.command("ask", rich_help_panel=LOOK)(ask.ask)

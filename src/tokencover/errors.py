@@ -1,4 +1,7 @@
-"""What can go wrong, said so that the reader knows the value and the way out."""
+"""What can go wrong, said so that the reader knows the value and the way out.
+
+The command line exits with code 2 for an `InputError`, and with code 1 for every other error.
+"""
 
 
 class TokenCoverError(Exception):
@@ -11,6 +14,18 @@ class InputError(TokenCoverError, ValueError):
 
 class BudgetError(InputError):
     """A budget that a method cannot meet; for some inputs it may, and not for others."""
+
+
+class MissingPackageError(TokenCoverError, ImportError):
+    """A package that only some features need is not installed."""
+
+
+class LoadError(TokenCoverError):
+    """A model or dataset cannot be downloaded, or its files are damaged."""
+
+
+class WriteError(TokenCoverError, OSError):
+    """A file cannot be written; the message names it."""
 
 
 class UserNote(UserWarning):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-from tokencover.errors import InputError
+from tokencover.errors import MissingPackageError
 
 SOURCE: Final = "git+https://github.com/tokencover/tokencover"
 """Where pip gets tokencover: no release is on the package index yet."""
@@ -34,7 +34,7 @@ def import_extra(name: str, purpose: str, install: str, otherwise: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise InputError(
+        raise MissingPackageError(
             f"{purpose} needs {name}, which is not installed: `{get_install_command(install)}`, or "
             f"{otherwise}."
         ) from error

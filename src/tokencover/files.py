@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, WriteError
 
 try:
     import fcntl
@@ -39,21 +39,36 @@ def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
 
     Raises
     ------
-    OSError
+    WriteError
         If the file or its folder cannot be written.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    with name_path(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
+        try:
+            with draft.open("xb") as file:
+                _write(file, content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def name_path(path: Path) -> Iterator[None]:
+    """Raise a `WriteError` that names the path instead of the system's error, which may not."""
     try:
-        with draft.open("xb") as file:
-            _write(file, content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
+        yield
+    except WriteError:
         raise
+    except OSError as error:
+        raise WriteError(
+            f"{path} cannot be written: {error.strerror or error}. Choose another path, or make "
+            "room there."
+        ) from error
 
 
 @contextmanager

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import torch
+from safetensors import SafetensorError
 
 from tokencover.boulder import load_boulder, load_boulder_processor
-from tokencover.errors import InputError
+from tokencover.errors import InputError, LoadError, MissingPackageError
 from tokencover.extras import get_install_command
 from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, load_pebble_clips
 
@@ -61,7 +63,8 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
         try:
             model.to(device)
         except (RuntimeError, AssertionError) as error:  # torch's own, of which there are many
-            raise InputError(
+            is_full = isinstance(error, torch.OutOfMemoryError)
+            raise (LoadError if is_full else InputError)(
                 f"the model cannot be moved to device {device!r}: {error}. Give --device cpu, or "
                 "--dtype bfloat16 if it is too large."
             ) from error
@@ -76,12 +79,26 @@ def load_processor(name: str) -> Any:
     return _load_parts(name, _find_source(name), lambda source, processor: processor)
 
 
+def load_config(name: str) -> Any:
+    """Load the configuration of a model in a folder or on the hub, which says its type."""
+    from transformers import AutoConfig
+
+    _check_place(name)
+    source = _find_source(name)
+    with _explain_errors(name, source):
+        return AutoConfig.from_pretrained(source)
+
+
 def _check_place(name: str) -> None:
     """Refuse a folder that is not there at once: the hub would be asked for it, again and again.
 
     A name of the hub is ``owner/model``; anything else is a folder, and so is that if there is a
     folder called like the owner.
     """
+    if not name.strip():
+        raise InputError(
+            f"the model name is empty. Give {', '.join(map(repr, NAMES))}, a folder or a hub name."
+        )
     if name in NAMES or Path(name).expanduser().is_dir():
         return
     owner, slash, rest = name.partition("/")
@@ -115,7 +132,7 @@ def _check_hub(name: str) -> None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:
-        raise InputError(
+        raise LoadError(
             f"the model {name!r} cannot be loaded: it is neither a folder nor in the cache of the "
             f"hub, and {host} cannot be reached ({error})."
         ) from error
@@ -144,17 +161,39 @@ def _load_parts(name: str, source: str | Path, go_on: Callable[[str | Path, Any]
     """Load the processor, and what `go_on` loads then; says what is wrong with either."""
     from transformers import AutoConfig
 
-    try:
+    with _explain_errors(name, source):
         kind = AutoConfig.from_pretrained(source).model_type
         # First, because it is small and more often lacks something than gigabytes of weights.
         return go_on(source, _load_processor(source, kind))
+
+
+@contextmanager
+def _explain_errors(name: str, source: str | Path) -> Iterator[None]:
+    """Name the model in what goes wrong while parts of it are loaded, with the way out."""
+    try:
+        yield
     except ImportError as error:
-        raise InputError(_explain_missing(name, str(error))) from error
-    except (OSError, ValueError) as error:
+        raise MissingPackageError(_explain_missing(name, str(error))) from error
+    except (OSError, ValueError, SafetensorError) as error:
         bundled = ", ".join(map(repr, NAMES))
-        raise InputError(
-            f"the model {name!r} cannot be loaded: {error} Give {bundled}, a folder or a hub name."
+        raise (InputError if _is_wrong_name(source, error) else LoadError)(
+            f"the model {name!r} cannot be loaded: {str(error).rstrip('. ')}. Give {bundled}, a "
+            "folder or a hub name."
         ) from error
+
+
+def _is_wrong_name(source: str | Path, error: Exception) -> bool:
+    """Whether there is no such model, or none that answers; otherwise loading it failed."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if isinstance(source, Path) and not (source / "config.json").is_file():
+        return True
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    return isinstance(error, ValueError) or any(
+        isinstance(each, RepositoryNotFoundError) for each in causes
+    )
 
 
 def _explain_missing(name: str, error: str) -> str:

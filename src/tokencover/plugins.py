@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, LoadError
 
 Thing = TypeVar("Thing")
 
@@ -105,7 +105,7 @@ class Plugins(Generic[Thing]):
             except Exception as error:
                 self._announced_are_loaded = False
                 owner = point.dist.name if point.dist else point.value
-                raise InputError(
+                raise LoadError(
                     f"the {self._kind} {point.name!r} of package {owner!r} cannot be loaded "
                     f"({type(error).__name__}: {error}): repair or uninstall that package."
                 ) from error

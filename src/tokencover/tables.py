@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +18,10 @@ Cells = Sequence[str]
 """One row. A first cell may have more lines: they are remarks, and stand below the row."""
 
 GAP = "  "
+LONGEST_CELL = 60
+"""Letters of a cell in a table that is divided; the first cell, a name, is never cut."""
+WIDEST_PIPED = 119
+"""Columns of a table that goes to a file or another program."""
 LEAST_FOR_SENTENCES = 24
 """Letters of a first column in which sentences can be read."""
 
@@ -54,38 +60,52 @@ class TextTable:
 
 def print_table(table: TextTable) -> None:
     """Print a table as wherever it goes can show it best."""
-    if not sys.stdout.isatty():
+    if not sys.stdout.isatty() and _measure_lines(str(table).splitlines()) <= WIDEST_PIPED:
         print(table)
         return
     if table.above:
-        print(f"{table.above}\n")
+        print_text(table.above)
+        print()
     right = [place >= table.words for place in range(len(table.header))]
     _draw_table(table.header, table.rows, right)
     if table.notes:
         print_text("\n".join(["", *table.notes]))
 
 
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one below the other; long values are wrapped, empty ones left out."""
+    shown = [(name, value) for name, value in facts if value]
+    gap = max(len(name) for name, _ in shown) + len(GAP)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST_PIPED
+    for name, value in shown:
+        print(
+            textwrap.fill(
+                value,
+                width,
+                initial_indent=name.ljust(gap),
+                subsequent_indent=" " * gap,
+                break_on_hyphens=False,
+            )
+        )
+
+
 def print_text(text: str) -> None:
-    """Print lines as they are; on a terminal those that are too long are wrapped between words."""
-    if sys.stdout.isatty():
-        _wrap_paragraphs(text.splitlines())
-    else:
-        print(text)
+    """Print lines; those that are too long are wrapped between words."""
+    _wrap_paragraphs(text.splitlines())
 
 
 def print_markdown(text: str) -> None:
-    """Print Markdown as it is; on a terminal with its tables drawn."""
-    if not sys.stdout.isatty():
-        print(text)
-        return
+    """Print Markdown; on a terminal with its tables drawn, elsewhere with wide tables divided."""
     lines = text.splitlines()
     for is_table, block in itertools.groupby(lines, lambda line: line.startswith("|")):
-        if is_table:
+        if not is_table:
+            _wrap_paragraphs(block, headings=True)
+        elif not sys.stdout.isatty():
+            print("\n".join(_divide_markdown(list(block))))
+        else:
             header, marks, *rows = map(_split_row, block)
             columns = zip(*rows, strict=True)
             _draw_table(header, rows, list(map(_holds_numbers, marks, columns)))
-        else:
-            _wrap_paragraphs(block, headings=True)
 
 
 def align_columns(header: Cells, rows: Sequence[Cells], *, words: int = 1) -> str:
@@ -113,10 +133,44 @@ def _measure_columns(lines: Sequence[Cells]) -> list[int]:
     ]
 
 
+def _measure_lines(lines: Iterable[str]) -> int:
+    return max(map(len, lines), default=0)
+
+
+def _divide_markdown(lines: list[str]) -> list[str]:
+    """Divide a table that is too wide: every part begins with the columns that name its rows."""
+    if _measure_lines(lines) <= WIDEST_PIPED:
+        return lines
+    table = [_split_cells(line) for line in lines]
+    full_texts = []
+    for cells in table:
+        for place, cell in enumerate(cells[1:], start=1):
+            if len(cell) > LONGEST_CELL:
+                cells[place] = textwrap.shorten(cell, LONGEST_CELL, placeholder=" ...")
+                full_texts += [
+                    "",
+                    *textwrap.wrap(f"{' '.join(cells[:place])}: {cell}", WIDEST_PIPED),
+                ]
+    parts = [list(range(len(table[0])))]
+    if _measure_lines(_join_cells(table, parts[0])) > WIDEST_PIPED:
+        parts = _cut_columns(table[0], table[2:], WIDEST_PIPED - len("|  |"), gap=len(" | "))
+    divided = [line for part in parts for line in [*_join_cells(table, part), ""]]
+    return divided[:-1] + full_texts
+
+
+def _join_cells(table: Sequence[Cells], part: Sequence[int]) -> list[str]:
+    """Some columns of a table as Markdown."""
+    return ["| " + " | ".join(cells[at] for at in part) + " |" for cells in table]
+
+
+def _split_cells(line: str) -> list[str]:
+    """Cells of a row in Markdown, as they are written there."""
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+
+
 def _split_row(line: str) -> list[str]:
-    """Cells of a row in Markdown."""
-    cells = re.split(r"(?<!\\)\|", line.strip().strip("|"))
-    return [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in cells]
+    """Cells of a row in Markdown, as they are read."""
+    return [re.sub(r"\\(.)", r"\1", cell) for cell in _split_cells(line)]
 
 
 def _holds_numbers(mark: str, column: Sequence[str]) -> bool:
@@ -124,6 +178,21 @@ def _holds_numbers(mark: str, column: Sequence[str]) -> bool:
 
 
 def _wrap_paragraphs(lines: Iterable[str], *, headings: bool = False) -> None:
+    if not sys.stdout.isatty():
+        for line in lines:
+            begin = line[: len(line) - len(line.lstrip())]
+            print(
+                textwrap.fill(
+                    line,
+                    WIDEST_PIPED,
+                    subsequent_indent=begin,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+                if len(line) > WIDEST_PIPED
+                else line
+            )
+        return
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -137,8 +206,9 @@ def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> 
     """Draw a table; too wide, one of numbers is turned or cut, one of words becomes a list."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    if not any(right) and not _fits(_find_narrowest(header, rows), console.width):
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST_PIPED)
+    is_plain = not console.is_terminal
+    if not any(right) and (is_plain or not _fits(_find_narrowest(header, rows), console.width)):
         _draw_list(console, header, rows)
         return
     if not any(right) or _fits([header, *rows], console.width):
@@ -158,6 +228,9 @@ def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> 
 def _draw_part(
     console: Console, header: Cells, rows: Sequence[Cells], right: Sequence[bool]
 ) -> None:
+    if not console.is_terminal:
+        print(align_columns(header, rows, words=list(right).index(True)))
+        return
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -194,11 +267,13 @@ def _find_narrowest(header: Cells, rows: Sequence[Cells]) -> list[list[str]]:
     return [["x" * max(widths[0], LEAST_FOR_SENTENCES), *("x" * width for width in widths[1:])]]
 
 
-def _fits(lines: Sequence[Cells], width: int) -> bool:
-    return sum(_measure_columns(lines)) + len(GAP) * (len(lines[0]) - 1) <= width
+def _fits(lines: Sequence[Cells], width: int, gap: int = len(GAP)) -> bool:
+    return sum(_measure_columns(lines)) + gap * (len(lines[0]) - 1) <= width
 
 
-def _cut_columns(header: Cells, rows: Sequence[Cells], width: int) -> list[list[int]]:
+def _cut_columns(
+    header: Cells, rows: Sequence[Cells], width: int, gap: int = len(GAP)
+) -> list[list[int]]:
     """Places of columns for each part; every part begins with those that tell the rows apart."""
     lines = [header, *rows]
     keys = 1
@@ -207,7 +282,9 @@ def _cut_columns(header: Cells, rows: Sequence[Cells], width: int) -> list[list[
     parts = [list(range(keys))]
     for place in range(keys, len(header)):
         wider = [*parts[-1], place]
-        if len(parts[-1]) > keys and not _fits([[c[at] for at in wider] for c in lines], width):
+        if len(parts[-1]) > keys and not _fits(
+            [[c[at] for at in wider] for c in lines], width, gap
+        ):
             wider = [*range(keys), place]
             parts.append(wider)
         parts[-1] = wider

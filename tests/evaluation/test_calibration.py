@@ -21,6 +21,7 @@ from tokencover.commands.calibrate import describe_profile, draw_bars
 from tokencover.evaluation import VisionLanguageModel, calibration, find_tasks
 from tokencover.evaluation.calibration import MeasureCoupling, calibrate
 from tokencover.evaluation.progress import Progress
+from tokencover.evaluation.results_folder import ResultsError
 
 DATA = ("pebble/color", "pebble/side")
 
@@ -115,10 +116,10 @@ def test_a_record_of_another_run_is_refused(pebble: VisionLanguageModel, tmp_pat
         run(pebble, record, data, after=0)
     lines = record.read_text()
     record.write_text(lines.replace('"coupling": [', '"coupling": [7, '))
-    with pytest.raises(tc.InputError, match=r"damaged.*3 values for 2 samples.*delete it"):
+    with pytest.raises(ResultsError, match=r"damaged.*3 values for 2 samples.*delete it"):
         run(pebble, record, data)
     record.write_text("something else\n")
-    with pytest.raises(tc.InputError, match="no record of calibrate"):
+    with pytest.raises(ResultsError, match="no record of calibrate"):
         run(pebble, record, data)
 
 
@@ -142,15 +143,17 @@ def test_the_command(
     monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
     data = picture_task(tmp_path / "mine.jsonl", examples=3)
     out = tmp_path / "found" / "profile.json"
-    command("--data", str(data), "--limit", "2", "--out", str(out))
+    command("--tasks", str(data), "--limit", "2", "--out", str(out))
     printed = capsys.readouterr().out
     assert "NOT SEPARATED: there are 2 samples" in printed
     assert "mine" in printed
     profile = Profile.load(out)
     assert (profile.count, profile.tasks[0].name) == (2, "mine")
     assert len(values(out.parent / "profile.batches.jsonl")) == 2
-    with pytest.raises(tc.InputError, match="is a folder"):
-        command("--data", str(data), "--out", str(tmp_path))
+    with pytest.raises(SystemExit) as end:
+        command("--tasks", str(data), "--out", str(tmp_path))
+    assert end.value.code == 2
+    assert "is a folder: give a file" in capsys.readouterr().err
 
 
 def test_a_stopped_command_says_how_to_go_on(
@@ -162,7 +165,7 @@ def test_a_stopped_command_says_how_to_go_on(
     monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
     killed_at(monkeypatch, 0)
     with pytest.raises(SystemExit) as stopped:
-        command("--data", "pebble/color", "--limit", "1", "--out", str(tmp_path / "p.json"))
+        command("--tasks", "pebble/color", "--limit", "1", "--out", str(tmp_path / "p.json"))
     assert stopped.value.code == 130
     assert "the same command goes on" in capsys.readouterr().err
     assert not (tmp_path / "p.json").exists()

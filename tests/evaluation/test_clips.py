@@ -174,14 +174,14 @@ def test_a_folder_is_a_model_for_clips_too(tmp_path: Path) -> None:
             ["ablate", "--what", "fold", "--tasks", "pebble", "--model", "pebble-clips"],
             "takes no pictures",
         ),
-        (["calibrate", "--data", "pebble-clips/when"], "takes no clips"),
+        (["calibrate", "--tasks", "pebble-clips/when"], "takes no clips"),
     ],
 )
 def test_questions_of_the_other_model_are_refused_before_anything_is_written(
     tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main([*arguments, "--limit", "1", "--out", str(out)]) == 1
+    assert main([*arguments, "--limit", "1", "--out", str(out)]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

@@ -13,7 +13,7 @@ import pytest
 
 import tokencover as tc
 from tests.evaluation.running import contents
-from tokencover.errors import InputError
+from tokencover.errors import InputError, MissingPackageError
 from tokencover.evaluation import Combination, Example, VisionLanguageModel, find_tasks
 from tokencover.pebble.data import make_examples
 from tokencover.runtime import prune
@@ -24,7 +24,7 @@ METHODS = [tc.MoB(64), tc.VisionZip(64), tc.ToMe(64)]
 @pytest.fixture(scope="module")
 def results(pebble: VisionLanguageModel) -> tc.Results:
     data = ["pebble/color", "pebble/place"]
-    return tc.evaluate(pebble.model, pebble.processor, methods=METHODS, data=data, limit=3)
+    return tc.evaluate(pebble.model, pebble.processor, methods=METHODS, tasks=data, limit=3)
 
 
 def answer_alone(asked: VisionLanguageModel, example: Example, method: Any) -> str:
@@ -105,7 +105,7 @@ def test_a_data_frame_is_made_of_the_rows(
     results: tc.Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match=r"to_pandas\(\) needs pandas.*pip install 'pandas'"):
+    with pytest.raises(MissingPackageError, match=r"to_pandas\(\) needs.*pip install 'pandas'"):
         results.to_pandas()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=tuple))
     assert results.to_pandas() == tuple(results.to_dicts())
@@ -117,7 +117,7 @@ def test_rows_of_ones_own_are_asked_about(pebble: VisionLanguageModel) -> None:
     rows = [
         {"image": each.picture, "question": each.question, "answer": each.answer} for each in asked
     ]
-    results = tc.evaluate(pebble, methods="mob", budgets=576, data=rows)
+    results = tc.evaluate(pebble, methods="mob", budgets=576, tasks=rows)
     assert list(results.groups) == ["data"]
     assert [each["score"] for each in results.list_answers()] == [1, 1, 1, 1]
     assert results.sources == {}
@@ -137,7 +137,7 @@ def test_the_callers_objects_stay_as_they_were(pebble: VisionLanguageModel) -> N
     pebble.model.train()
     pebble.processor.tokenizer.padding_side = "right"
     try:
-        tc.evaluate(pebble, data="pebble/color", limit=1)
+        tc.evaluate(pebble, tasks="pebble/color", limit=1)
         assert pebble.model.training
         assert pebble.processor.tokenizer.padding_side == "right"
     finally:
@@ -167,4 +167,11 @@ def test_mistakes_are_told_before_a_model_is_loaded(options: Any, message: str) 
 
 def test_a_model_needs_its_processor(pebble: VisionLanguageModel) -> None:
     with pytest.raises(InputError, match="needs its processor"):
-        tc.evaluate(pebble.model, data="pebble/color", limit=1)
+        tc.evaluate(pebble.model, tasks="pebble/color", limit=1)
+
+
+def test_data_is_the_earlier_name_of_tasks(pebble: VisionLanguageModel) -> None:
+    results = tc.evaluate(pebble, data="pebble/color", limit=1)
+    assert results.groups == tc.evaluate(pebble, tasks="pebble/color", limit=1).groups
+    with pytest.raises(InputError, match="data is the earlier name of tasks"):
+        tc.evaluate(pebble, tasks="pebble/color", data="pebble/color", limit=1)

@@ -22,7 +22,7 @@ from tokencover.evaluation import Example, Task, judging, read_folder
 from tokencover.evaluation.judging import VERDICTS, judge_results, keep_questions
 from tokencover.evaluation.language_judge import Judge, JudgeError, read_verdict
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores
+from tokencover.evaluation.results_folder import Record, ResultsError, ResultsFolder, Scores
 from tokencover.methods import MoB
 
 RIGHT = {"q0": "a cat", "q1": "two", "q2": "blue"}
@@ -194,7 +194,7 @@ def test_one_judge_at_a_time_writes_a_folder(answered: Path, tmp_path: Path) -> 
     with StubServer(judge_words).running() as server:
         judge = Judge(server.url, "stub")
         judged = judge_results(answered, out, judge)
-        with judged.claim(), pytest.raises(InputError, match="another process is writing"):
+        with judged.claim(), pytest.raises(ResultsError, match="another process is writing"):
             judge_results(answered, out, judge)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, MissingPackageError
 from tokencover.evaluation import find_tasks, make_task
 
 ROWS = [
@@ -169,7 +169,7 @@ def test_a_data_set_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(InputError, match="no split 'validation'; it has test"):
         find_tasks([str(tmp_path)], split="validation")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r"needs datasets.*tokencover\[datasets\]"):
+    with pytest.raises(MissingPackageError, match=r"needs datasets.*tokencover\[datasets\]"):
         find_tasks([str(tmp_path)])
 
 

@@ -25,7 +25,7 @@ from tokencover.evaluation.report.markdown import make_markdown
 from tokencover.evaluation.report.other_run import compare_runs
 from tokencover.evaluation.report.page import make_figures, make_page
 from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
-from tokencover.evaluation.results_folder import ResultsFolder, Scores
+from tokencover.evaluation.results_folder import ResultsError, ResultsFolder, Scores
 from tokencover.evaluation.results_table import Rank
 from tokencover.evaluation.stored_results import read_folder
 from tokencover.evaluation.table_formats import escape_markdown
@@ -433,8 +433,9 @@ def test_a_wrong_profile_writes_nothing(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="calibrate"):
         command(folder, "--out", out, "--profile", folder / "run.json")
     assert not out.exists()
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(SystemExit) as end:
         command(folder, "--out", folder / "run.json" / "r.html")
+    assert end.value.code == 2
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
@@ -466,7 +467,7 @@ def one_file(folder: Path) -> Path:
 def test_a_strange_file_is_named(folder: Path, damage: dict[str, object], why: str) -> None:
     path = one_file(folder)
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    with pytest.raises(InputError, match=why) as caught:
+    with pytest.raises(ResultsError, match=why) as caught:
         read_folder(folder)
     assert "is damaged or does not belong here" in str(caught.value)
     assert str(folder) in str(caught.value)
@@ -475,23 +476,23 @@ def test_a_strange_file_is_named(folder: Path, damage: dict[str, object], why: s
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', "\x00"])
 def test_a_damaged_or_foreign_file_is_named(folder: Path, text: str) -> None:
     one_file(folder).write_text(text)
-    with pytest.raises(InputError, match="damaged or does not belong here"):
+    with pytest.raises(ResultsError, match="damaged or does not belong here"):
         read_folder(folder)
 
 
 def test_bytes_that_are_no_text_are_damage_too(folder: Path) -> None:
     one_file(folder).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(ResultsError, match="damaged"):
         read_folder(folder)
 
 
 def test_another_format_is_refused(folder: Path) -> None:
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**run, "format": 99}))
-    with pytest.raises(InputError, match="of format 99"):
+    with pytest.raises(ResultsError, match="of format 99"):
         read_folder(folder)
     (folder / "run.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(InputError, match="which model"):
+    with pytest.raises(ResultsError, match="which model"):
         read_folder(folder)
 
 

@@ -50,7 +50,7 @@ def test_mistakes_are_explained(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page = tmp_path / "page.html"
-    assert main(["report", str(results), *arguments, "--out", str(page)]) == 1
+    assert main(["report", str(results), *arguments, "--out", str(page)]) == 2
     assert message in capsys.readouterr().err
     assert not page.exists()
 
@@ -63,7 +63,7 @@ def test_other_weights_are_not_shown(results: Path, tmp_path: Path) -> None:
             path.read_text().replace(_weights(results), "0123456789abcdef")
         )
     page = tmp_path / "page.html"
-    assert main(["report", str(copied), "--pictures", "1", "--out", str(page)]) == 1
+    assert main(["report", str(copied), "--pictures", "1", "--out", str(page)]) == 2
     assert not page.exists()
 
 

@@ -15,6 +15,7 @@ from tokencover.commands.benchmark_options import (
     choose_task_names,
 )
 from tokencover.commands.evaluate import Shard, read_shard, tell_part
+from tokencover.commands.model_family import warn_about_images
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -33,12 +34,13 @@ from tokencover.commands.options import (
     choose_from,
     print_json,
     read_budgets,
+    read_new_folder,
     read_number,
     split_at_commas,
     take,
 )
-from tokencover.commands.report import write_text
 from tokencover.errors import InputError
+from tokencover.files import write_atomically
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ PromptShare = Annotated[
 ]
 AblationFolder = Annotated[
     Path,
-    take("--out", "FOLDER", "Folder for results and charts.", OUTPUT),
+    take("--out", "FOLDER", "Folder for results and charts.", OUTPUT, read=read_new_folder),
 ]
 
 
@@ -123,6 +125,7 @@ def try_settings(
     found = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
     set_threads(threads)
     loaded = load_model(model, device=device, dtype=dtype)
+    warn_about_images(model, names)
     loaded.check(found)
     depth = len(family_of(loaded.model).blocks(loaded.model))
     settings = _choose_settings(what, read_budgets(budgets), values, prompt_share, depth)
@@ -161,7 +164,14 @@ def _choose_settings(
     if not budgets:
         raise InputError("there is no budget: give for example --budgets 64,128,192.")
     if what == "layer":
-        return vary_layers(budgets, _read_values(values, int) or choose_layers(depth))
+        layers = _read_values(values, int) or choose_layers(depth)
+        wrong = [each for each in layers if not 0 <= each < depth]
+        if wrong:
+            raise InputError(
+                f"--values has layer {wrong[0]}, and this model prunes after 0 to {depth - 1} of "
+                f"its {depth} layers."
+            )
+        return vary_layers(budgets, layers)
     shares = _read_values(values, float)
     if what == "fold":
         return vary_folds(budgets, shares or FOLD_SHARES, prompt_share)
@@ -178,8 +188,8 @@ def _write(folder: Path, ablation: Ablation, as_json: bool) -> None:
     )
 
     text = make_ablation_markdown(ablation)
-    write_text(folder / "ablation.md", text)
-    write_text(folder / "ablation.html", make_ablation_page(ablation))
+    write_atomically(folder / "ablation.md", text)
+    write_atomically(folder / "ablation.html", make_ablation_page(ablation))
     write_figures(make_ablation_charts(ablation), folder, ["svg"])
     if as_json:
         print_json(export_ablation(ablation))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from tokencover.commands.model_family import warn_about_images
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -21,15 +22,16 @@ from tokencover.commands.options import (
     ModelName,
     Picture,
     Threads,
-    check_folder,
     make_methods,
     print_json,
     read_budget,
+    read_new_folder,
     read_whole_number,
     take,
 )
 from tokencover.commands.queries import Query, make_request
 from tokencover.errors import InputError, UserNote
+from tokencover.files import write_atomically
 from tokencover.tables import TextTable, print_table, print_text
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ OpenPicture = Annotated[
 ]
 PicturesFolder = Annotated[
     Path,
-    take("--out", "FOLDER", "Folder for the pictures.", OUTPUT),
+    take("--out", "FOLDER", "Folder for the pictures.", OUTPUT, read=read_new_folder),
 ]
 
 
@@ -116,7 +118,6 @@ def ask(
     """Ask about a picture or clip, with and without pruning."""
     # What needs no torch is checked first: torch takes seconds to import.
     request, share = make_request(image, question or [], scene), read_budget(budget)
-    check_folder(out)
     settings = {} if after is None else {"after": after}
     named = make_methods(method, [share], **settings)
     if len(named) != 1:
@@ -128,6 +129,8 @@ def ask(
 
     set_threads(threads)
     loaded, processor = load(model, device=device, dtype=dtype)
+    if image is not None:
+        warn_about_images(model)
     queries = request.make_queries(processor)
     _tell_unknown_words(model, processor, queries)
     shown = _save_picture(queries[0].picture, out)
@@ -248,7 +251,7 @@ def _compare(model: Any, processor: Any, query: Query, method: Method, picture: 
         return Compared(query, whole, pruned, trace)
     seen = medium_as_seen(query.picture, processor)
     sheet = panels([seen], trace, pruned.words, title=query.question)
-    sheet.save(picture)
+    write_atomically(picture, lambda file: sheet.save(file, "PNG"))
     drawing = tint_tokens(seen, trace) if isinstance(seen, Image.Image) else sheet
     return Compared(query, whole, pruned, trace, picture, drawing)
 
@@ -259,13 +262,11 @@ def _save_picture(medium: Medium, out: Path) -> Path:
 
     from tokencover.viewing import GAP, WIDEST, flow
 
-    out.mkdir(parents=True, exist_ok=True)
     if isinstance(medium, Image.Image):
-        place = out / "picture.png"
-        medium.save(place)
+        place, shown = out / "picture.png", medium
     else:
-        place = out / "clip.png"
-        flow(medium, WIDEST, GAP).save(place)
+        place, shown = out / "clip.png", flow(medium, WIDEST, GAP)
+    write_atomically(place, lambda file: shown.save(file, "PNG"))
     return place
 
 

@@ -25,9 +25,11 @@ from tokencover.commands.options import (
     make_methods,
     print_json,
     read_budgets,
+    read_new_file,
     read_whole_number,
     take,
 )
+from tokencover.errors import InputError
 from tokencover.tables import TextTable, print_table
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ Repeats = Annotated[
 ]
 NumbersFile = Annotated[
     Path | None,
-    take("--out", "FILE", "Write the numbers there too, as JSON.", OUTPUT),
+    take("--out", "FILE", "Write the numbers there too, as JSON.", OUTPUT, read=read_new_file),
 ]
 
 
@@ -83,6 +85,8 @@ def run_bench(
         if question is not None:
             check_questions([question])
         wanted = make_methods(methods, read_budgets(budgets))
+        if not wanted:
+            raise InputError("there is nothing to measure: give --methods mob and --budgets 64.")
         set_threads(threads)
         workload = _make_workload(model, dtype, device, image, question, batch_size)
         table, data = _measure(workload, wanted, tokens_out, repeats)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from tokencover.commands.options import (
     QUESTIONS,
     choose_from,
+    read_task_names,
     read_whole_number,
-    split_at_commas,
     take,
 )
-from tokencover.errors import InputError
 
 SUITE_NAMES: Final = ("paper", "paper-images", "paper-video", "paper-strong", "paper-weak")
 PromptWordsName = Literal["question", "turn"]
@@ -54,7 +54,7 @@ FrameCount = Annotated[
 ]
 
 
-def choose_task_names(model: str, tasks: str | None, suite: str | None) -> list[str]:
+def choose_task_names(model: str, tasks: Sequence[str] | None, suite: str | None) -> list[str]:
     """The tasks of a suite and those that are named; the model's own by default.
 
     A suite is asked as far as the model takes what it shows, and what is left out is told. All this
@@ -63,12 +63,12 @@ def choose_task_names(model: str, tasks: str | None, suite: str | None) -> list[
     from tokencover.evaluation import choose_benchmark
 
     names = [] if suite is None else _name_suite(suite, model)
-    if tasks is not None or suite is None:
-        named = split_at_commas(choose_benchmark(model) if tasks is None else tasks)
+    named = read_task_names(tasks)
+    if named is None and suite is None:
+        named = [choose_benchmark(model)]
+    if named is not None:
         _check_kinds_of(named, model)
         names += named
-    if not names:
-        raise InputError("there is nothing to ask: give for example --tasks pebble.")
     return names
 
 

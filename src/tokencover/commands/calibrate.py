@@ -10,7 +10,6 @@ import typer
 
 from tokencover.commands.options import (
     OUTPUT,
-    QUESTIONS,
     BatchSize,
     Device,
     Dtype,
@@ -18,12 +17,14 @@ from tokencover.commands.options import (
     Limit,
     ModelName,
     SplitName,
+    TaskNames,
     Threads,
     print_json,
+    read_new_file,
+    read_task_names,
     read_whole_number,
     take,
 )
-from tokencover.errors import InputError
 from tokencover.files import read_object
 from tokencover.tables import TextTable, print_text
 
@@ -33,17 +34,8 @@ if TYPE_CHECKING:
 HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 
 
-MoreData = Annotated[list[str] | None, typer.Argument(metavar="DATA", hidden=True)]
-DataNames = Annotated[
-    list[str] | None,
-    take(
-        "--data",
-        "NAME...",
-        "pebble, pebble-clips/when, files, with blanks between: see docs/evaluation.md "
-        "(default: the model's own).",
-        QUESTIONS,
-    ),
-]
+MoreNames = Annotated[list[str] | None, typer.Argument(metavar="TASK", hidden=True)]
+"""What stands after blanks, as in `--data mine.jsonl other.jsonl` of earlier versions."""
 MeasuredAfter = Annotated[
     int,
     take(
@@ -53,15 +45,15 @@ MeasuredAfter = Annotated[
         read=read_whole_number,
     ),
 ]
-ProfileFile = Annotated[Path, take("--out", "FILE", "The profile.", OUTPUT)]
+ProfileFile = Annotated[Path, take("--out", "FILE", "The profile.", OUTPUT, read=read_new_file)]
 
 
 def measure_coupling(
-    more: MoreData = None,
+    more: MoreNames = None,
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
-    data: DataNames = None,
+    tasks: TaskNames = None,
     split: SplitName = "validation",
     limit: Limit = None,
     after: MeasuredAfter = 1,
@@ -81,21 +73,20 @@ def measure_coupling(
         load_model,
     )
 
-    names = [*(data or []), *(more or [])] or [choose_benchmark(model)]
-    tasks = find_tasks(names, split=split, limit=limit)
-    if out.is_dir():
-        raise InputError(f"--out {out} is a folder: give a file, for example profile.json.")
-    for task in tasks:
+    given = None if tasks is None and not more else [*(tasks or []), *(more or [])]
+    names = read_task_names(given) or [choose_benchmark(model)]
+    found = find_tasks(names, split=split, limit=limit)
+    for task in found:
         if Path(task.source).is_file():
             check_files(task)
     set_threads(threads)
     loaded = load_model(model, device=device, dtype=dtype)
-    loaded.check(tasks)
+    loaded.check(found)
     record = out.with_suffix(".batches.jsonl")
-    progress = open_progress(len(tasks))
+    progress = open_progress(len(found))
     try:
         profile, without = calibrate(
-            loaded, tasks, record, progress, split=split, after=after, batch_size=batch_size
+            loaded, found, record, progress, split=split, after=after, batch_size=batch_size
         )
     except KeyboardInterrupt:
         progress.note(f"what is done is kept in {record}, and the same command goes on from there")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -16,6 +16,7 @@ from tokencover.commands.benchmark_options import (
     SuiteName,
     choose_task_names,
 )
+from tokencover.commands.model_family import warn_about_images
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -34,11 +35,11 @@ from tokencover.commands.options import (
     SplitName,
     TaskNames,
     Threads,
-    check_folder,
     choose_from,
     name_reference,
     print_json,
     read_budgets,
+    read_new_folder,
     read_whole_number,
     take,
 )
@@ -46,6 +47,7 @@ from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
+    from tokencover.evaluation import VisionLanguageModel
     from tokencover.methods import Spec
 
 BudgetModeName = Literal["exact", "layer_mean", "flops", "published"]
@@ -87,7 +89,7 @@ Shard = Annotated[
 ]
 ResultsPlace = Annotated[
     Path,
-    take("--out", "FOLDER", "Folder of results.", OUTPUT),
+    take("--out", "FOLDER", "Folder of results.", OUTPUT, read=read_new_folder),
 ]
 
 
@@ -118,21 +120,20 @@ def compare_methods(
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
     part, shares = read_shard(shard, os.environ), read_budgets(budgets)
-    check_folder(out)
 
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import evaluate, load_model, render
+    from tokencover.evaluation import evaluate, render
     from tokencover.evaluation.lmms import ShowingSettings
     from tokencover.methods import parse_methods
 
     names = choose_task_names(model, tasks, suite)
     set_threads(threads)
     results = evaluate(
-        partial(load_model, model, device=device, dtype=dtype),
+        partial(_load_model, model, names, device, dtype),  # once everything is checked
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=shares,
-        data=names,
+        tasks=names,
         split=split,
         limit=limit,
         budget_mode=budget_mode,
@@ -153,6 +154,16 @@ def compare_methods(
         print_markdown(render(results.rows, results.reference))
     else:
         print(tell_part(part))
+
+
+def _load_model(
+    name: str, tasks: Sequence[str], device: str | None, dtype: str | None
+) -> VisionLanguageModel:
+    from tokencover.evaluation import load_model
+
+    loaded = load_model(name, device=device, dtype=dtype)
+    warn_about_images(name, tasks)
+    return loaded
 
 
 def tell_part(part: tuple[int, int]) -> str:

@@ -17,9 +17,11 @@ from tokencover.commands.options import (
     check_counts,
     name_reference,
     print_json,
+    read_new_folder,
     read_number,
+    read_path,
+    read_task_names,
     read_whole_number,
-    split_at_commas,
     take,
 )
 from tokencover.commands.stopping import INTERRUPTED
@@ -27,14 +29,19 @@ from tokencover.tables import print_markdown
 
 AnsweredResults = Annotated[
     Path,
-    typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`, with videos."),
+    typer.Argument(
+        metavar="RESULTS",
+        help="The --out of `tokencover evaluate`, with videos.",
+        parser=read_path,
+    ),
 ]
 JudgeAddress = Annotated[
     str, take("--url", "URL", "An OpenAI-compatible server, for example http://host:8000/v1.")
 ]
 JudgeModel = Annotated[str, take("--model", "NAME", "The server's model that judges.")]
 JudgedTasks = Annotated[
-    str, take("--tasks", "NAMES", "Which ones, TGIF,MSVD (default: all that have open answers).")
+    list[str] | None,
+    take("--tasks", "NAMES", "Which ones, TGIF,MSVD (default: all that have open answers)."),
 ]
 KeyVariable = Annotated[
     str,
@@ -60,7 +67,13 @@ Timeout = Annotated[
 ]
 JudgedFolder = Annotated[
     Path | None,
-    take("--out", "FOLDER", "Judged results (default: RESULTS-judged-by-MODEL).", OUTPUT),
+    take(
+        "--out",
+        "FOLDER",
+        "Judged results (default: RESULTS-judged-by-MODEL).",
+        OUTPUT,
+        read=read_new_folder,
+    ),
 ]
 
 
@@ -68,7 +81,7 @@ def judge_answers(
     results: AnsweredResults,
     url: JudgeAddress,
     model: JudgeModel,
-    tasks: JudgedTasks = "",
+    tasks: JudgedTasks = None,
     key_variable: KeyVariable = "OPENAI_API_KEY",
     parallel: Parallel = 8,
     reply_tokens: ReplyTokens = 1024,
@@ -103,7 +116,7 @@ def judge_answers(
             results,
             folder,
             judge,
-            tasks=split_at_commas(tasks),
+            tasks=read_task_names(tasks) or (),
             parallel=parallel,
             advance=_Counter().tell,
         )

@@ -61,6 +61,33 @@ def read_number(text: str | float) -> float:
         raise typer.BadParameter(f"{text!r} is no number, give for example 0.5.") from None
 
 
+def read_path(text: str | Path) -> Path:
+    """Read a path; an empty one would be the current folder."""
+    if not str(text).strip():
+        raise typer.BadParameter("the path is empty: give a name.")
+    return Path(text)
+
+
+def read_new_folder(text: str | Path) -> Path:
+    """Read where a folder of output goes, which may exist."""
+    path = read_path(text)
+    for place in (path, *path.parents):
+        if place.exists():
+            if not place.is_dir():
+                raise typer.BadParameter(f"{place} is a file: give a folder.")
+            break
+    return path
+
+
+def read_new_file(text: str | Path) -> Path:
+    """Read where a file of output goes; one that exists is replaced."""
+    path = read_path(text)
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder: give a file.")
+    read_new_folder(path.parent)
+    return path
+
+
 def take(
     name: str,
     value: str,
@@ -120,11 +147,12 @@ Device = Annotated[
     ),
 ]
 TaskNames = Annotated[
-    str | None,
+    list[str] | None,
     take(
         "--tasks",
         "NAMES",
-        "pebble, pebble-clips/when, files: see docs/evaluation.md (default: the model's own).",
+        "pebble, pebble-clips/when, files: see docs/evaluation.md (default: the model's own); "
+        "with commas between, or several times.",
         QUESTIONS,
     ),
 ]
@@ -191,7 +219,11 @@ Reference = Annotated[
 Picture = Annotated[
     Path | None,
     take(
-        "--image", "FILE", "A picture (default: a scene or clip of pebble's test split).", QUESTIONS
+        "--image",
+        "FILE",
+        "A picture (default: a scene or clip of pebble's test split).",
+        QUESTIONS,
+        read=read_path,
     ),
 ]
 
@@ -207,12 +239,6 @@ def print_json(document: object) -> None:
     print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
 
 
-def check_folder(place: Path) -> None:
-    """Refuse to write into what is a file."""
-    if place.exists() and not place.is_dir():
-        raise InputError(f"--out {place} is a file: give a folder.")
-
-
 def check_questions(questions: Sequence[str]) -> None:
     """Refuse questions that ask nothing."""
     for question in questions:
@@ -223,6 +249,16 @@ def check_questions(questions: Sequence[str]) -> None:
 def split_at_commas(text: str) -> list[str]:
     """Cut at commas, and leave out what is empty."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def read_task_names(given: Sequence[str] | None) -> list[str] | None:
+    """Read the values of --tasks; None if it was not given."""
+    if given is None:
+        return None
+    names = [name for text in given for name in split_at_commas(text)]
+    if not names:
+        raise InputError("there is nothing to ask: give for example --tasks pebble.")
+    return names
 
 
 def read_budget(text: str, option: str = "--budget") -> int | float:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from tokencover.commands.options import read_whole_number, take
+from tokencover.commands.options import read_new_folder, read_path, read_whole_number, take
 
-TrainingFolder = Annotated[Path, take("--out", "FOLDER", "Folder for state, log and model.")]
+TrainingFolder = Annotated[
+    Path, take("--out", "FOLDER", "Folder for state, log and model.", read=read_new_folder)
+]
 Seed = Annotated[
     int,
     take("--seed", "N", "Of weights and scenes.", read=read_whole_number),
@@ -19,7 +21,12 @@ Workers = Annotated[
 ClipsInstead = Annotated[bool, take("--clips", "", "Train the model for clips instead.")]
 ClipStart = Annotated[
     Path | None,
-    take("--start", "FOLDER", "Checkpoint that --clips starts from; trained first if not given."),
+    take(
+        "--start",
+        "FOLDER",
+        "Checkpoint that --clips starts from; trained first if not given.",
+        read=read_path,
+    ),
 ]
 Resume = Annotated[bool, take("--resume", "", "Go on from the state in --out.")]
 

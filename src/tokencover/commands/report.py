@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,10 @@ from tokencover.commands.options import (
     Reference,
     Threads,
     name_reference,
+    read_new_file,
+    read_new_folder,
+    read_path,
+    read_task_names,
     read_whole_number,
     split_at_commas,
     take,
@@ -27,32 +31,58 @@ if TYPE_CHECKING:
     from tokencover.evaluation import Results
     from tokencover.evaluation.report import KeptExample, StoredAblations
 
+PAGE: Final = Path("report.html")
+NOTHING: Final = "no chart can be drawn: the results have no method that is finished"
 PICTURES = "Pictures"
 
 
 ResultsPath = Annotated[
-    Path, typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`.")
+    Path,
+    typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`.", parser=read_path),
 ]
-PageFile = Annotated[Path, take("--out", "FILE", "The page.", OUTPUT)]
+PageFile = Annotated[
+    Path | None,
+    take(
+        "--out",
+        "FILE",
+        "The page (default: report.html, or none if only other files are asked for).",
+        OUTPUT,
+        read=read_new_file,
+    ),
+]
 ExportFile = Annotated[
     Path | None,
-    take("--export", "FILE", "Write all numbers as JSON, to send or to read elsewhere.", OUTPUT),
+    take(
+        "--export",
+        "FILE",
+        "Write all numbers as JSON, to send or to read elsewhere.",
+        OUTPUT,
+        read=read_new_file,
+    ),
 ]
 MarkdownFile = Annotated[
     Path | None,
-    take("--markdown", "FILE", "Write Markdown tables too.", OUTPUT),
+    take("--markdown", "FILE", "Write Markdown tables.", OUTPUT, read=read_new_file),
 ]
 LatexFile = Annotated[
     Path | None,
-    take("--latex", "FILE", "Write LaTeX tables in the paper's layout too.", OUTPUT),
+    take(
+        "--latex", "FILE", "Write LaTeX tables in the paper's layout.", OUTPUT, read=read_new_file
+    ),
 ]
 CsvFile = Annotated[
     Path | None,
-    take("--csv", "FILE", "Write the rows as comma-separated values too.", OUTPUT),
+    take("--csv", "FILE", "Write the rows as comma-separated values.", OUTPUT, read=read_new_file),
 ]
 FiguresFolder = Annotated[
     Path | None,
-    take("--figures", "FOLDER", "Write the charts as files too, named by the paper's.", OUTPUT),
+    take(
+        "--figures",
+        "FOLDER",
+        "Write the charts as files, named by the paper's.",
+        OUTPUT,
+        read=read_new_folder,
+    ),
 ]
 FigureFormats = Annotated[
     str,
@@ -60,15 +90,25 @@ FigureFormats = Annotated[
 ]
 OtherFolder = Annotated[
     Path | None,
-    take("--against", "RESULTS", "Compare with the results of another run."),
+    take("--against", "RESULTS", "Compare with the results of another run.", read=read_path),
 ]
 AblationResults = Annotated[
     Path | None,
-    take("--ablation", "FOLDER", "The --out of `tokencover ablate`: Figures 4 to 6, Table 6."),
+    take(
+        "--ablation",
+        "FOLDER",
+        "The --out of `tokencover ablate`: Figures 4 to 6, Table 6.",
+        read=read_path,
+    ),
 ]
 ShownProfile = Annotated[
     Path | None,
-    take("--profile", "FILE", "Show the coupling that `tokencover calibrate` found."),
+    take(
+        "--profile",
+        "FILE",
+        "Show the coupling that `tokencover calibrate` found.",
+        read=read_path,
+    ),
 ]
 PictureCount = Annotated[
     int,
@@ -81,11 +121,11 @@ PictureCount = Annotated[
     ),
 ]
 PictureTasks = Annotated[
-    str | None,
+    list[str] | None,
     take(
         "--tasks",
         "NAMES",
-        "Where those examples are, as for `evaluate` (default: pebble's).",
+        "Where those examples are, as for `evaluate` (default: where they were).",
         PICTURES,
     ),
 ]
@@ -97,7 +137,7 @@ PictureDevice = Annotated[
 
 def write_report(
     results: ResultsPath,
-    out: PageFile = Path("report.html"),
+    out: PageFile = None,
     markdown: MarkdownFile = None,
     export: ExportFile = None,
     latex: LatexFile = None,
@@ -113,21 +153,22 @@ def write_report(
     device: PictureDevice = None,
     threads: Threads = None,
 ) -> None:
-    """Turn results into a page that needs nothing else."""
+    """Turn results into a page that needs nothing else, or into tables and charts."""
     from tokencover.budget import Profile
     from tokencover.commands.threads import set_threads
     from tokencover.evaluation import check_reference, read_folder
     from tokencover.evaluation.report import (
         check_formats,
-        check_page_parts,
         find_ablations,
         make_figures,
         make_page,
         write_figures,
     )
 
+    has_page = out is not None or against is not None or bool(pictures)
+    has_page = has_page or not any((markdown, export, latex, csv, figures))
     # Everything is read first, so that nothing is written if something is wrong.
-    check_page_parts()
+    _check_packages(has_page=has_page, has_figures=figures is not None)
     kinds = split_at_commas(formats)
     check_formats(kinds)
     stored = read_folder(_find_results(results))
@@ -136,30 +177,41 @@ def write_report(
     named = None if reference is None else name_reference(reference)
     compared = check_reference([row.combination for row in stored], named)
     coupling = None if profile is None else Profile.load(profile)
-    set_threads(threads)
-    drawn = _draw_kept(stored, compared, tasks, pictures, device)
-    page = make_page(
-        stored,
-        reference=compared,
-        profile=coupling,
-        pictures=drawn,
-        other=other,
-        ablations=ablations,
-        command=shlex.join(["tokencover", *sys.argv[1:]]),
-        date=date.today().isoformat(),
-    )
-    write_text(out, page)
-    written = [out]
+    written = []
+    if has_page:
+        set_threads(threads)
+        page = make_page(
+            stored,
+            reference=compared,
+            profile=coupling,
+            pictures=_draw_kept(stored, compared, tasks, pictures, device),
+            other=other,
+            ablations=ablations,
+            command=shlex.join(["tokencover", *sys.argv[1:]]),
+            date=date.today().isoformat(),
+        )
+        written.append(out or PAGE)
+        write_atomically(written[0], page)
     for path, make in _list_texts(stored, compared, ablations, markdown, latex, csv):
-        write_text(path, make())
+        write_atomically(path, make())
         written.append(path)
-    if export is not None:
-        _write_export(export, stored)
-        written.append(export)
+    written += _write_export(export, stored)
     if figures is not None:
         charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
         written += write_figures(charts, figures, kinds)
-    print("\n".join(f"wrote {path}" for path in written))
+    print("\n".join(f"wrote {path}" for path in written) or NOTHING)
+
+
+def _check_packages(*, has_page: bool, has_figures: bool) -> None:
+    """Raise an error before the work if a package is missing that writes what is asked for."""
+    from tokencover.evaluation.report import check_page_parts
+    from tokencover.extras import import_extra
+
+    if has_page:
+        check_page_parts()
+    for package in ("altair", "vl_convert") if has_figures else ():
+        otherwise = "write tables: --markdown, --latex, --csv"
+        import_extra(package, "drawing charts", "tokencover[figures]", otherwise)
 
 
 def _find_results(folder: Path) -> Path:
@@ -187,13 +239,13 @@ def _list_texts(
     return [(path, make) for path, make in texts if path is not None]
 
 
-def _write_export(path: Path, stored: Results) -> None:
+def _write_export(path: Path | None, stored: Results) -> list[Path]:
     from tokencover.evaluation import EXPORT_KIND, export_results
 
-    try:
-        write_document(path, EXPORT_KIND, export_results(stored))
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error}. Give another place.") from error
+    if path is None:
+        return []
+    write_document(path, EXPORT_KIND, export_results(stored))
+    return [path]
 
 
 def _find_sources(stored: Results) -> list[str]:
@@ -212,14 +264,18 @@ def _find_sources(stored: Results) -> list[str]:
 
 
 def _draw_kept(
-    stored: Results, reference: str, tasks: str | None, count: int, device: str | None
+    stored: Results,
+    reference: str,
+    tasks: Sequence[str] | None,
+    count: int,
+    device: str | None,
 ) -> list[KeptExample]:
     """Let the model look at examples again; it must be the one that was evaluated."""
     if count < 0:
         raise InputError(f"--pictures must be 0 or more, got {count}.")
     if not count:
         return []
-    names = split_at_commas(tasks) if tasks else _find_sources(stored)
+    names = read_task_names(tasks) or _find_sources(stored)
     from tokencover.evaluation import describe_run, load_model
     from tokencover.evaluation.lmms import gather_tasks, read_settings
     from tokencover.evaluation.report import (
@@ -246,11 +302,3 @@ def _draw_kept(
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
     return draw_kept_pictures(model, methods, found, count, telling)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file, and the folders above it if need be."""
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error}. Give another place.") from error

@@ -12,6 +12,7 @@ from tokencover.commands.options import (
     RUNNING,
     choose_from,
     read_budget,
+    read_path,
     read_whole_number,
     take,
 )
@@ -40,7 +41,11 @@ SplitWord = Annotated[
 ProfileToRead = Annotated[
     Path | None,
     take(
-        "--profile", "FILE", "For --split coupling: of `tokencover calibrate --after 0`.", METHODS
+        "--profile",
+        "FILE",
+        "For --split coupling: of `tokencover calibrate --after 0`.",
+        METHODS,
+        read=read_path,
     ),
 ]
 PositionsOfKept = Annotated[

@@ -18,8 +18,9 @@ from tokencover.budget import Profile, Tokens
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run
 from tokencover.evaluation.progress import Progress
+from tokencover.evaluation.results_folder import ResultsError
 from tokencover.evaluation.tasks import Example, Task
-from tokencover.files import write_atomically
+from tokencover.files import name_path, write_atomically
 from tokencover.methods import Card, Choice, Method, View, one_block
 from tokencover.runtime import prune
 
@@ -100,7 +101,7 @@ class FinishedBatches:
     def add(self, task: Task, batch: Sequence[Example], coupling: Couplings) -> None:
         """Write a batch down."""
         line = {"task": task.name, "version": task.version, "ids": _find_ids(batch)}
-        with self._path.open("a", encoding="utf-8") as file:
+        with name_path(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "coupling": coupling}) + "\n")
         self._known[task.name, task.version, _find_ids(batch)] = coupling
 
@@ -116,7 +117,7 @@ class FinishedBatches:
                 self._known[key] = values
             return first["run"]
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
+            raise ResultsError(
                 f"{self._path} is damaged, or no record of calibrate ({type(error).__name__}: "
                 f"{error}): delete it to start anew."
             ) from error

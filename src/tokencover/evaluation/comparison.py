@@ -29,7 +29,8 @@ from tokencover.loading import BUNDLED
 from tokencover.methods import Method, Spec, parse_method, parse_methods
 
 Methods = str | Method | Sequence[str | Method | Spec]
-Data = str | Path | Task | Iterable[str | Path | Task | Mapping[str, Any]]
+TaskSource = str | Path | Task | Iterable[str | Path | Task | Mapping[str, Any]]
+"""What `tasks` takes: names, paths, tasks, or rows with a question each."""
 OWN_ROWS = "data"
 """What the task is called that is made of rows."""
 USUAL = ShowingSettings()
@@ -46,7 +47,7 @@ def evaluate(
     *,
     methods: Methods = (),
     budgets: Budget | Sequence[Budget] = (),
-    data: Data | None = None,
+    tasks: TaskSource | None = None,
     split: str = "test",
     limit: int | None = None,
     budget_mode: BudgetMode = "exact",
@@ -59,6 +60,7 @@ def evaluate(
     part: tuple[int, int] = (0, 1),
     progress: OpenProgress | None = None,
     showing: ShowingSettings = USUAL,
+    data: TaskSource | None = None,
 ) -> Results:
     """Compare methods at budgets with the model as it is: what pruning costs and gains.
 
@@ -71,7 +73,7 @@ def evaluate(
         ``"mob,fastv:after=3"``, or methods like ``tc.MoB(64)``, which have their budgets.
     budgets : int or float, or sequence of them
         Counts or shares, for methods that have none of their own.
-    data : str, path, or rows
+    tasks : str, path, or rows
         Names as `tokencover.evaluation.find_tasks` takes them, or rows like ``{"image": picture,
         "question": "...", "answers": ["..."]}``; by default pebble's questions.
     split, limit, budget_mode
@@ -85,11 +87,14 @@ def evaluate(
         A folder of results, which a run that was interrupted goes on with; which part of how many.
     progress, showing
         Makes a `Progress` from the number of units, by default nothing is told; how questions of
-        lmms-eval (``data="lmms:gqa"``) are shown.
+        lmms-eval (``tasks="lmms:gqa"``) are shown.
+    data
+        The earlier name of `tasks`.
     """
+    tasks = _choose_name(tasks, data)
     find = partial(gather_tasks, split=split, limit=limit, settings=showing)
     settings = AskingSettings(batch_size, max_new_tokens, keep_going)
-    plan = _make_plan(model, methods, budgets, budget_mode, data, find, limit, timing_batches)
+    plan = _make_plan(model, methods, budgets, budget_mode, tasks, find, limit, timing_batches)
     compared, share = check_reference(plan.combinations, reference), plan.share(*part)
     if not keep_going:
         _check_own_files(plan.tasks)
@@ -100,6 +105,12 @@ def evaluate(
     with _prepare(asked):
         store = do_unfinished(asked, share, folder, settings, described, timing_batches, told, part)
     return _sum_up(plan, store, compared)
+
+
+def _choose_name(tasks: TaskSource | None, data: TaskSource | None) -> TaskSource | None:
+    if tasks is not None and data is not None:
+        raise InputError("data is the earlier name of tasks: give tasks alone.")
+    return data if tasks is None else tasks
 
 
 def do_unfinished(
@@ -178,7 +189,7 @@ def _make_plan(
     methods: Methods,
     budgets: Budget | Sequence[Budget],
     budget_mode: BudgetMode,
-    data: Data | None,
+    given: TaskSource | None,
     find: FindTasks,
     limit: int | None,
     timing_batches: int,
@@ -186,13 +197,13 @@ def _make_plan(
     if timing_batches < 0:
         raise InputError(f"timing_batches must be 0 or more, got {timing_batches}.")
     counts = [budgets] if isinstance(budgets, int | float) else list(budgets)
-    # Before the data, which may have to be downloaded.
+    # Before the tasks, whose data may have to be downloaded.
     combinations = make_combinations(_list_methods(methods), counts, budget_mode)
-    if data is None:
-        data = choose_benchmark(model if isinstance(model, str) else _name_model(model))
-    tasks = tuple(_find_data(data, find, limit))
+    if given is None:
+        given = choose_benchmark(model if isinstance(model, str) else _name_model(model))
+    tasks = tuple(_load_tasks(given, find, limit))
     if not tasks:
-        raise InputError("there is nothing to ask: give for example data='pebble'.")
+        raise InputError("there is nothing to ask: give for example tasks='pebble'.")
     return EvaluationPlan(combinations, tasks, timed=timing_batches > 0)
 
 
@@ -203,13 +214,11 @@ def _list_methods(methods: Methods) -> list[Spec | Method]:
     return [parse_method(each) if isinstance(each, str) else each for each in given]
 
 
-def _find_data(data: Data, find: FindTasks, limit: int | None) -> list[Task]:
-    if isinstance(data, str):
-        names = [part.strip() for part in data.split(",") if part.strip()]
+def _load_tasks(source: TaskSource, find: FindTasks, limit: int | None) -> list[Task]:
+    if isinstance(source, str):
+        names = [part.strip() for part in source.split(",") if part.strip()]
         return find(names)
-    if isinstance(data, Path | Task):
-        data = [data]
-    given = list(data)
+    given = [source] if isinstance(source, Path | Task) else list(source)
     if given and all(isinstance(each, Mapping) for each in given):
         return [make_task(given, OWN_ROWS, limit=limit)]  # type: ignore[arg-type]
     if all(isinstance(each, str | Path) for each in given):
@@ -217,7 +226,7 @@ def _find_data(data: Data, find: FindTasks, limit: int | None) -> list[Task]:
     found: list[Task] = []
     for each in given:
         if isinstance(each, Mapping):
-            raise InputError("data are rows or names of tasks, not both.")
+            raise InputError("tasks are rows or names, not both.")
         if isinstance(each, Task):
             found.append(each)
         else:

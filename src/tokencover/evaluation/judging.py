@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +19,13 @@ from tokencover.evaluation.results_folder import (
     FORMAT,
     RUN,
     Record,
+    ResultsError,
     ResultsFolder,
     Scores,
     read_scores,
 )
 from tokencover.evaluation.tasks import Example, Task
-from tokencover.files import read_document, read_object, write_document
+from tokencover.files import name_path, read_document, read_object, write_document
 from tokencover.methods import from_json
 
 QUESTIONS: Final = "questions"
@@ -162,28 +164,18 @@ def count_unreadable(judged: Iterable[ResultRow]) -> int:
 def read_units(source: Path, tasks: Sequence[str]) -> tuple[dict[str, Any], list[JudgedUnit]]:
     """The run of a folder of results, and its units that a judge can score."""
     again = f"`tokencover evaluate --suite paper-video --out {source}` makes them"
-    try:
+    if not (source / RUN).is_file():
+        raise InputError(f"{source} holds no results, it has no {RUN}: {again}.")
+    with _name_damage(source / RUN, again):
         run = read_object(source / RUN)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{source} holds no results ({error}): {again}.") from error
     if run.pop("format", None) != FORMAT or "judge" in run.get("settings", {}):
         raise InputError(f"{source} is judged already, or of another version of tokencover.")
     units = []
     for path in sorted(source.glob("scores-*.json")):
-        content = read_object(path)
-        place = source / QUESTIONS / f"{content['task']}.json"
-        if "cannot" in content or not place.exists() or (tasks and content["task"] not in tasks):
-            continue
-        questions = read_document(place, KIND, VERSION, make=again)
-        if questions["about"] != content["version"]:
-            raise InputError(f"{place} is of other examples than {path}: delete both; {again}.")
-        method = content["method"]
-        work = Scoring(
-            Combination(None if method is None else from_json(json.dumps(method))),
-            Task(content["task"], content["group"], _list_nothing, _score_nothing,
-                 content["version"]),
-        )  # fmt: skip
-        units.append(JudgedUnit(work, read_scores(content), questions["questions"]))
+        with _name_damage(path, again):
+            unit = _read_unit(path, source / QUESTIONS, tasks, again)
+        if unit is not None:
+            units.append(unit)
     if not units:
         raise InputError(
             f"{source} has no answers for a judge{' among ' + ', '.join(tasks) if tasks else ''}: "
@@ -193,6 +185,36 @@ def read_units(source: Path, tasks: Sequence[str]) -> tuple[dict[str, Any], list
     if missing:
         raise InputError(f"{source} has no answers of {', '.join(missing)} for a judge: {again}.")
     return run, units
+
+
+@contextmanager
+def _name_damage(path: Path, again: str) -> Iterator[None]:
+    """Name the file if what it holds cannot be used."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ResultsError(
+            f"{path} is damaged ({type(error).__name__}: {error}). Delete it; {again}."
+        ) from error
+
+
+def _read_unit(
+    path: Path, questions_folder: Path, tasks: Sequence[str], again: str
+) -> JudgedUnit | None:
+    """Read a finished unit; None if it is not for a judge."""
+    content = read_object(path)
+    place = questions_folder / f"{content['task']}.json"
+    if "cannot" in content or not place.exists() or (tasks and content["task"] not in tasks):
+        return None
+    questions = read_document(place, KIND, VERSION, make=again)
+    if questions["about"] != content["version"]:
+        raise ResultsError(f"{place} is of other examples than {path}: delete both; {again}.")
+    method = content["method"]
+    work = Scoring(
+        Combination(None if method is None else from_json(json.dumps(method))),
+        Task(content["task"], content["group"], _list_nothing, _score_nothing, content["version"]),
+    )
+    return JudgedUnit(work, read_scores(content), questions["questions"])
 
 
 class _Asking:
@@ -229,7 +251,8 @@ class _Asking:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._file.close()
+        with name_path(self._path):
+            self._file.close()
 
     def ask_all(self, left: Sequence[Asked], parallel: int) -> None:
         """Ask for these; the first error ends it, and that those who wait try again."""
@@ -260,8 +283,9 @@ class _Asking:
         verdict = self._judge.ask(*asked, attempts=attempts, leaving=self._leaving)
         line = json.dumps({"asked": asked, **asdict(verdict)}, ensure_ascii=False)
         with self._lock:
-            self._file.write(line + "\n")
-            self._file.flush()
+            with name_path(self._path):
+                self._file.write(line + "\n")
+                self._file.flush()
             self._verdicts[asked] = verdict
             self._advance(len(self._verdicts))
             self._unread += verdict.match is None

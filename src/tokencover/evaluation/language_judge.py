@@ -100,6 +100,8 @@ class Judge:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"--url takes an address like http://host:8000/v1, got {self.url!r}.")
+        if not self.model.strip():
+            raise InputError("the judge has no name: give --model the name that the server uses.")
         if not self.patience > 0 or self.longest_reply < 1:
             raise InputError(
                 f"a judge needs time and room for its reply, got {self.patience} seconds and "

@@ -173,6 +173,11 @@ def make_combinations(
             f"{_find_name(open_ones[0])} has no budget: give some, for example "
             "--budgets 192,128,64."
         )
+    if budgets and not specs:
+        raise InputError(
+            f"there are budgets, {', '.join(map(str, budgets))}, but no methods: give some, for "
+            "example --methods mob,fastv."
+        )
     pairs = [(spec, budget) for budget in budgets for spec in open_ones]
     methods = [make_method(_add_budget(spec, budget, mode)) for spec, budget in pairs]
     for spec in specs:

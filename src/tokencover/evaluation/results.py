@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokencover.errors import InputError
 from tokencover.evaluation.metrics import average_all
 from tokencover.evaluation.result_rows import (
     ResultRow,
@@ -218,8 +217,5 @@ def _write_cell(value: Any) -> Any:
 
 def _save(path: str | Path | None, text: str) -> str:
     if path is not None:
-        try:
-            write_atomically(path, text)
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error}. Give another place.") from error
+        write_atomically(path, text)
     return text

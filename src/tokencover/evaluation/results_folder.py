@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tokencover.errors import InputError, TokenCoverError
+from tokencover.errors import InputError, TokenCoverError, WriteError
 from tokencover.evaluation.plan import Scoring, Timing, Work
 from tokencover.files import UNFINISHED, hold_lock, read_object, write_atomically
 
@@ -141,7 +141,10 @@ class ResultsFolder:
             folder.mkdir(parents=True, exist_ok=True)
             found = [each.name for each in folder.iterdir() if each.suffix not in LEFT_OVER]
         except OSError as error:
-            raise InputError(f"{folder} cannot be a folder of results: {error}.") from error
+            is_file = isinstance(error, FileExistsError | NotADirectoryError)
+            raise (InputError if is_file else ResultsError)(
+                f"{folder} cannot be a folder of results: {error}. Give another --out."
+            ) from error
         if found and RUN not in found and not (folder / RUN).exists():
             raise InputError(
                 f"{folder} is not a folder of results: it has no {RUN}, but {sorted(found)[0]}. "
@@ -160,7 +163,7 @@ class ResultsFolder:
 
         Raises
         ------
-        InputError
+        ResultsError
             If another process is at work on the same.
         """
         whole = self.folder / ".results.lock"
@@ -170,7 +173,7 @@ class ResultsFolder:
             if parts > 1:
                 is_free = stack.enter_context(hold_lock(own)) and is_free
             if not is_free:
-                raise InputError(
+                raise ResultsError(
                     f"another process is writing results to {self.folder}: wait for it, give "
                     "another --out, or share the work with --shard 0/2 and --shard 1/2."
                 )
@@ -323,10 +326,10 @@ def _make_damage_error(path: Path, why: str) -> ResultsError:
 def _write(path: Path, text: str) -> None:
     try:
         write_atomically(path, text)
-    except OSError as error:
+    except WriteError as error:
         raise ResultsError(
-            f"{path} cannot be written: {error}. What was finished before is safe in "
-            f"{path.parent}; make room, and the same command goes on from there."
+            f"{error} What was finished before is safe in {path.parent}, and the same command "
+            "resumes there."
         ) from error
 
 

@@ -14,7 +14,15 @@ from tokencover.evaluation.metrics import summarize
 from tokencover.evaluation.plan import Combination
 from tokencover.evaluation.result_rows import ResultRow
 from tokencover.evaluation.results import Results
-from tokencover.evaluation.results_folder import FORMAT, RUN, Record, Scores, Seconds, read_scores
+from tokencover.evaluation.results_folder import (
+    FORMAT,
+    RUN,
+    Record,
+    ResultsError,
+    Scores,
+    Seconds,
+    read_scores,
+)
 from tokencover.files import read_object
 from tokencover.methods import from_json
 
@@ -36,8 +44,9 @@ def read_folder(folder: str | Path) -> Results:
     Raises
     ------
     InputError
-        If the folder is missing, empty or not one of results, or a file is damaged, not of this
-        run, or of other examples than the rest.
+        If the folder is missing, empty or not one of results.
+    ResultsError
+        If a file is damaged, not of this run, or of other examples than the rest.
     """
     folder = Path(folder)
     run = _read_run(folder)
@@ -80,7 +89,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
         )
     run = _read_object(folder / RUN)
     if run.get("format") != FORMAT:
-        raise InputError(
+        raise ResultsError(
             f"{folder / RUN} is of format {run.get('format')!r}, this tokencover reads {FORMAT}: "
             "evaluate again, or use the tokencover that wrote it."
         )
@@ -159,8 +168,8 @@ def _find_place(row: ResultRow) -> tuple[Any, ...]:
     return 0, find_budget_place(row.combination.budget), last, year, str(row.combination)
 
 
-def _make_damage_error(path: Path, why: str) -> InputError:
-    return InputError(
+def _make_damage_error(path: Path, why: str) -> ResultsError:
+    return ResultsError(
         f"{path} is damaged or does not belong here ({why}). Delete it, and the `tokencover "
         "evaluate` that made this folder makes it again."
     )

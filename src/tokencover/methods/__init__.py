@@ -27,6 +27,7 @@ from tokencover.methods.base import (
 )
 from tokencover.methods.naming import (
     Spec,
+    list_settings,
     name_method,
     parse_method,
     parse_methods,
@@ -61,6 +62,7 @@ __all__ = [
     "choose_best",
     "from_json",
     "get_method",
+    "list_settings",
     "make_method",
     "name_method",
     "one_block",

@@ -33,6 +33,7 @@ from tokencover.methods.mob import MoB as MoB
 from tokencover.methods.mob_stages import MoBStages as MoBStages
 from tokencover.methods.mustdrop import MustDrop as MustDrop
 from tokencover.methods.naming import Spec as Spec
+from tokencover.methods.naming import list_settings as list_settings
 from tokencover.methods.naming import name_method as name_method
 from tokencover.methods.naming import parse_method as parse_method
 from tokencover.methods.naming import parse_methods as parse_methods

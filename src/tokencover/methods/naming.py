@@ -61,6 +61,19 @@ def name_method(method: Method, *, hidden: Sequence[str] = ("budget",)) -> str:
     return ":".join(parts)
 
 
+def list_settings(kind: type[Method]) -> list[str]:
+    """List the settings of a method's class with their defaults: "budget", "after=2"."""
+    listed = []
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        default = _get_default(field)
+        if field.init:
+            is_required = default is dataclasses.MISSING
+            listed.append(
+                field.name if is_required else f"{field.name}={_write_value(default, ())}"
+            )
+    return listed
+
+
 def shorten_labels(labels: Sequence[str]) -> dict[str, str]:
     """Call methods by name alone, without settings; where one is there twice, one of them.
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, MissingPackageError
 from tokencover.extras import get_install_command
 from tokencover.serving.architectures import check_positions, find_served_model
 from tokencover.serving.settings import SETTINGS_KEY, ServingSettings
@@ -73,7 +73,8 @@ def read_architectures(model: str) -> list[str]:
     try:
         found, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
-        raise InputError(f"the model {model!r} cannot be read: {error}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"the model {model!r} cannot be read: {reason}") from error
     return list(found.get("architectures") or ())
 
 
@@ -99,7 +100,9 @@ def _take_overrides(more: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 def check_vllm() -> None:
     """Refuse to start where there is no vLLM."""
     if find_spec("vllm") is None:
-        raise InputError(f"vLLM is not installed: {get_install_command('tokencover[vllm]')}.")
+        raise MissingPackageError(
+            f"vLLM is not installed: {get_install_command('tokencover[vllm]')}."
+        )
 
 
 def write_command(command: Sequence[str]) -> str:

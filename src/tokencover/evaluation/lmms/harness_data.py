@@ -16,7 +16,7 @@ import datasets
 from lmms_eval.api.task import ConfigurableMessagesTask
 from PIL import Image
 
-from tokencover.errors import InputError
+from tokencover.errors import LoadError
 from tokencover.pebble.data import (
     CLIP_QUESTIONS,
     SCENE_QUESTIONS,
@@ -62,7 +62,7 @@ class VideoQuestions(_OwnData):
         for each in questions:
             name = str(each["question_id"])
             if name not in right:
-                raise InputError(f"{folder / 'test_a.json'} has no answer to question {name}.")
+                raise LoadError(f"{folder / 'test_a.json'} has no answer to question {name}.")
             yield {
                 "question_id": name,
                 "video_name": str(each["video_name"]),
@@ -131,10 +131,10 @@ def _read_list(path: Path) -> list[dict[str, Any]]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(
+        raise LoadError(
             f"{path} cannot be read ({error}): put Video-LLaVA's evaluation data there, or say by "
             f"{VIDEO_FOLDER} where its folder GPT_Zero_Shot_QA lies; see docs/reproducing.md."
         ) from error
     if not isinstance(found, list):
-        raise InputError(f"{path} holds no list of questions.")
+        raise LoadError(f"{path} holds no list of questions.")
     return found

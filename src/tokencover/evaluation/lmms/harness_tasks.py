@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, LoadError, MissingPackageError, TokenCoverError
 from tokencover.evaluation.answering import VisionLanguageModel
 from tokencover.evaluation.lmms.harness_scores import SUBMISSION, HarnessScores
 from tokencover.evaluation.lmms.paper_benchmarks import (
@@ -191,7 +191,7 @@ def _find_config(manager: Any, name: str) -> Mapping[str, Any]:
         config: Mapping[str, Any] = manager._get_config(name)
     except ImportError as error:  # of the functions that its file names
         package = error.name or str(error)
-        raise InputError(
+        raise MissingPackageError(
             f"{name} of lmms-eval needs the package {package}, which this environment does not "
             f"have: pip install {package.partition('.')[0]}"
         ) from error
@@ -311,7 +311,7 @@ class _HarnessTask:
                 self._make_reader(number, text, where),
             )
         if missing:
-            raise InputError(
+            raise LoadError(
                 f"{self._name} lacks the video of {len(missing)} of {self._count} questions, for "
                 f"example {missing[0]}: see docs/reproducing.md for where its files belong."
             )
@@ -350,11 +350,11 @@ def _load_data(manager: Any, name: str) -> Any:
         reason: Any = error
         if isinstance(error, RetryError):
             reason = error.last_attempt.exception()
-        if isinstance(reason, InputError):
+        if isinstance(reason, TokenCoverError):
             raise reason from error
         home = os.environ.get("HF_HOME", "~/.cache/huggingface")
         text = " ".join(f"{type(reason).__name__}: {reason}".split())
-        raise InputError(
+        raise LoadError(
             f"the data of {name} cannot be had ({text}). It is looked for on the Hugging Face hub "
             f"and in HF_HOME, which is {home}: docs/reproducing.md says what it wants."
         ) from error

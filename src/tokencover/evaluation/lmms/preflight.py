@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, LoadError, MissingPackageError
 from tokencover.extras import get_install_command
 
 KNOWN_VERSION: Final = "0.7.3"
@@ -38,7 +38,7 @@ def check_packages() -> str:
     if _is_missing("lmms_eval"):
         missing.insert(0, "lmms-eval")
     if missing:
-        raise InputError(
+        raise MissingPackageError(
             f"benchmarks of lmms-eval need {', '.join(missing)}, which this environment does not "
             f"have: {INSTALL}"
         )
@@ -55,7 +55,7 @@ def check_login(configs: Iterable[Mapping[str, Any]]) -> None:
         if (config.get("dataset_kwargs") or {}).get("token") is True
     }
     if asked and get_token() is None:
-        raise InputError(
+        raise LoadError(
             f"lmms-eval asks for {', '.join(sorted(asked))} with a Hugging Face login, and there "
             "is none: run `hf auth login`, or set HF_TOKEN. Any account will do."
         )

@@ -6,7 +6,7 @@ import os
 
 from PIL import Image
 
-from tokencover.errors import InputError
+from tokencover.errors import LoadError
 
 
 def read_frames(path: str | os.PathLike[str], count: int) -> list[Image.Image]:
@@ -21,7 +21,7 @@ def read_frames(path: str | os.PathLike[str], count: int) -> list[Image.Image]:
 
     Raises
     ------
-    InputError
+    LoadError
         If the file is no video that can be read.
     """
     import av
@@ -40,7 +40,7 @@ def read_frames(path: str | os.PathLike[str], count: int) -> list[Image.Image]:
         last = found[max(found)]  # where a damaged file ends before it says that it does
         return [found.get(place, last) for place in wanted]
     except (OSError, ValueError, IndexError, av.FFmpegError) as error:
-        raise InputError(f"the video {os.fspath(path)} cannot be read: {error}.") from error
+        raise LoadError(f"the video {os.fspath(path)} cannot be read: {error}.") from error
 
 
 def choose_places(frames: int, count: int) -> list[int]:
