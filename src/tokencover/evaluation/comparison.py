@@ -15,6 +15,7 @@ from tokencover.budget import Budget, BudgetMode
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
 from tokencover.evaluation.bundled_tasks import choose_benchmark
+from tokencover.evaluation.judging import keep_questions
 from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
 from tokencover.evaluation.own_data import make_task
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Work, make_combinations
@@ -24,9 +25,11 @@ from tokencover.evaluation.results import Results, choose_reference
 from tokencover.evaluation.results_folder import ResultsFolder
 from tokencover.evaluation.results_memory import ResultsInMemory, ResultsStore
 from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
+from tokencover.evaluation.shared_results import SharedResults
 from tokencover.evaluation.tasks import Task, check_files
 from tokencover.loading import BUNDLED
 from tokencover.methods import Method, Spec, parse_method, parse_methods
+from tokencover.runtime import get_tensor_parallel_group
 
 Methods = str | Method | Sequence[str | Method | Spec]
 TaskSource = str | Path | Task | Iterable[str | Path | Task | Mapping[str, Any]]
@@ -146,10 +149,18 @@ def do_unfinished(
     """
     asking = {"batch_size": settings.batch_size, "max_new_tokens": settings.max_new_tokens}
     run = describe_run(model, **described, **asking)
-    results = ResultsInMemory(run) if folder is None else ResultsFolder.open(folder, run)
+    ranks = get_tensor_parallel_group(model.model)
+    is_first = ranks is None or ranks.is_first
+
+    def open_results() -> ResultsStore:
+        return ResultsInMemory(run) if folder is None else ResultsFolder.open(folder, run)
+
+    results: Any = open_results() if ranks is None else SharedResults(ranks, open_results)
     with results.claim(*part):
         left = find_unfinished(work, results)
-        progress = open_progress(len(left))
+        if folder is not None and is_first:
+            keep_questions(folder, (unit.task for unit in left))
+        progress = (open_progress if is_first else _stay_silent)(len(left))
         if len(left) < len(work):
             progress.note(f"{len(work) - len(left)} of {len(work)} are done already, going on")
         try:
@@ -160,7 +171,8 @@ def do_unfinished(
             raise
         finally:
             progress.close()
-    return results
+    store: ResultsStore = results
+    return store
 
 
 def check_reference(combinations: Sequence[Combination], reference: str | None) -> str:

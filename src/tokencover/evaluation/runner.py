@@ -12,15 +12,21 @@ from torch import Tensor
 
 from tokencover.errors import BudgetError, InputError, TokenCoverError
 from tokencover.evaluation.answering import VisionLanguageModel
-from tokencover.evaluation.judging import keep_questions
 from tokencover.evaluation.partial_scores import PartialScores
 from tokencover.evaluation.plan import Scoring, Work
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores
+from tokencover.evaluation.results_folder import Record, Scores
 from tokencover.evaluation.results_memory import ResultsStore
 from tokencover.evaluation.tasks import Example, Task, Total
 from tokencover.evaluation.timing import time_first_tokens
-from tokencover.runtime import EncoderMemory, Run, family_of, mark_text, prune
+from tokencover.runtime import (
+    EncoderMemory,
+    Run,
+    family_of,
+    get_tensor_parallel_group,
+    mark_text,
+    prune,
+)
 
 TRIED = 8
 """How many examples of a task, besides those of its first batch, must be refused by a method
@@ -103,8 +109,6 @@ def do_work(
         How many batches a `Timing` measures.
     """
     told: set[tuple[str, str]] = set()
-    if isinstance(results, ResultsFolder):
-        keep_questions(results.folder, (unit.task for unit in work))
     memory = EncoderMemory(model.model)
     with memory.put_on():
         for unit in work:
@@ -303,6 +307,7 @@ class _Asking:
         try:
             return list(self._make_records(batch, self._model.make_inputs(batch)))
         except Exception as error:
+            self._end_all_ranks(error)
             alone = [self._ask_alone(example) for example in batch]
             if any(isinstance(each, Trouble) for each in alone) or self._settings.keep_going:
                 return alone
@@ -334,8 +339,15 @@ class _Asking:
         try:
             return self._make_records([example], inputs)[0]
         except Exception as error:
+            self._end_all_ranks(error)
             refused = self._run is not None and isinstance(error, InputError)
             return Trouble(example, error, refused)
+
+    def _end_all_ranks(self, error: Exception) -> None:
+        """Raise an error that other ranks of tensor parallelism may not have: they would wait."""
+        shared = get_tensor_parallel_group(self._model.model) is not None
+        if shared and not isinstance(error, InputError):
+            raise error
 
     def _make_records(self, batch: Sequence[Example], inputs: Any) -> list[Record]:
         before = None if self._run is None else self._run.trace

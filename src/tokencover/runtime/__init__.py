@@ -12,6 +12,7 @@ from tokencover.runtime.families import (
 )
 from tokencover.runtime.prompt import FIRST_CONTROL, Reader, TokenLine, UserWords, mark_text
 from tokencover.runtime.prune import Run, prune
+from tokencover.runtime.tensor_parallel import TensorParallelGroup, get_tensor_parallel_group
 from tokencover.runtime.tower import EncoderMemory
 from tokencover.runtime.trace import Trace
 
@@ -24,6 +25,7 @@ __all__ = [
     "Media",
     "Reader",
     "Run",
+    "TensorParallelGroup",
     "TokenLine",
     "Trace",
     "UserWords",
@@ -31,6 +33,7 @@ __all__ = [
     "family_of",
     "find_claims",
     "find_refused",
+    "get_tensor_parallel_group",
     "mark_text",
     "prune",
 ]

@@ -29,6 +29,18 @@ class TensorParallelGroup:
 
     group: Any
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the first rank, which writes and prints."""
+        return bool(self.group.rank() == 0)
+
+    def share(self, value: Any) -> Any:
+        """The value of the first rank, on every rank."""
+        values = [value]
+        first = torch.distributed.get_global_rank(self.group, 0)
+        torch.distributed.broadcast_object_list(values, src=first, group=self.group)
+        return values[0]
+
     def gather_heads(self, heads: Tensor) -> Tensor:
         """All heads ``(b, heads, ...)``, from those of this rank."""
         parts = [torch.empty_like(heads) for _ in range(self.group.size())]
