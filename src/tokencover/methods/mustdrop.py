@@ -207,8 +207,8 @@ class MustDrop(BudgetedMethod):
             view.notes[START] = self._begin(view, encoded)
         start: _Start = view.notes[START]
         rows = view.attention(view.block - 1, view.text_positions).mean(1)
-        sums, mask = rows.sum(1), view.mask.to(rows.device)
-        index = encoded.index.to(rows.device)
+        sums, mask = rows.sum(1), view.mask
+        index = encoded.index
         key = start.key.to(rows.device)[index.clamp(min=0)] & (index >= 0) & mask
         allowed = (key | self._find_above(rows, sums)) & mask
         orders = choose_best(sums, mask, view.mask.sum(-1).tolist())

@@ -90,8 +90,8 @@ class SCOPE(ReadsTower):
             for sample, count in enumerate(self.left(view)):
                 mask = view.mask[sample]
                 mine = states[sample]
-                tokens = to_float32(mine if mask.all() else mine[mask.to(mine.device)])
-                weights = salient[sample, mask.to(salient.device)]
+                tokens = to_float32(mine if mask.all() else mine[mask])
+                weights = salient[sample, mask]
                 check_finite("visual", tokens)
                 check_finite("saliency", weights)
                 chosen = choose_cover(compare_in_steps(tokens), weights, count, self.alpha)
@@ -102,7 +102,7 @@ class SCOPE(ReadsTower):
 def read_features(view: View) -> Tensor:
     """What the tower made of each visual token, ``(b, n, w)``; zero for what is no patch of it."""
     encoded, _ = Crops.from_view(view, "SCOPE")
-    index = encoded.index.to(encoded.features.device)
+    index = encoded.index
     rows = encoded.features.flatten(0, 1)[index.clamp(min=0)]
     return rows.masked_fill((index < 0).unsqueeze(-1), 0.0)
 
@@ -123,6 +123,6 @@ def read_saliency(view: View) -> Tensor:
     encoded, _ = Crops.from_view(view, "SCOPE")
     patches = read_attention_rows(encoded, encoded.feature_block).mean(1)
     every = torch.nn.functional.pad(patches, (encoded.classes, 0)).flatten()
-    index = encoded.index.to(every.device)
-    from_tower = view.mask.to(every.device) & (index >= 0)
+    index = encoded.index
+    from_tower = view.mask & (index >= 0)
     return torch.where(from_tower, every[index.clamp(min=0)], 0.0)

@@ -168,7 +168,7 @@ class SparseVLM(BudgetedMethod):
             )
         ]
         wanted = [plan.kept + plan.recycled for plan in plans]
-        chosen = choose_best(scores, view.mask.to(scores.device), wanted)
+        chosen = choose_best(scores, view.mask, wanted)
         samples = [
             _recycle(states, order, plan, count, in_place=self.positions == "original")
             for states, order, plan, count in zip(view.states, chosen, plans, present, strict=True)

@@ -100,7 +100,7 @@ class VisionZip(ReadsTower):
                         encoded, crops, crop, kept=has_class and not whole[crop]
                     ),
                     patches=Made(
-                        slots, view.states[sample].index_select(0, slots.to(view.states.device))
+                        slots, view.states[sample].index_select(0, slots)
                     ),
                     merged=Made(crops.slot[crop, targets[crop]], encoded.project(merged[crop])),
                 )

@@ -187,8 +187,8 @@ class Crops:
             )
         count, length, _ = encoded.features.shape
         device = encoded.features.device
-        index = encoded.index.to(device)
-        from_tower = (index >= 0) & view.mask.to(device)
+        index = encoded.index
+        from_tower = (index >= 0) & view.mask
         tokens = torch.arange(index.numel(), device=device)  # counted over all samples
         places, rows = index.flatten(), list(index // length)
         if not from_tower.all():
@@ -310,8 +310,7 @@ class Crops:
 
 def _refuse_strangers(from_tower: Tensor, view: View, method: str) -> None:
     """Refuse tokens that have a place in the picture but none in the tower."""
-    device = from_tower.device
-    strangers = view.mask.to(device) & ~from_tower & (view.row.to(device) >= 0)
+    strangers = view.mask & ~from_tower & (view.row >= 0)
     nothing = ~from_tower.any(-1)
     bad = strangers.any(-1) | nothing
     if bool(bad.any()):
