@@ -197,5 +197,13 @@ class Encodings:
         return segments.to(device) if bool(apart.any()) else None
 
     def _project(self, device: torch.device, dtype: torch.dtype, features: Tensor) -> Tensor:
-        states: Tensor = features if self.crops is not None else self.projector(features)
+        states = features if self.crops is not None else self._run_projector(features)
         return states.to(device, dtype)
+
+    def _run_projector(self, features: Tensor) -> Tensor:
+        """Project features; kernels of quantized layers crash if there are none."""
+        count = len(features)
+        if count == 0:
+            features = features.new_zeros(1, *features.shape[1:])
+        projected: Tensor = self.projector(features)
+        return projected[:count]
