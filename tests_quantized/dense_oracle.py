@@ -54,8 +54,8 @@ def _read_tape(taped: Taped, visual: Tensor) -> tuple[dict[int, Tensor], Writes]
     left = visual.clone()
     for layer, choice in sorted(taped.tape.items()):
         gone, writes[layer] = left.clone(), []
-        for sample, kept in enumerate(choice.kept):
-            kept = kept.sort().values
+        for sample, chosen in enumerate(choice.kept):
+            kept = chosen.sort().values
             stays = left[sample].nonzero().squeeze(-1)[kept]
             gone[sample, stays] = False
             if choice.states is not None:

@@ -15,16 +15,20 @@ from tokencover.commands.options import (
     METHODS,
     OUTPUT,
     QUESTIONS,
+    Attention,
     Device,
     Dtype,
     JsonInstead,
     ModelName,
+    ModelOptions,
     Picture,
+    Quantization,
     Threads,
     check_folder,
     make_methods,
     print_json,
     read_budget,
+    read_model_options,
     read_whole_number,
     take,
 )
@@ -102,6 +106,9 @@ def ask(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     image: Picture = None,
     question: Questions = None,
     scene: SceneNumber = 0,
@@ -116,6 +123,7 @@ def ask(
     """Ask about a picture or clip, with and without pruning."""
     # What needs no torch is checked first: torch takes seconds to import.
     request, share = make_request(image, question or [], scene), read_budget(budget)
+    options = read_model_options(quantization, attention, model_options)
     check_folder(out)
     settings = {} if after is None else {"after": after}
     named = make_methods(method, [share], **settings)
@@ -127,7 +135,7 @@ def ask(
     from tokencover.loading import load
 
     set_threads(threads)
-    loaded, processor = load(model, device=device, dtype=dtype)
+    loaded, processor = load(model, device=device, dtype=dtype, **options)
     queries = request.make_queries(processor)
     _tell_unknown_words(model, processor, queries)
     shown = _save_picture(queries[0].picture, out)

@@ -11,15 +11,19 @@ import typer
 from tokencover.commands.options import (
     OUTPUT,
     QUESTIONS,
+    Attention,
     BatchSize,
     Device,
     Dtype,
     JsonInstead,
     Limit,
     ModelName,
+    ModelOptions,
+    Quantization,
     SplitName,
     Threads,
     print_json,
+    read_model_options,
     read_whole_number,
     take,
 )
@@ -61,6 +65,9 @@ def measure_coupling(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     data: DataNames = None,
     split: SplitName = "validation",
     limit: Limit = None,
@@ -81,6 +88,7 @@ def measure_coupling(
         load_model,
     )
 
+    options = read_model_options(quantization, attention, model_options)
     names = [*(data or []), *(more or [])] or [choose_benchmark(model)]
     tasks = find_tasks(names, split=split, limit=limit)
     if out.is_dir():
@@ -89,7 +97,7 @@ def measure_coupling(
         if Path(task.source).is_file():
             check_files(task)
     set_threads(threads)
-    loaded = load_model(model, device=device, dtype=dtype)
+    loaded = load_model(model, device=device, dtype=dtype, **options)
     loaded.check(tasks)
     record = out.with_suffix(".batches.jsonl")
     progress = open_progress(len(tasks))

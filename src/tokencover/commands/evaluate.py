@@ -21,6 +21,7 @@ from tokencover.commands.options import (
     OUTPUT,
     RUNNING,
     AnswerLength,
+    Attention,
     BatchSize,
     Budgets,
     Device,
@@ -30,6 +31,8 @@ from tokencover.commands.options import (
     Limit,
     MethodNames,
     ModelName,
+    ModelOptions,
+    Quantization,
     Reference,
     SplitName,
     TaskNames,
@@ -39,6 +42,7 @@ from tokencover.commands.options import (
     name_reference,
     print_json,
     read_budgets,
+    read_model_options,
     read_whole_number,
     take,
 )
@@ -95,6 +99,9 @@ def compare_methods(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     methods: MethodNames = "",
     method_json: MethodsAsJson = None,
     budgets: Budgets = "",
@@ -118,6 +125,7 @@ def compare_methods(
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
     part, shares = read_shard(shard, os.environ), read_budgets(budgets)
+    options = read_model_options(quantization, attention, model_options)
     check_folder(out)
 
     from tokencover.commands.progress_bar import open_progress
@@ -129,7 +137,7 @@ def compare_methods(
     names = choose_task_names(model, tasks, suite)
     set_threads(threads)
     results = evaluate(
-        partial(load_model, model, device=device, dtype=dtype),
+        partial(load_model, model, device=device, dtype=dtype, **options),
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=shares,
         data=names,

@@ -117,8 +117,8 @@ class OperationCounter:
     """Counts the matrix products of the vision tower and of the choosing, while they run.
 
     There is no formula for these: every family has a tower of its own, and every method its own way
-    to choose. PyTorch's counter sees matrix products alone; what it misses of a quantized layer, whose
-    product is computed by another library, is added.
+    to choose. PyTorch's counter sees matrix products alone; products of quantized layers, which
+    other libraries compute, are added by their sizes.
 
     Attributes
     ----------

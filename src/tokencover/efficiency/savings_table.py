@@ -39,15 +39,19 @@ def tabulate_savings(found: Savings) -> TextTable:
 
 def export_savings(found: Savings) -> dict[str, Any]:
     """Plain lists and numbers, for JSON."""
-    return asdict(found)
+    document = asdict(found)
+    if found.setting.loading is None:
+        del document["setting"]["loading"]
+    return document
 
 
 def _format_setting(setting: BenchSetting) -> str:
     visual = "+".join(map(str, setting.visual_tokens))
     others = "+".join(map(str, setting.other_tokens))
+    loading = "".join(f"{key} {value}, " for key, value in (setting.loading or {}).items())
     return (
         f"{setting.model}: {visual} visual and {others} other tokens, {setting.device}, "
-        f"{setting.dtype}, {setting.threads} threads, torch {setting.torch}, "
+        f"{setting.dtype}, {loading}{setting.threads} threads, torch {setting.torch}, "
         f"{setting.tokens_out} tokens out, {setting.repeats} turns"
     )
 
