@@ -23,6 +23,7 @@ from tests.zoo.weights import seeded
 
 FAMILIES: Final = ("llava", "qwen2_5_vl", "internvl")
 WIDTH: Final = 64
+INT4: Final = getattr(torch, "int4")  # noqa: B009 - torch does not declare it
 BFLOAT16_TOLERANCE: Final = 0.1
 """As `Recipe.tolerance`: 0.047 is the largest difference that was measured."""
 
@@ -63,7 +64,7 @@ RECIPES: Final = {
     ),
     "torchao-int4": Recipe(lambda: TorchAoConfig(PrototypeInt4WeightOnlyConfig(group_size=32))),
     "torchao-intx4": Recipe(
-        lambda: TorchAoConfig(IntxWeightOnlyConfig(torch.int4, granularity=PerGroup(32)))
+        lambda: TorchAoConfig(IntxWeightOnlyConfig(INT4, granularity=PerGroup(32)))
     ),
     "quanto-int8": Recipe(lambda: QuantoConfig(weights="int8")),
     "quanto-int4": Recipe(lambda: QuantoConfig(weights="int4")),

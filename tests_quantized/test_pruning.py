@@ -46,7 +46,7 @@ def _claims(case: Case, name: str) -> bool:
 
 
 CLAIMED = [
-    pytest.param(case, name, recipe, id=f"{case.id}-{name}-{recipe}")
+    (case, name, recipe)
     for case in CASES
     for name in FAMILIES
     for recipe in RECIPES
@@ -54,9 +54,16 @@ CLAIMED = [
 ]
 
 
+def each_of(chosen: list[tuple[Case, str, str]]) -> pytest.MarkDecorator:
+    """Run a test for each method, family and recipe."""
+    named = [pytest.param(*each, id="-".join((each[0].id, *each[1:]))) for each in chosen]
+    return pytest.mark.parametrize(("case", "name", "recipe"), named)
+
+
 def make(case: Case, **changes: Any) -> tc.Method:
     """Build the method, without renumbering: the oracle keeps the positions."""
-    renumbers = "positions" in METHODS[case.method].__dataclass_fields__
+    settings: Any = METHODS[case.method]
+    renumbers = "positions" in settings.__dataclass_fields__
     return case.make(**({"positions": "original"} if renumbers else {}), **changes)
 
 
@@ -114,10 +121,7 @@ def test_dropping_equals_blocking(name: str, recipe: str, dtype: torch.dtype) ->
         assert compute_distance(run_plain(model, inputs)[left], expected[left]) > 3 * allowed
 
 
-@pytest.mark.parametrize(
-    ("case", "name", "recipe"),
-    [each for each in CLAIMED if each.values[0].method != MERGES_AND_DROPS],
-)
+@each_of([each for each in CLAIMED if each[0].method != MERGES_AND_DROPS])
 def test_method_equals_the_dense_oracle(case: Case, name: str, recipe: str) -> None:
     entry, model = ZOO[name], load_quantized(name, recipe)
     inputs = get_inputs(name, "single" if case.expected is None else "ragged")
@@ -127,9 +131,7 @@ def test_method_equals_the_dense_oracle(case: Case, name: str, recipe: str) -> N
     assert compute_distance(found, expected) < RECIPES[recipe].tolerance
 
 
-@pytest.mark.parametrize(
-    ("case", "name", "recipe"), [each for each in CLAIMED if each.values[0].keeps_all]
-)
+@each_of([each for each in CLAIMED if each[0].keeps_all])
 def test_keeping_all_equals_the_unpruned_model(case: Case, name: str, recipe: str) -> None:
     entry, model = ZOO[name], load_quantized(name, recipe)
     inputs = get_inputs(name, "ragged")

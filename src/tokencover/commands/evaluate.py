@@ -155,8 +155,7 @@ def compare_methods(
         showing=ShowingSettings(prompt_words, pad, frames),
     )
     if as_json:
-        rows = results.to_dicts()
-        print_json({"run": results.run, "reference": results.reference, "rows": rows})
+        print_json({"run": results.run, "reference": results.reference, "rows": results.to_dicts()})
     elif results.finished:
         print_markdown(render(results.rows, results.reference))
     else:
