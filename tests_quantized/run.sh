@@ -13,7 +13,7 @@ mkdir -p "$kept"
 exec 9> "$kept/.quantized-lock"
 flock 9
 if [ ! -e "$environment/.ready" ]; then
-  echo "==> building $environment (1.7 GB, some minutes, once)"
+  echo "==> building $environment (some minutes, once)"
   rm -rf "$environment"
   "${PYTHON:-python3.11}" -m venv "$environment"
   sh tools/install_torch.sh "$python" "${TORCH:-cpu}"

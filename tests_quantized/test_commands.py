@@ -65,7 +65,8 @@ def test_bench_measures_quantized_weights(tmp_path: Path) -> None:
         )  # fmt: skip
         document = json.loads(path.read_text())
         loading = document["setting"].pop("loading", {})
-        assert loading == ({} if quantization == "none" else {"quantization": quantization})
+        given = {"quantization": quantization}
+        assert loading == ({} if quantization == "none" else {**given, "options": given})
         assert (f"quantization {quantization}" in shown) is (quantization != "none")
         facts = document["unpruned"]["facts"]
         sizes[quantization] = document["setting"]["weights_bytes"]

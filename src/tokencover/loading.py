@@ -171,6 +171,20 @@ def find_quantization(network: Any) -> str | None:
     return bits or str(getattr(method, "value", method))
 
 
+def describe_loading(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe quantization and options of `load` for files of results; empty without them.
+
+    Access tokens are left out, and what JSON cannot hold is written as Python prints it.
+    """
+    plain = {
+        key: value if isinstance(value, str | int | float | bool | None) else repr(value)
+        for key, value in options.items()
+        if key != "token"
+    }
+    found = {"quantization": find_quantization(model), "options": plain}
+    return {key: value for key, value in found.items() if value}
+
+
 def load_processor(name: str) -> Any:
     """Load a model's processor alone, which is small; see `load` for the name."""
     if name == BOULDER:

@@ -10,6 +10,7 @@ import pytest
 from tests.commands.calling import call
 from tokencover.commands.options import read_model_options
 from tokencover.errors import InputError
+from tokencover.loading import describe_loading, load
 
 
 def test_only_what_was_given_is_passed_on() -> None:
@@ -48,6 +49,15 @@ def test_results_record_options_only_if_given(tmp_path: Path) -> None:
     assert eager == {**plain, "options": {"attn_implementation": "eager"}}
 
 
+def test_access_tokens_are_not_recorded() -> None:
+    model, _ = load("pebble")
+    options = {"token": "secret", "revision": "main", "device_map": {"": "cpu"}}
+    assert describe_loading(model, options) == {
+        "options": {"revision": "main", "device_map": "{'': 'cpu'}"}
+    }
+    assert describe_loading(model, {}) == {}
+
+
 def test_bench_records_options_only_if_given(tmp_path: Path) -> None:
     command = ["bench", "--methods", "mob", "--budgets", "64", "--repeats", "1"]
     settings = []
@@ -56,5 +66,5 @@ def test_bench_records_options_only_if_given(tmp_path: Path) -> None:
         call(*command, "--tokens-out", "1", "--out", str(out), *options)
         settings.append(json.loads(out.read_text(encoding="utf-8"))["setting"])
     assert "loading" not in settings[0]
-    assert settings[1].pop("loading") == {"attn_implementation": "eager"}
+    assert settings[1].pop("loading") == {"options": {"attn_implementation": "eager"}}
     assert settings[1].keys() == settings[0].keys()

@@ -14,7 +14,7 @@ from tokencover.efficiency.instruments import count_weight_bytes, measure_peak, 
 from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
 from tokencover.efficiency.workload import Workload
 from tokencover.errors import InputError
-from tokencover.loading import find_quantization
+from tokencover.loading import describe_loading
 from tokencover.methods import Method, name_method, to_json
 
 MEMORY_TURNS: Final = 3
@@ -316,11 +316,5 @@ def _describe_setting(workload: Workload, tokens_out: int, repeats: int) -> Benc
         other_tokens=workload.other_counts,
         tokens_out=tokens_out,
         repeats=repeats,
-        loading=_describe_loading(workload),
+        loading=describe_loading(workload.model, workload.options) or None,
     )
-
-
-def _describe_loading(workload: Workload) -> dict[str, Any] | None:
-    quantization = find_quantization(workload.model)
-    detected = {} if quantization is None else {"quantization": quantization}
-    return {**workload.options, **detected} or None

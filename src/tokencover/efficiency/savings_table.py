@@ -48,10 +48,12 @@ def export_savings(found: Savings) -> dict[str, Any]:
 def _format_setting(setting: BenchSetting) -> str:
     visual = "+".join(map(str, setting.visual_tokens))
     others = "+".join(map(str, setting.other_tokens))
-    loading = "".join(f"{key} {value}, " for key, value in (setting.loading or {}).items())
+    given = dict(setting.loading or {})
+    loading = {**given.pop("options", {}), **given}
+    shown = "".join(f"{key.replace('_', ' ')} {value}, " for key, value in loading.items())
     return (
         f"{setting.model}: {visual} visual and {others} other tokens, {setting.device}, "
-        f"{setting.dtype}, {loading}{setting.threads} threads, torch {setting.torch}, "
+        f"{setting.dtype}, {shown}{setting.threads} threads, torch {setting.torch}, "
         f"{setting.tokens_out} tokens out, {setting.repeats} turns"
     )
 

@@ -88,6 +88,8 @@ def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
     **settings
         Whatever else answers depend on.
     """
+    from tokencover.loading import describe_loading
+
     network = model.model
     return {
         "model": {
@@ -96,19 +98,11 @@ def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
             "dtype": str(network.dtype).removeprefix("torch."),
             "device": torch.device(network.device).type,
             "weights": _take_fingerprint(network),
-            **_describe_loading(model),
+            **describe_loading(network, model.options),
         },
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "settings": settings,
     }
-
-
-def _describe_loading(model: VisionLanguageModel) -> dict[str, Any]:
-    """Quantization, and the options that the model was loaded with; nothing without them."""
-    from tokencover.loading import find_quantization
-
-    found = {"quantization": find_quantization(model.model), "options": dict(model.options)}
-    return {key: value for key, value in found.items() if value}
 
 
 def _take_fingerprint(network: torch.nn.Module) -> str:
