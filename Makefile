@@ -35,7 +35,7 @@ NEWEST_TESTS := tests/zoo tests/methods tests/runtime/test_prune.py tests/runtim
 	tests/runtime/test_modes.py tests/runtime/test_rejected_calls.py tests/test_loading.py \
 	tests/pebble/test_shipped.py
 
-.PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
+.PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-quantized test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -101,6 +101,9 @@ test-newest: | check-python ## the telling part, with the newest transformers
 		--upgrade-strategy eager --constraint $(NEWEST)/torch.txt --editable '.[dev]'
 	@$(NEWEST)/bin/python -m pip freeze | grep -E '^(torch|transformers)=='
 	@$(NEWEST)/bin/python -m pytest -p no:cacheprovider -W 'ignore:.*newer than' $(NEWEST_TESTS)
+
+test-quantized: ## weights quantized by bitsandbytes, torchao and optimum-quanto, in a separate environment
+	@PYTHON=$(PYTHON) TORCH=$(TORCH) tests_quantized/run.sh
 
 test-vllm: ## the vLLM plugin, in an environment of its own that is kept below ~/.cache
 	@PYTHON=$(PYTHON) tools/test_vllm.sh $(IF_POSSIBLE)

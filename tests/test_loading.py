@@ -8,13 +8,15 @@ import tomllib
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import transformers
 
 from tests.test_package import run
 from tests.zoo.qwen2_vl import build
-from tokencover.errors import MissingPackageError
-from tokencover.loading import BUNDLED, VISION_PACKAGES, load
+from tokencover.errors import InputError, MissingPackageError
+from tokencover.loading import BUNDLED, QUANTIZED_PACKAGES, VISION_PACKAGES, load
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,6 +54,62 @@ def test_the_processor_is_tried_before_the_weights(qwen: Path) -> None:
     (qwen / "model.safetensors").write_bytes(b"")
     with pytest.raises(MissingPackageError, match="torchvision"):
         load(str(qwen))
+
+
+def test_missing_bitsandbytes_names_the_extra() -> None:
+    assert find_spec("bitsandbytes") is None, "this test is about an environment without it"
+    with pytest.raises(MissingPackageError) as told:
+        load("pebble", quantization="4bit")
+    assert str(told.value) == (
+        "quantization='4bit' needs bitsandbytes, which is not installed: `pip install "
+        "'tokencover[quantized] @ git+https://github.com/tokencover/tokencover'`, or leave "
+        "quantization out."
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {line.split(">")[0] for line in project["optional-dependencies"]["quantized"]}
+    assert set(QUANTIZED_PACKAGES) == named
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("pebble", {"quantization": "3bit"}, "quantization must be '4bit' or '8bit', got '3bit'"),
+        ("boulder", {"quantization": "4bit"}, "boulder cannot be quantized"),
+        ("boulder", {"revision": "main"}, "boulder does not take revision"),
+        ("pebble", {"nonsense": 1}, "does not take the option 'nonsense': leave it out"),
+        ("pebble", {"attn_implementation": "nonsense"}, "cannot be loaded: .*nonsense"),
+    ],
+)
+def test_wrong_options_are_input_errors(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(name, **options)
+
+
+def test_options_of_from_pretrained_pass_through() -> None:
+    model, _ = load("pebble", attn_implementation="eager", output_attentions=True)
+    assert model.config._attn_implementation == "eager"
+    assert model.config.output_attentions
+    assert load("pebble")[0].config._attn_implementation == "sdpa"
+
+
+def test_hub_options_reach_configuration_processor_and_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    for name in ("AutoConfig", "AutoProcessor", "AutoModelForImageTextToText"):
+        original = getattr(transformers, name).from_pretrained
+
+        def record(source: Any, name: str = name, original: Any = original, **options: Any) -> Any:
+            seen.append((name, options.pop("revision", None)))
+            return original(source, **options)
+
+        monkeypatch.setattr(f"transformers.{name}.from_pretrained", record)
+    load("pebble", revision="abc")
+    assert {each for each in seen if each[1] is not None} == {
+        ("AutoConfig", "abc"),
+        ("AutoProcessor", "abc"),
+        ("AutoModelForImageTextToText", "abc"),
+    }
 
 
 def test_the_extra_holds_what_the_message_is_about() -> None:

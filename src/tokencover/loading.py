@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from tokencover.boulder import load_boulder, load_boulder_processor
 from tokencover.errors import InputError, LoadError, MissingPackageError
-from tokencover.extras import get_install_command
+from tokencover.extras import get_install_command, import_extra
 from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, load_pebble_clips
 
 BUNDLED: Final = {"pebble": PICTURE_CHECKPOINT, "pebble-clips": CLIP_CHECKPOINT}
@@ -25,10 +25,26 @@ BOULDER: Final = "boulder"
 NAMES: Final = (*BUNDLED, BOULDER)
 VISION_PACKAGES: Final = ("torchvision", "num2words")
 """What some processors of transformers need and others do not: the extra `vision`."""
+QUANTIZATIONS: Final = ("4bit", "8bit")
+QUANTIZED_PACKAGES: Final = ("bitsandbytes", "accelerate")
+"""What quantization needs: the extra `quantized`."""
+HUB_OPTIONS: Final = (
+    "cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token",
+    "trust_remote_code",
+)  # fmt: skip
+"""Options of `from_pretrained` that configuration and processor take, too."""
 PROXIES: Final = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
-def load(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
+def load(
+    name: str,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    quantization: str | None = None,
+    attn_implementation: str | None = None,
+    **options: Any,
+) -> tuple[Any, Any]:
     """Load a model and its processor, ready to answer.
 
     Parameters
@@ -40,26 +56,33 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
         Where to run, "auto" for all GPUs; by default this process's GPU, or else the CPU.
     dtype : str, optional
         Of the weights, for example "bfloat16"; by default that of the files.
+    quantization : "4bit" or "8bit", optional
+        Quantize linear layers with bitsandbytes (extra ``quantized``): "4bit" is NF4 with double
+        quantization, which computes in the model's dtype, "8bit" is LLM.int8().
+    attn_implementation : str, optional
+        For example "sdpa" or "eager"; by default transformers chooses.
+    **options
+        Further options of ``from_pretrained``, for example ``revision="main"``.
     """
-    options: dict[str, Any] = {}
     if dtype not in (None, "auto"):
         if not isinstance(getattr(torch, dtype, None), torch.dtype):
             raise InputError(
                 f"torch has no dtype {dtype!r}; it has float32, bfloat16, float16, ..."
             )
         options["dtype"] = getattr(torch, dtype)
+    if attn_implementation is not None:
+        options["attn_implementation"] = attn_implementation
+    _check_quantization(name, quantization, options)
+    _check_place(name, options)
+    device = _choose_device(name, device)
     if device == "auto":
-        options["device_map"] = "auto"
-    _check_place(name)
+        options.setdefault("device_map", "auto")
     if name == BOULDER:
-        model, processor = load_boulder()
-        model.to(options.get("dtype", model.dtype))
-        device = None if device == "auto" else device
+        model, processor = _load_boulder_with(options)
     else:
-        model, processor = _load_pair(name, options)
-    if device is None and torch.cuda.is_available():
-        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    if device not in (None, "auto"):
+        model, processor = _load_pair(name, options, device, quantization)
+    is_placed = "device_map" in options or _is_quantized(model.config)
+    if device is not None and not is_placed:
         try:
             model.to(device)
         except (RuntimeError, AssertionError) as error:  # torch's own, of which there are many
@@ -71,25 +94,119 @@ def load(name: str, *, device: str | None = None, dtype: str | None = None) -> t
     return model.eval(), processor
 
 
+def _choose_device(name: str, device: str | None) -> str | None:
+    """Use this process's GPU by default; boulder has one device in any case."""
+    if device == "auto" and name == BOULDER:
+        device = None
+    if device is None and torch.cuda.is_available():
+        return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    return device
+
+
+def _check_quantization(name: str, quantization: str | None, options: Mapping[str, Any]) -> None:
+    """Reject what cannot be quantized, and name missing packages, before anything is loaded."""
+    if quantization is None:
+        return
+    if quantization not in QUANTIZATIONS:
+        raise InputError(
+            f"quantization must be '4bit' or '8bit', got {quantization!r}. For other kinds pass "
+            "quantization_config, as from_pretrained takes it."
+        )
+    if name == BOULDER:
+        raise InputError(
+            "boulder cannot be quantized: it is assembled from two packages, not loaded by "
+            "from_pretrained. Leave quantization out, or use 'pebble'."
+        )
+    if "quantization_config" in options:
+        raise InputError(
+            f"quantization={quantization!r} and quantization_config say the same thing twice: "
+            "give one of them."
+        )
+    for package in QUANTIZED_PACKAGES:
+        purpose = f"quantization={quantization!r}"
+        import_extra(package, purpose, "tokencover[quantized]", "leave quantization out")
+
+
+def _is_quantized(config: Any) -> bool:
+    """Whether weights are stored quantized, or were quantized when they were loaded."""
+    return getattr(config, "quantization_config", None) is not None
+
+
+def _configure_quantization(quantization: str, dtype: torch.dtype | None) -> Any:
+    from transformers import BitsAndBytesConfig
+
+    if quantization == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+
+
+def _load_boulder_with(options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Load boulder, which takes the options that a model takes after it is loaded."""
+    unknown = sorted(set(options) - {"dtype", "attn_implementation"})
+    if unknown:
+        raise InputError(
+            f"boulder does not take {', '.join(unknown)}: it is not loaded by from_pretrained. "
+            "Leave these options out."
+        )
+    model, processor = load_boulder()
+    if "attn_implementation" in options:
+        model.set_attn_implementation(options["attn_implementation"])
+    return model.to(options.get("dtype", model.dtype)), processor
+
+
+def find_quantization(network: Any) -> str | None:
+    """How a model's weights are quantized: "4bit", "8bit" (bitsandbytes), "torchao", ...; or None.
+
+    Transformers writes it into the configuration, whether weights were stored so or are quantized
+    while they are loaded.
+    """
+    found = getattr(network.config, "quantization_config", None)
+    if found is None:
+        return None
+    told = found if isinstance(found, Mapping) else found.to_dict()
+    bits = next((bits for bits in ("4bit", "8bit") if told.get(f"load_in_{bits}")), None)
+    method = told.get("quant_method", "quantized")
+    return bits or str(getattr(method, "value", method))
+
+
+def describe_loading(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe quantization and options of `load` for files of results; empty without them.
+
+    Access tokens are left out, and what JSON cannot hold is written as Python prints it.
+    """
+    plain = {
+        key: value if isinstance(value, str | int | float | bool | None) else repr(value)
+        for key, value in options.items()
+        if key != "token"
+    }
+    found = {"quantization": find_quantization(model), "options": plain}
+    return {key: value for key, value in found.items() if value}
+
+
 def load_processor(name: str) -> Any:
     """Load a model's processor alone, which is small; see `load` for the name."""
     if name == BOULDER:
         return load_boulder_processor()
-    _check_place(name)
-    return _load_parts(name, _find_source(name), lambda source, processor: processor)
+    _check_place(name, {})
+    return _load_parts(name, _find_source(name), {}, lambda source, config, processor: processor)
 
 
 def load_config(name: str) -> Any:
     """Load the configuration of a model in a folder or on the hub, which says its type."""
     from transformers import AutoConfig
 
-    _check_place(name)
+    _check_place(name, {})
     source = _find_source(name)
-    with _explain_errors(name, source):
+    with _explain_errors(name, source, {}):
         return AutoConfig.from_pretrained(source)
 
 
-def _check_place(name: str) -> None:
+def _check_place(name: str, options: Mapping[str, Any]) -> None:
     """Refuse a folder that is not there at once: the hub would be asked for it, again and again.
 
     A name of the hub is ``owner/model``; anything else is a folder, and so is that if there is a
@@ -106,7 +223,7 @@ def _check_place(name: str) -> None:
         slash and rest and not set(rest) & {"/", "\\"} and owner not in ("", ".", "..", "~")
     )
     if is_hub_name and not Path(owner).is_dir():
-        _check_hub(name)
+        _check_hub(name, options)
         return
     if Path(name).is_file():
         raise InputError(f"the model {name!r} cannot be loaded: it is a file, give its folder.")
@@ -117,7 +234,7 @@ def _check_place(name: str) -> None:
     )
 
 
-def _check_hub(name: str) -> None:
+def _check_hub(name: str, options: Mapping[str, Any]) -> None:
     """Refuse a hub name at once if it is not in the cache and the hub has no address here.
 
     Asking for it would be tried again and again. Behind a proxy addresses mean nothing.
@@ -126,7 +243,8 @@ def _check_hub(name: str) -> None:
 
     if constants.HF_HUB_OFFLINE or any(os.environ.get(each) for each in PROXIES):
         return
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+    where = {key: options[key] for key in ("cache_dir", "revision") if key in options}
+    if isinstance(try_to_load_from_cache(name, "config.json", **where), str):
         return
     host = urlsplit(constants.ENDPOINT).hostname
     try:
@@ -138,15 +256,27 @@ def _check_hub(name: str) -> None:
         ) from error
 
 
-def _load_pair(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    if name in BUNDLED and not options:
+def _load_pair(
+    name: str, options: dict[str, Any], device: str | None, quantization: str | None
+) -> tuple[Any, Any]:
+    if name in BUNDLED and not options and quantization is None:
         return load_pebble() if name == "pebble" else load_pebble_clips()
     from transformers import AutoModelForImageTextToText
 
-    def load_both(source: str | Path, processor: Any) -> tuple[Any, Any]:
-        return AutoModelForImageTextToText.from_pretrained(source, **options), processor
+    def load_both(source: str | Path, config: Any, processor: Any) -> tuple[Any, Any]:
+        given = dict(options)
+        if quantization is not None:
+            if _is_quantized(config):
+                raise InputError(
+                    f"the model {name!r} is stored quantized already: leave quantization out."
+                )
+            dtype = options.get("dtype") or config.dtype
+            given["quantization_config"] = _configure_quantization(quantization, dtype)
+        if device is not None and ("quantization_config" in given or _is_quantized(config)):
+            given.setdefault("device_map", {"": device})  # such weights cannot be moved later
+        return AutoModelForImageTextToText.from_pretrained(source, **given), processor
 
-    found: tuple[Any, Any] = _load_parts(name, _find_source(name), load_both)
+    found: tuple[Any, Any] = _load_parts(name, _find_source(name), options, load_both)
     return found
 
 
@@ -157,18 +287,24 @@ def _find_source(name: str) -> str | Path:
     return folder if folder.is_dir() else name
 
 
-def _load_parts(name: str, source: str | Path, go_on: Callable[[str | Path, Any], Any]) -> Any:
+def _load_parts(
+    name: str,
+    source: str | Path,
+    options: Mapping[str, Any],
+    go_on: Callable[[str | Path, Any, Any], Any],
+) -> Any:
     """Load the processor, and what `go_on` loads then; says what is wrong with either."""
     from transformers import AutoConfig
 
-    with _explain_errors(name, source):
-        kind = AutoConfig.from_pretrained(source).model_type
+    shared = {key: options[key] for key in HUB_OPTIONS if key in options}
+    with _explain_errors(name, source, options):
+        config = AutoConfig.from_pretrained(source, **shared)
         # First, because it is small and more often lacks something than gigabytes of weights.
-        return go_on(source, _load_processor(source, kind))
+        return go_on(source, config, _load_processor(source, config.model_type, shared))
 
 
 @contextmanager
-def _explain_errors(name: str, source: str | Path) -> Iterator[None]:
+def _explain_errors(name: str, source: str | Path, options: Mapping[str, Any]) -> Iterator[None]:
     """Name the model in what goes wrong while parts of it are loaded, with the way out."""
     try:
         yield
@@ -179,6 +315,14 @@ def _explain_errors(name: str, source: str | Path) -> Iterator[None]:
         raise (InputError if _is_wrong_name(source, error) else LoadError)(
             f"the model {name!r} cannot be loaded: {str(error).rstrip('. ')}. Give {bundled}, a "
             "folder or a hub name."
+        ) from error
+    except TypeError as error:
+        unknown = [key for key in options if repr(key) in str(error)]
+        if not unknown:
+            raise
+        raise InputError(
+            f"the model {name!r} does not take the option {unknown[0]!r}: leave it out, or give "
+            "one that from_pretrained takes, for example revision."
         ) from error
 
 
@@ -199,16 +343,20 @@ def _is_wrong_name(source: str | Path, error: Exception) -> bool:
 def _explain_missing(name: str, error: str) -> str:
     """What transformers says about a package that is not there, with the way out."""
     begin = f"the model {name!r} cannot be loaded: "
-    package = next((each for each in VISION_PACKAGES if each in error.lower()), None)
-    if package is None:
-        return f"{begin}{' '.join(error.split())}"
-    return (
-        f"{begin}its processor needs {package}, which is not installed. "
-        f"Run: {get_install_command('tokencover[vision]')}"
-    )
+    for packages, part, extra in (
+        (VISION_PACKAGES, "processor needs", "vision"),
+        (QUANTIZED_PACKAGES, "quantized weights need", "quantized"),
+    ):
+        for package in packages:
+            if package in error.lower():
+                return (
+                    f"{begin}its {part} {package}, which is not installed. "
+                    f"Run: {get_install_command(f'tokencover[{extra}]')}"
+                )
+    return f"{begin}{' '.join(error.split())}"
 
 
-def _load_processor(source: str | Path, model_type: str) -> Any:
+def _load_processor(source: str | Path, model_type: str, shared: Mapping[str, Any]) -> Any:
     """Load the model's own; a model for clips that we trained has a tokenizer and nothing else."""
     from transformers import AutoProcessor, PreTrainedTokenizerFast
 
@@ -218,4 +366,4 @@ def _load_processor(source: str | Path, model_type: str) -> Any:
     ours = model_type == "video_llava" and folder.is_dir()
     if ours and not any(folder.glob("*processor_config.json")):
         return ClipProcessor(PreTrainedTokenizerFast.from_pretrained(source))
-    return AutoProcessor.from_pretrained(source)
+    return AutoProcessor.from_pretrained(source, **shared)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from abc import ABC
 
 import pytest
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 import tokencover as tc
+from tests.methods.replay import logits_of
 from tests.runtime.random_method import KeepRandom
 from tests.runtime.test_prune import fingerprint
 from tests.zoo import ZOO
@@ -115,3 +118,32 @@ def test_what_transformers_does_for_a_new_class_is_not_done(
     with tc.prune(model, KeepRandom(3)):
         assert type(model) is not type(ENTRY.build())
     assert made == []
+
+
+class _Named(ABC):  # noqa: B024 - as the layers of optimum-quanto begin
+    """A base class that is not a module and comes first: it decides the layout of objects."""
+
+
+class _NamedLinear(_Named, nn.Linear):
+    """A projection as quantization libraries make them."""
+
+
+def test_projection_with_a_foreign_first_base_is_hooked() -> None:
+    model = ENTRY.build()
+    inputs = ENTRY.inputs("ragged")
+    words = ENTRY.user_words(inputs)
+    method = tc.FastV(3)
+    expected, expected_traces = logits_of(model, method, inputs, words)
+    for name, part in list(model.named_modules()):
+        if type(part) is nn.Linear:
+            same = _NamedLinear(part.in_features, part.out_features, part.bias is not None)
+            same.load_state_dict(part.state_dict())
+            model.set_submodule(name, same)
+    before = fingerprint(model)
+    found, traces = logits_of(model, method, inputs, words)
+    assert [each.kept.tolist() for each in traces] == [
+        each.kept.tolist() for each in expected_traces
+    ]
+    assert torch.equal(found, expected)
+    assert fingerprint(model) == before
+    assert not [each for each in model.modules() if type(each) is nn.Linear]

@@ -108,8 +108,8 @@ def _count_weights(block: nn.Module, config: Any) -> int:
         if "vision_moe" in name:
             continue
         if _is_linear(part):
-            if not any(_is_linear(inner) for inner in list(part.modules())[1:]):
-                total += part.in_features * part.out_features  # else its inner ones count
+            if is_innermost_linear(part):
+                total += part.in_features * part.out_features
         elif type(part).__name__.endswith("Experts"):
             matrices = [each for each in part.parameters(recurse=False) if each.dim() == 3]
             of_one = sum(each.shape[1] * each.shape[2] for each in matrices)
@@ -124,6 +124,11 @@ def _count_weights(block: nn.Module, config: Any) -> int:
             # The state of a head of linear attention is read, corrected and read again.
             total += 3 * int(part.num_v_heads * part.head_k_dim * part.head_v_dim)
     return total
+
+
+def is_innermost_linear(part: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a module works like a linear layer, plain or quantized, and wraps no other one."""
+    return _is_linear(part) and not any(map(_is_linear, list(part.modules())[1:]))
 
 
 def _is_linear(part: Any) -> TypeGuard[nn.Linear]:

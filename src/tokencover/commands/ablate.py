@@ -20,6 +20,7 @@ from tokencover.commands.options import (
     METHODS,
     OUTPUT,
     AnswerLength,
+    Attention,
     BatchSize,
     Budgets,
     Device,
@@ -28,12 +29,15 @@ from tokencover.commands.options import (
     KeepGoing,
     Limit,
     ModelName,
+    ModelOptions,
+    Quantization,
     SplitName,
     TaskNames,
     Threads,
     choose_from,
     print_json,
     read_budgets,
+    read_model_options,
     read_new_folder,
     read_number,
     split_at_commas,
@@ -86,6 +90,9 @@ def try_settings(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     budgets: Budgets = "64,128,192",
     values: ValuesText = None,
     prompt_share: PromptShare = 0.5,
@@ -120,11 +127,12 @@ def try_settings(
     from tokencover.runtime import family_of
 
     check_page_parts()
+    options = read_model_options(quantization, attention, model_options)
     showing, part = ShowingSettings(prompt_words, pad, frames), read_shard(shard, os.environ)
     names = choose_task_names(model, tasks, suite)
     found = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
     set_threads(threads)
-    loaded = load_model(model, device=device, dtype=dtype)
+    loaded = load_model(model, device=device, dtype=dtype, **options)
     warn_about_images(model, names)
     loaded.check(found)
     depth = len(family_of(loaded.model).blocks(loaded.model))
@@ -141,7 +149,7 @@ def try_settings(
         return
     rows = {row.combination: row for row in collect(plan, results)}
     groups = {task.name: task.group for task in found}
-    ablation = Ablation(*ABLATION_TITLES[what], loaded.name, tuple(settings), rows, groups)
+    ablation = Ablation(*ABLATION_TITLES[what], loaded.title, tuple(settings), rows, groups)
     _write(out / what, ablation, as_json)
 
 

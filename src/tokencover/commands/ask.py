@@ -16,15 +16,19 @@ from tokencover.commands.options import (
     METHODS,
     OUTPUT,
     QUESTIONS,
+    Attention,
     Device,
     Dtype,
     JsonInstead,
     ModelName,
+    ModelOptions,
     Picture,
+    Quantization,
     Threads,
     make_methods,
     print_json,
     read_budget,
+    read_model_options,
     read_new_folder,
     read_whole_number,
     take,
@@ -104,6 +108,9 @@ def ask(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     image: Picture = None,
     question: Questions = None,
     scene: SceneNumber = 0,
@@ -118,6 +125,7 @@ def ask(
     """Ask about a picture or clip, with and without pruning."""
     # What needs no torch is checked first: torch takes seconds to import.
     request, share = make_request(image, question or [], scene), read_budget(budget)
+    options = read_model_options(quantization, attention, model_options)
     settings = {} if after is None else {"after": after}
     named = make_methods(method, [share], **settings)
     if len(named) != 1:
@@ -128,7 +136,7 @@ def ask(
     from tokencover.loading import load
 
     set_threads(threads)
-    loaded, processor = load(model, device=device, dtype=dtype)
+    loaded, processor = load(model, device=device, dtype=dtype, **options)
     if image is not None:
         warn_about_images(model)
     queries = request.make_queries(processor)

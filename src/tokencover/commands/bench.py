@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ from tokencover.commands.options import (
     OUTPUT,
     QUESTIONS,
     RUNNING,
+    Attention,
     BatchSize,
     Budgets,
     Device,
@@ -18,13 +19,16 @@ from tokencover.commands.options import (
     JsonInstead,
     MethodNames,
     ModelName,
+    ModelOptions,
     Picture,
+    Quantization,
     Threads,
     check_counts,
     check_questions,
     make_methods,
     print_json,
     read_budgets,
+    read_model_options,
     read_new_file,
     read_whole_number,
     take,
@@ -64,6 +68,9 @@ def run_bench(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     methods: MethodNames = "mob,fastv",
     budgets: Budgets = "64,192",
     image: Picture = None,
@@ -84,11 +91,12 @@ def run_bench(
         check_counts({"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats})
         if question is not None:
             check_questions([question])
+        options = read_model_options(quantization, attention, model_options)
         wanted = make_methods(methods, read_budgets(budgets))
         if not wanted:
             raise InputError("there is nothing to measure: give --methods mob and --budgets 64.")
         set_threads(threads)
-        workload = _make_workload(model, dtype, device, image, question, batch_size)
+        workload = _make_workload(model, dtype, device, options, image, question, batch_size)
         table, data = _measure(workload, wanted, tokens_out, repeats)
     if as_json:
         print_json(data)
@@ -111,6 +119,7 @@ def _make_workload(
     name: str,
     dtype: str | None,
     device: str | None,
+    options: Mapping[str, Any],
     image: Path | None,
     question: str | None,
     count: int,
@@ -119,9 +128,9 @@ def _make_workload(
     from tokencover.loading import load
 
     own = None if image is None else read_own_picture(image, question, count)
-    model, processor = load(name, device=device, dtype=dtype)
+    model, processor = load(name, device=device, dtype=dtype, **options)
     questions = own or pick_bundled_questions(processor, count, question)
-    return make_workload(name, model, processor, questions)
+    return make_workload(name, model, processor, questions, options)
 
 
 def _measure(

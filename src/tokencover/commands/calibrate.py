@@ -10,16 +10,20 @@ import typer
 
 from tokencover.commands.options import (
     OUTPUT,
+    Attention,
     BatchSize,
     Device,
     Dtype,
     JsonInstead,
     Limit,
     ModelName,
+    ModelOptions,
+    Quantization,
     SplitName,
     TaskNames,
     Threads,
     print_json,
+    read_model_options,
     read_new_file,
     read_task_names,
     read_whole_number,
@@ -53,6 +57,9 @@ def measure_coupling(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     tasks: TaskNames = None,
     split: SplitName = "validation",
     limit: Limit = None,
@@ -73,6 +80,7 @@ def measure_coupling(
         load_model,
     )
 
+    options = read_model_options(quantization, attention, model_options)
     given = None if tasks is None and not more else [*(tasks or []), *(more or [])]
     names = read_task_names(given) or [choose_benchmark(model)]
     found = find_tasks(names, split=split, limit=limit)
@@ -80,7 +88,7 @@ def measure_coupling(
         if Path(task.source).is_file():
             check_files(task)
     set_threads(threads)
-    loaded = load_model(model, device=device, dtype=dtype)
+    loaded = load_model(model, device=device, dtype=dtype, **options)
     loaded.check(found)
     record = out.with_suffix(".batches.jsonl")
     progress = open_progress(len(found))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from tokencover.commands.benchmark_options import (
     FrameCount,
@@ -22,6 +22,7 @@ from tokencover.commands.options import (
     OUTPUT,
     RUNNING,
     AnswerLength,
+    Attention,
     BatchSize,
     Budgets,
     Device,
@@ -31,6 +32,8 @@ from tokencover.commands.options import (
     Limit,
     MethodNames,
     ModelName,
+    ModelOptions,
+    Quantization,
     Reference,
     SplitName,
     TaskNames,
@@ -39,6 +42,7 @@ from tokencover.commands.options import (
     name_reference,
     print_json,
     read_budgets,
+    read_model_options,
     read_new_folder,
     read_whole_number,
     take,
@@ -97,6 +101,9 @@ def compare_methods(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     methods: MethodNames = "",
     method_json: MethodsAsJson = None,
     budgets: Budgets = "",
@@ -120,6 +127,7 @@ def compare_methods(
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
     part, shares = read_shard(shard, os.environ), read_budgets(budgets)
+    options = read_model_options(quantization, attention, model_options)
 
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
@@ -130,7 +138,7 @@ def compare_methods(
     names = choose_task_names(model, tasks, suite)
     set_threads(threads)
     results = evaluate(
-        partial(_load_model, model, names, device, dtype),  # once everything is checked
+        partial(_load_model, model, names, device, dtype, options),  # once everything is checked
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=shares,
         tasks=names,
@@ -148,8 +156,7 @@ def compare_methods(
         showing=ShowingSettings(prompt_words, pad, frames),
     )
     if as_json:
-        rows = results.to_dicts()
-        print_json({"run": results.run, "reference": results.reference, "rows": rows})
+        print_json({"run": results.run, "reference": results.reference, "rows": results.to_dicts()})
     elif results.finished:
         print_markdown(render(results.rows, results.reference))
     else:
@@ -157,11 +164,15 @@ def compare_methods(
 
 
 def _load_model(
-    name: str, tasks: Sequence[str], device: str | None, dtype: str | None
+    name: str,
+    tasks: Sequence[str],
+    device: str | None,
+    dtype: str | None,
+    options: Mapping[str, Any],
 ) -> VisionLanguageModel:
     from tokencover.evaluation import load_model
 
-    loaded = load_model(name, device=device, dtype=dtype)
+    loaded = load_model(name, device=device, dtype=dtype, **options)
     warn_about_images(name, tasks)
     return loaded
 

@@ -20,6 +20,14 @@ QUESTIONS: Final = "Questions"
 METHODS: Final = "Methods"
 RUNNING: Final = "Running"
 OUTPUT: Final = "Output"
+OWN_OPTIONS: Final = {
+    "attn_implementation": "--attention",
+    "device": "--device",
+    "dtype": "--dtype",
+    "name": "--model",
+    "quantization": "--quantization",
+}
+"""Arguments of `tokencover.loading.load` that are options of commands."""
 
 
 def read_whole_number(text: str | int) -> int:
@@ -146,6 +154,34 @@ Device = Annotated[
         MODEL,
     ),
 ]
+Quantization = Annotated[
+    str | None,
+    take(
+        "--quantization",
+        "4bit|8bit",
+        "Quantize the weights with bitsandbytes.",
+        MODEL,
+        read=choose_from("4bit", "8bit"),
+    ),
+]
+Attention = Annotated[
+    str | None,
+    take(
+        "--attention",
+        "NAME",
+        "Attention implementation: sdpa, eager, flash_attention_2 (default: the model's).",
+        MODEL,
+    ),
+]
+ModelOptions = Annotated[
+    str | None,
+    take(
+        "--model-options",
+        "JSON",
+        'Further options of from_pretrained, for example {"revision": "main"}.',
+        MODEL,
+    ),
+]
 TaskNames = Annotated[
     list[str] | None,
     take(
@@ -232,6 +268,31 @@ JsonInstead = Annotated[
     bool,
     take("--json", "", "Print JSON instead of a table.", OUTPUT),
 ]
+
+
+def read_model_options(
+    quantization: str | None, attention: str | None, model_options: str | None
+) -> dict[str, Any]:
+    """Read what `tokencover.loading.load` takes beside device and dtype; only what was given."""
+    named = {"quantization": quantization, "attn_implementation": attention}
+    found = {key: value for key, value in named.items() if value is not None}
+    if model_options is None:
+        return found
+    try:
+        others = json.loads(model_options)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"--model-options takes a JSON object, got {model_options!r}: {error}."
+        ) from error
+    if not isinstance(others, dict):
+        raise InputError(
+            f"--model-options takes a JSON object such as "
+            f'\'{{"revision": "main"}}\', got {model_options!r}.'
+        )
+    for key, option in OWN_OPTIONS.items():
+        if key in others:
+            raise InputError(f"--model-options has {key!r}: give it as {option} instead.")
+    return {**found, **others}
 
 
 def print_json(document: object) -> None:

@@ -293,7 +293,8 @@ def _draw_kept(
         limit=settings["limit"],
         settings=read_settings(settings),
     )
-    model = load_model(stored.model, device=device, dtype=measured["dtype"])
+    options = measured.get("options", {})
+    model = load_model(stored.model, device=device, dtype=measured["dtype"], **options)
     model.check(found)
     if describe_run(model)["model"]["weights"] != measured["weights"]:
         raise InputError(

@@ -6,11 +6,15 @@ from typing import Annotated
 
 from tokencover.commands.options import (
     RUNNING,
+    Attention,
     Device,
     Dtype,
     ModelName,
+    ModelOptions,
+    Quantization,
     Threads,
     check_counts,
+    read_model_options,
     read_whole_number,
     take,
 )
@@ -41,6 +45,9 @@ def open_page(
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
+    quantization: Quantization = None,
+    attention: Attention = None,
+    model_options: ModelOptions = None,
     host: Host = "127.0.0.1",
     port: Port = 7860,
     max_upload: MostMegabytes = 20,
@@ -59,6 +66,7 @@ def open_page(
         model=model,
         device=device,
         dtype=dtype,
+        options=read_model_options(quantization, attention, model_options),
         host=host,
         port=port,
         most_megabytes=max_upload,

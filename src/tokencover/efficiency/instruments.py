@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from tokencover.budget import is_innermost_linear
 from tokencover.methods import Method
 
 PROCESS: Final = Path("/proc/self")
@@ -116,7 +117,8 @@ class OperationCounter:
     """Counts the matrix products of the vision tower and of the choosing, while they run.
 
     There is no formula for these: every family has a tower of its own, and every method its own way
-    to choose. PyTorch's counter sees matrix products alone.
+    to choose. PyTorch's counter sees matrix products alone; products of quantized layers, which
+    other libraries compute, are added by their sizes.
 
     Attributes
     ----------
@@ -131,6 +133,7 @@ class OperationCounter:
         self._vision = 0
         self._selection_in_tower = 0
         self._encoding = False
+        self._base = nn.Module()
 
     @property
     def vision(self) -> int:
@@ -143,7 +146,8 @@ class OperationCounter:
 
     @contextmanager
     def watch_encoder(self, base: Any) -> Iterator[None]:
-        """Watch the calls of a multimodal model's encoder."""
+        """Watch the calls of a multimodal model's encoder, and its layers that methods run."""
+        self._base = base
         with ExitStack() as undo:
             for name in ("get_image_features", "get_video_features"):
                 if not hasattr(base, name):
@@ -157,11 +161,11 @@ class OperationCounter:
             yield
 
     def _choose(self, choose: Callable[[Any], Any], name: str, view: Any) -> Any:
-        with _count_products() as counter:
+        with _count_products(self._base) as counts:
             choice = choose(view)
-        self.selection += counter.get_total_flops()
+        self.selection += sum(counts)
         if name == "choose_in_tower":
-            self._selection_in_tower += counter.get_total_flops()
+            self._selection_in_tower += sum(counts)
         return choice
 
     def _encode(self, encode: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -169,19 +173,41 @@ class OperationCounter:
             return encode(*args, **kwargs)
         self._encoding = True
         try:
-            with _count_products() as counter:
+            with _count_products(self._base) as counts:
                 features = encode(*args, **kwargs)
         finally:
             self._encoding = False
-        self._vision += counter.get_total_flops()
+        self._vision += sum(counts)
         return features
 
 
 @contextmanager
-def _count_products() -> Iterator[FlopCounterMode]:
+def _count_products(base: nn.Module) -> Iterator[list[int]]:
+    """List the operations when the block ends; those of linear layers by their sizes.
+
+    PyTorch's counter does not see what other libraries compute in quantized layers.
+    """
+    counts: list[int] = []
+    began = [0]  # layers that wrap no other one do not run inside each other
+
+    def note_start(layer: nn.Module, args: Any) -> None:
+        began[0] = counter.get_total_flops()
+
+    def note_end(layer: Any, args: Any, output: Any) -> None:
+        seen = counter.get_total_flops() - began[0]
+        counts.append(2 * layer.in_features * output.numel() - seen)
+
     # The counter does not know every fused attention; written out, it is two plain products.
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        yield counter
+    with (
+        ExitStack() as undo,
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        for layer in filter(is_innermost_linear, base.modules()):
+            undo.callback(layer.register_forward_pre_hook(note_start).remove)
+            undo.callback(layer.register_forward_hook(note_end).remove)
+        yield counts
+    counts.append(counter.get_total_flops())
 
 
 def _wrap_choices(
@@ -207,8 +233,16 @@ def count_cache_bytes(cache: Any) -> int:
 
 
 def count_weight_bytes(model: nn.Module) -> int:
-    """Bytes of the weights; shared ones once."""
-    return sum(each.numel() * each.element_size() for each in model.parameters())
+    """Bytes of the weights; shared ones once, and quantized ones as they are stored."""
+    return sum(map(_count_bytes, model.parameters()))
+
+
+def _count_bytes(tensor: Any) -> int:
+    """Bytes of a tensor, or of the parts of one that libraries put together (torchao, quanto)."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return int(tensor.numel() * tensor.element_size())
+    parts, _ = tensor.__tensor_flatten__()
+    return sum(_count_bytes(getattr(tensor, name)) for name in parts)
 
 
 def measure_peak(run: Callable[[], object]) -> int | None:

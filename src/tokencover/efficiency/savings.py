@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +14,7 @@ from tokencover.efficiency.instruments import count_weight_bytes, measure_peak, 
 from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
 from tokencover.efficiency.workload import Workload
 from tokencover.errors import InputError
+from tokencover.loading import describe_loading
 from tokencover.methods import Method, name_method, to_json
 
 MEMORY_TURNS: Final = 3
@@ -36,6 +37,9 @@ class BenchSetting:
         Of each sample.
     tokens_out, repeats : int
         New tokens in each answer, and turns that count.
+    loading : dict or None
+        Quantization of the weights, and further options that the model was loaded with; None if
+        there are none.
     """
 
     model: str
@@ -48,6 +52,7 @@ class BenchSetting:
     other_tokens: list[int]
     tokens_out: int
     repeats: int
+    loading: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,4 +316,5 @@ def _describe_setting(workload: Workload, tokens_out: int, repeats: int) -> Benc
         other_tokens=workload.other_counts,
         tokens_out=tokens_out,
         repeats=repeats,
+        loading=describe_loading(workload.model, workload.options) or None,
     )

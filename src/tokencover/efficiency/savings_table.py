@@ -39,15 +39,21 @@ def tabulate_savings(found: Savings) -> TextTable:
 
 def export_savings(found: Savings) -> dict[str, Any]:
     """Plain lists and numbers, for JSON."""
-    return asdict(found)
+    document = asdict(found)
+    if found.setting.loading is None:
+        del document["setting"]["loading"]
+    return document
 
 
 def _format_setting(setting: BenchSetting) -> str:
     visual = "+".join(map(str, setting.visual_tokens))
     others = "+".join(map(str, setting.other_tokens))
+    given = dict(setting.loading or {})
+    loading = {**given.pop("options", {}), **given}
+    shown = "".join(f"{key.replace('_', ' ')} {value}, " for key, value in loading.items())
     return (
         f"{setting.model}: {visual} visual and {others} other tokens, {setting.device}, "
-        f"{setting.dtype}, {setting.threads} threads, torch {setting.torch}, "
+        f"{setting.dtype}, {shown}{setting.threads} threads, torch {setting.torch}, "
         f"{setting.tokens_out} tokens out, {setting.repeats} turns"
     )
 

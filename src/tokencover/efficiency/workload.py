@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,12 +41,15 @@ class Workload:
         What its processor made of the questions, on the model's device.
     words : UserWords
         Finds the prompt words; made once, as a program that serves many requests would.
+    options : mapping
+        What the model was loaded with beside device and dtype.
     """
 
     name: str
     model: Any
     inputs: dict[str, Tensor]
     words: UserWords
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def family(self) -> Family:
@@ -82,13 +85,17 @@ class Workload:
 
 
 def make_workload(
-    name: str, model: Any, processor: Any, questions: Sequence[PictureQuestion]
+    name: str,
+    model: Any,
+    processor: Any,
+    questions: Sequence[PictureQuestion],
+    options: Mapping[str, Any] | None = None,
 ) -> Workload:
     """Let a loaded model's processor make a batch of chats with one user turn each."""
     processor.tokenizer.padding_side = "left"
     batch = make_inputs(processor, [([each.picture], each.question) for each in questions])
     inputs = dict(batch.to(model.device, dtype=model.dtype))
-    workload = Workload(name, model, inputs, UserWords(processor))
+    workload = Workload(name, model, inputs, UserWords(processor), options or {})
     if 0 in workload.visual_counts:
         raise InputError("the processor put no picture into the prompt: is it the model's own?")
     return workload

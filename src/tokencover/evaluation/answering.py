@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 
+from tokencover.evaluation.results import title_model
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.prompting import check_kinds, make_inputs
 
@@ -28,11 +29,21 @@ class VisionLanguageModel:
         As it was asked for: "pebble", "pebble-clips", "boulder", a folder or a hub name.
     model, processor : Any
         As ``from_pretrained`` returns them; the tokenizer pads on the left.
+    options : mapping
+        What it was loaded with beside device and dtype: quantization, attn_implementation, ...
     """
 
     name: str
     model: Any
     processor: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name, with the quantization if there is one."""
+        from tokencover.loading import find_quantization
+
+        return title_model(self.name, find_quantization(self.model))
 
     def check(self, tasks: Iterable[Task]) -> None:
         """Refuse tasks that show what the model does not take."""
@@ -57,14 +68,14 @@ class VisionLanguageModel:
 
 
 def load_model(
-    name: str, *, device: str | None = None, dtype: str | None = None
+    name: str, *, device: str | None = None, dtype: str | None = None, **options: Any
 ) -> VisionLanguageModel:
-    """Load a model by name; see `tokencover.loading.load`."""
+    """Load a model by name; see `tokencover.loading.load` for the options."""
     from tokencover.loading import load  # brings transformers: nothing before needs it
 
-    model, processor = load(name, device=device, dtype=dtype)
+    model, processor = load(name, device=device, dtype=dtype, **options)
     processor.tokenizer.padding_side = "left"
-    return VisionLanguageModel(name, model, processor)
+    return VisionLanguageModel(name, model, processor, options)
 
 
 def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
@@ -77,6 +88,8 @@ def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
     **settings
         Whatever else answers depend on.
     """
+    from tokencover.loading import describe_loading
+
     network = model.model
     return {
         "model": {
@@ -85,6 +98,7 @@ def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
             "dtype": str(network.dtype).removeprefix("torch."),
             "device": torch.device(network.device).type,
             "weights": _take_fingerprint(network),
+            **describe_loading(network, model.options),
         },
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "settings": settings,
@@ -95,8 +109,18 @@ def _take_fingerprint(network: torch.nn.Module) -> str:
     """Of the names, shapes and leading values of all weights: quick, even for a large model."""
     digest = hashlib.sha256()
     for name, weight in network.named_parameters():
-        digest.update(f"{name} {tuple(weight.shape)}".encode())
-        if not weight.is_meta:  # weights that accelerate keeps elsewhere
-            leading = weight.detach().flatten()[:LEADING].float().cpu()
-            digest.update(leading.numpy().tobytes())
+        packed = getattr(weight, "quant_state", None)  # 4 bits are packed again later
+        digest.update(f"{name} {tuple((packed or weight).shape)}".encode())
+        if packed is None:
+            for part in _list_stored(weight.detach()):
+                if not part.is_meta:  # weights that accelerate keeps elsewhere
+                    digest.update(part.flatten()[:LEADING].float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def _list_stored(tensor: Any) -> list[torch.Tensor]:
+    """A tensor, or the parts of one that a quantization library puts together."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in _list_stored(getattr(tensor, name))]

@@ -184,7 +184,7 @@ def calibrate(
     counted = sum(map(len, found.values()))
     if not counted:
         raise InputError(f"none of {asked} samples has words and a picture: nothing to measure.")
-    return Profile.of(model.name, after, found), asked - counted
+    return Profile.of(model.title, after, found), asked - counted
 
 
 def _measure_coupling(

@@ -75,6 +75,11 @@ class Results:
         return str(self.run["model"]["name"])
 
     @property
+    def title(self) -> str:
+        """The model's name, with the quantization of its weights if there is one."""
+        return title_model(self.model, self.run["model"].get("quantization"))
+
+    @property
     def unpruned(self) -> ResultRow | None:
         """The row of the model as it is, None if it is not there or not finished."""
         return find_unpruned(self.rows)
@@ -171,7 +176,7 @@ class Results:
             first = f"{line.label}\n{line.remark}" if line.remark else line.label
             lines.append((first, line.budget or "-", *cells))
         count = len(self.groups)
-        title = f"Results of {self.model} on {count} task{'' if count == 1 else 's'}"
+        title = f"Results of {self.title} on {count} task{'' if count == 1 else 's'}"
         return f"{title}\n{align_columns(header, lines)}"
 
     def _repr_html_(self) -> str:
@@ -203,6 +208,11 @@ class Results:
             "failed": summary and summary.failed,
             "cannot": row.cannot,
         }
+
+
+def title_model(name: str, quantization: str | None) -> str:
+    """A model's name for tables; quantized and unquantized weights never look alike."""
+    return name if quantization is None else f"{name} ({quantization})"
 
 
 def choose_reference(labels: Sequence[str]) -> str:

@@ -99,9 +99,7 @@ class VisionZip(ReadsTower):
                     classes=_take_class_token(
                         encoded, crops, crop, kept=has_class and not whole[crop]
                     ),
-                    patches=Made(
-                        slots, view.states[sample].index_select(0, slots)
-                    ),
+                    patches=Made(slots, view.states[sample].index_select(0, slots)),
                     merged=Made(crops.slot[crop, targets[crop]], encoded.project(merged[crop])),
                 )
         stay = self.positions == "original"

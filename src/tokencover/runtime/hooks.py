@@ -106,12 +106,10 @@ class Hooks:
                 f"this model shares its {kind.__name__} with another one that is pruned now: leave "
                 "that `with` block, or call remove() on it, first."
             )
-        members = {
-            "__module__": kind.__module__,
-            "__qualname__": kind.__qualname__,
-            "__doc__": kind.__doc__,
-        }
-        module.__class__ = type(kind.__name__, (_Hooked, kind), members)
+        try:
+            module.__class__ = _derive(kind, (_Quiet, kind))
+        except TypeError:  # its first base class is not a module (quanto): only its own layout fits
+            module.__class__ = _derive(kind, (kind,))
         _OWNERS[module] = self
         self._undo.append(functools.partial(_release, module, kind))
 
@@ -122,24 +120,33 @@ def _release(module: nn.Module, kind: type) -> None:
     module.__class__ = kind
 
 
-class _Hooked:
-    """What the class of a module with hooks has before its former one."""
+def _derive(kind: type, bases: tuple[type, ...]) -> type:
+    """Make the class that a module of class `kind` has while it has hooks."""
+    copied = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    guards = {"__reduce_ex__": _reject_copy, "_replicate_for_data_parallel": _reject_replica}
+    return type(kind.__name__, bases, {**copied, **guards})
+
+
+class _Quiet:
+    """Put before a model's class: its annotations are not read again, as transformers' own does."""
 
     def __init_subclass__(cls) -> None:
-        """Do not read the annotations of a model's class again, as transformers' own does."""
+        """Do nothing."""
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise InputError(
-            f"this {type(self).__name__} belongs to a model that is being pruned, and a copy would "
-            "stay pruned: copy or pickle it before tc.prune, or after remove()."
-        )
 
-    def _replicate_for_data_parallel(self) -> Any:
-        raise InputError(
-            f"this {type(self).__name__} belongs to a model that is being pruned, and DataParallel "
-            "wants replicas of it on several devices, which would share one pruning: run one "
-            "process for each device (DistributedDataParallel), or give DataParallel one device."
-        )
+def _reject_copy(module: nn.Module, protocol: Any) -> Any:
+    raise InputError(
+        f"this {type(module).__name__} belongs to a model that is being pruned, and a copy would "
+        "stay pruned: copy or pickle it before tc.prune, or after remove()."
+    )
+
+
+def _reject_replica(module: nn.Module) -> Any:
+    raise InputError(
+        f"this {type(module).__name__} belongs to a model that is being pruned, and DataParallel "
+        "wants replicas of it on several devices, which would share one pruning: run one "
+        "process for each device (DistributedDataParallel), or give DataParallel one device."
+    )
 
 
 def refuse_recording() -> None:

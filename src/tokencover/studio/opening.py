@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tokencover.errors import InputError
@@ -23,6 +23,8 @@ class StudioSettings:
         "pebble" (with pebble-clips for clips), a folder or a hub name.
     device, dtype : str or None
         As `tokencover.loading.load` takes them.
+    options : mapping
+        Its remaining arguments: quantization, attn_implementation, ...
     host : str
         Address to listen on; any but this computer's own makes the page public in its network.
     port : int
@@ -38,6 +40,7 @@ class StudioSettings:
     model: str = "pebble"
     device: str | None = None
     dtype: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 7860
     most_megabytes: int = 20
@@ -116,7 +119,9 @@ def _make_desks(settings: StudioSettings) -> Any:
     from tokencover.studio.studio_desks import Desks, list_media
 
     def load_desk(name: str) -> ModelDesk:
-        model, processor = load(name, device=settings.device, dtype=settings.dtype)
+        model, processor = load(
+            name, device=settings.device, dtype=settings.dtype, **settings.options
+        )
         return ModelDesk(name, model, processor, longest=settings.longest_answer)
 
     if settings.model == "pebble":

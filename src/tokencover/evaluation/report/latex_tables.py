@@ -53,9 +53,9 @@ def make_latex(stored: Results, reference: str, ablations: StoredAblations) -> s
             for row in stored.rows
             if row.combination.method is None or row.combination.label in rows.shown
         ]
-        caption = f"Partial comparison on {stored.model}: {reference} and the {RIVALS} best others"
+        caption = f"Partial comparison on {stored.title}: {reference} and the {RIVALS} best others"
         parts.append(_make_comparison(stored, some, reference, caption, "partial"))
-    caption = f"Comparison on {stored.model}"
+    caption = f"Comparison on {stored.title}"
     parts.append(_make_comparison(stored, stored.rows, reference, caption, "full"))
     parts += make_fold_tables(ablations.folds)
     parts.append(make_cost_table())
@@ -126,7 +126,7 @@ def _head_section(stored: Results, budget: str, columns: int) -> str:
         rate = _find_rate(float(number), tokens) if not mode else None
     if rate is not None:
         told += rf"; \emph{{Token Reduction Rate}} = \textbf{{{rate:.1f}\%}}"
-    model = escape_latex(stored.model)
+    model = escape_latex(stored.title)
     return write_row([rf"{GRAY} {model}", rf"\multicolumn{{{columns - 1}}}{{c}}{{{told}}}"])
 
 

@@ -13,7 +13,7 @@ def make_markdown(stored: Results, reference: str = "mob") -> str:
     """The comparison, what it means, and the paper's numbers if there are any."""
     table = stored.compare(reference)
     parts = [
-        f"# Pruning visual tokens of {escape_markdown(stored.model)}",
+        f"# Pruning visual tokens of {escape_markdown(stored.title)}",
         escape_markdown(describe_results(stored)),
         as_markdown(table),
         *map(escape_markdown, [*explain_table(table), *list_troubles(stored.rows)]),

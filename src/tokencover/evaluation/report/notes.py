@@ -35,7 +35,7 @@ def list_facts(stored: Results) -> dict[str, str]:
     groups = list(dict.fromkeys(stored.groups.values()))
     examples = max((sum(map(len, row.records.values())) for row in stored.rows), default=0)
     told = {
-        "model": f"{stored.model}, {_write_pairs(run['model'], without=('name',))}",
+        "model": f"{stored.title}, {_write_pairs(run['model'], without=('name',))}",
         "data": f"{len(stored.groups)} tasks of {len(groups)} groups ({', '.join(groups)}), "
         f"{examples} examples: {', '.join(stored.groups)}",
     }

@@ -98,7 +98,7 @@ def make_page(
     }
     return render_page(
         "report.html.j2",
-        title=f"Pruning visual tokens of {stored.model}",
+        title=f"Pruning visual tokens of {stored.title}",
         summary=summarize_results(stored, reference),
         facts=list_facts(stored),
         parts=[("comparison", "Comparison"), *((key, PARTS[key]) for key in PARTS if shown[key])],

@@ -93,4 +93,4 @@ def _collect(
     whole = Combination(None)
     known = {whole: ResultRow(whole, {}, None, None, None), **rows}
     title, axis = ABLATION_TITLES[name]
-    return Ablation(title, axis, stored.model, tuple(found), known, dict(stored.groups))
+    return Ablation(title, axis, stored.title, tuple(found), known, dict(stored.groups))

@@ -199,5 +199,13 @@ class Encodings:
 
     def _project(self, device: torch.device, dtype: torch.dtype, features: Tensor) -> Tensor:
         if self.crops is None:
-            features = self.projector(move_to(self.projector, features))
+            features = self._run_projector(move_to(self.projector, features))
         return features.to(device, dtype)
+
+    def _run_projector(self, features: Tensor) -> Tensor:
+        """Project features; kernels of quantized layers crash if there are none."""
+        count = len(features)
+        if count == 0:
+            features = features.new_zeros(1, *features.shape[1:])
+        projected: Tensor = self.projector(features)
+        return projected[:count]

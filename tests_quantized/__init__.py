@@ -1,0 +1,1 @@
+"""Models whose weights bitsandbytes, torchao and optimum-quanto quantized on the CPU."""
