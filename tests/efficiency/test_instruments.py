@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, PAGESIZE, mmap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from transformers import DynamicCache
 
+from tests.zoo import ZOO
 from tokencover.efficiency import instruments
 from tokencover.efficiency.instruments import (
+    OperationCounter,
     count_cache_bytes,
     count_cached_tokens,
     count_weight_bytes,
     measure_peak,
 )
+from tokencover.methods import FastV, VisionZip
+from tokencover.runtime import prune
 
 MEGABYTE = 2**20
 
@@ -56,3 +62,57 @@ def test_elsewhere_the_peak_is_not_known(tmp_path: Path, monkeypatch: pytest.Mon
     ran = []
     assert measure_peak(lambda: ran.append(1)) is None
     assert ran == [1]
+
+
+class _ForeignLinear(nn.Linear):
+    """Computes its product where PyTorch's counter does not see it, as quantized layers do."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        product = torch.from_numpy(rows.detach().numpy() @ self.weight.detach().numpy().T)
+        return product if self.bias is None else product + self.bias
+
+
+def test_products_of_foreign_layers_are_counted() -> None:
+    entry = ZOO["llava"]
+    model: Any = entry.build().requires_grad_(False)
+    inputs = entry.inputs("single")
+    counts = []
+    for layer in (nn.Linear, _ForeignLinear):
+        for name, part in list(model.named_modules()):
+            if type(part) is nn.Linear and layer is not nn.Linear:
+                same = layer(part.in_features, part.out_features, part.bias is not None)
+                same.load_state_dict(part.state_dict())
+                model.set_submodule(name, same)
+        counter = OperationCounter()
+        method = counter.watch_method(FastV(7))
+        words = entry.user_words(inputs)
+        with (
+            torch.no_grad(),
+            counter.watch_encoder(model.model),
+            prune(model, method, prompt=words),
+        ):
+            model(**inputs)
+        counts.append((counter.vision, counter.selection))
+    assert counts[0] == counts[1]
+    assert counts[0][0] > 0
+
+
+class _NeverEmpty(nn.Linear):
+    """Fails without rows, where bitsandbytes' 4-bit kernel ends the process."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        assert len(rows)
+        return super().forward(rows)
+
+
+def test_visionzip_projects_no_empty_batch() -> None:
+    entry = ZOO["llava"]
+    model: Any = entry.build()
+    plain = model.model.multi_modal_projector.linear_1
+    same = _NeverEmpty(plain.in_features, plain.out_features, plain.bias is not None)
+    same.load_state_dict(plain.state_dict())
+    model.model.multi_modal_projector.linear_1 = same
+    inputs = entry.inputs("ragged")
+    with torch.no_grad(), prune(model, VisionZip(1.0), prompt=entry.user_words(inputs)) as run:
+        model(**inputs)
+    assert [len(each.kept) for each in run.trace] == [25, 25, 25]
