@@ -68,6 +68,7 @@ LEFT_OUT = {
     "python benchmarks/study.py": "takes hours; tests/evaluation runs a small study",
     "python benchmarks/study_tables.py": "takes a minute; tests/evaluation reads a small study",
     "--growth": "takes minutes",
+    "--quantization": "needs bitsandbytes; tests_quantized runs it",
     "--paper": "is run by test_commands",
     "--time": "needs an accelerator",
 }
