@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ HUB_OPTIONS: Final = (
     "trust_remote_code",
 )  # fmt: skip
 """Options of `from_pretrained` that configuration and processor take, too."""
+PLACING: Final = {"device_map", "distributed_config", "tp_plan", "tp_size"}
+"""Options of `from_pretrained` that put a model on devices."""
 PROXIES: Final = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -81,7 +84,7 @@ def load(
         model, processor = _load_boulder_with(options)
     else:
         model, processor = _load_pair(name, options, device, quantization)
-    is_placed = "device_map" in options or _is_quantized(model.config)
+    is_placed = bool(PLACING & options.keys()) or _is_quantized(model.config)
     if device is not None and not is_placed:
         try:
             model.to(device)
@@ -172,6 +175,18 @@ def find_quantization(network: Any) -> str | None:
     bits = next((bits for bits in ("4bit", "8bit") if told.get(f"load_in_{bits}")), None)
     method = told.get("quant_method", "quantized")
     return bits or str(getattr(method, "value", method))
+
+
+def list_stored(tensor: Any) -> list[torch.Tensor]:
+    """A tensor, or the parts of one that a quantization library puts together.
+
+    Of a tensor that is split over ranks, the part of this rank.
+    """
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in list_stored(getattr(tensor, name))]
 
 
 def describe_loading(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,9 +287,12 @@ def _load_pair(
                 )
             dtype = options.get("dtype") or config.dtype
             given["quantization_config"] = _configure_quantization(quantization, dtype)
-        if device is not None and ("quantization_config" in given or _is_quantized(config)):
-            given.setdefault("device_map", {"": device})  # such weights cannot be moved later
-        return AutoModelForImageTextToText.from_pretrained(source, **given), processor
+        is_quantized = "quantization_config" in given or _is_quantized(config)
+        if device is not None and is_quantized and not PLACING & given.keys():
+            given["device_map"] = {"": device}  # such weights cannot be moved later
+        with warnings.catch_warnings():  # older versions of transformers know no other name
+            warnings.filterwarnings("ignore", "Passing `tp_plan`", FutureWarning)
+            return AutoModelForImageTextToText.from_pretrained(source, **given), processor
 
     found: tuple[Any, Any] = _load_parts(name, _find_source(name), options, load_both)
     return found

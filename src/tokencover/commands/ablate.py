@@ -137,20 +137,18 @@ def try_settings(
     loaded.check(found)
     depth = len(family_of(loaded.model).blocks(loaded.model))
     settings = _choose_settings(what, read_budgets(budgets), values, prompt_share, depth)
-    wanted = (Combination(None), *(each.combination for each in settings))
-    plan = EvaluationPlan(tuple(dict.fromkeys(wanted)), found, timed=False)
-    asking = AskingSettings(batch_size, max_new_tokens, keep_going)
+    wanted = dict.fromkeys([Combination(None), *(each.combination for each in settings)])
+    plan = EvaluationPlan(tuple(wanted), found, timed=False)
     described = {"split": split, "limit": limit, **describe_settings(found, showing, loaded)}
-    results = do_unfinished(
-        loaded, plan.share(*part), out / RESULTS, asking, described, 0, open_progress, part
-    )
-    if not all(map(results.is_finished, plan.work)):
+    asking, share = AskingSettings(batch_size, max_new_tokens, keep_going), plan.share(*part)
+    results = do_unfinished(loaded, share, out / RESULTS, asking, described, 0, open_progress, part)
+    if all(map(results.is_finished, plan.work)):
+        rows = {row.combination: row for row in collect(plan, results)}
+        groups = {task.name: task.group for task in found}
+        ablation = Ablation(*ABLATION_TITLES[what], loaded.title, tuple(settings), rows, groups)
+        _write(out / what, ablation, as_json)
+    else:
         print(tell_part(part))
-        return
-    rows = {row.combination: row for row in collect(plan, results)}
-    groups = {task.name: task.group for task in found}
-    ablation = Ablation(*ABLATION_TITLES[what], loaded.title, tuple(settings), rows, groups)
-    _write(out / what, ablation, as_json)
 
 
 def _choose_settings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from tokencover.commands.options import (
     read_whole_number,
     take,
 )
+from tokencover.commands.parallel import Parallel, is_silent, leave_processes, read_tensor_plan
 from tokencover.errors import InputError
 from tokencover.tables import TextTable, print_table
 
@@ -78,6 +80,7 @@ def run_bench(
     tokens_out: TokensOut = 16,
     repeats: Repeats = 5,
     batch_size: BatchSize = 1,
+    parallel: Parallel = "data",
     threads: Threads = None,
     out: NumbersFile = None,
     as_json: JsonInstead = False,
@@ -91,13 +94,17 @@ def run_bench(
         check_counts({"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats})
         if question is not None:
             check_questions([question])
-        options = read_model_options(quantization, attention, model_options)
+        options = read_tensor_plan(parallel, device=device)
+        options |= read_model_options(quantization, attention, model_options)
         wanted = make_methods(methods, read_budgets(budgets))
         if not wanted:
             raise InputError("there is nothing to measure: give --methods mob and --budgets 64.")
         set_threads(threads)
         workload = _make_workload(model, dtype, device, options, image, question, batch_size)
-        table, data = _measure(workload, wanted, tokens_out, repeats)
+        table, data = _measure(workload, wanted, tokens_out, repeats, is_silent(parallel))
+        leave_processes(parallel)
+    if is_silent(parallel):
+        return
     if as_json:
         print_json(data)
     else:
@@ -134,12 +141,13 @@ def _make_workload(
 
 
 def _measure(
-    workload: Workload, methods: Sequence[Method], tokens_out: int, repeats: int
+    workload: Workload, methods: Sequence[Method], tokens_out: int, repeats: int, silent: bool
 ) -> tuple[TextTable, Any]:
     from tokencover.commands.progress_bar import open_progress
     from tokencover.efficiency import export_savings, measure_savings, tabulate_savings
+    from tokencover.evaluation import Progress
 
-    progress = open_progress(repeats)
+    progress = Progress(io.StringIO(), repeats) if silent else open_progress(repeats)
     progress.begin("turns of all models")
     try:
         found = measure_savings(

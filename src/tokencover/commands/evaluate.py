@@ -47,11 +47,17 @@ from tokencover.commands.options import (
     read_whole_number,
     take,
 )
+from tokencover.commands.parallel import (
+    Parallel,
+    is_silent,
+    leave_processes,
+    read_tensor_plan,
+)
 from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
-    from tokencover.evaluation import VisionLanguageModel
+    from tokencover.evaluation import Results, VisionLanguageModel
     from tokencover.methods import Spec
 
 BudgetModeName = Literal["exact", "layer_mean", "flops", "published"]
@@ -121,24 +127,27 @@ def compare_methods(
     timing_batches: TimingBatches = 3,
     keep_going: KeepGoing = False,
     shard: Shard = None,
+    parallel: Parallel = "data",
     threads: Threads = None,
     out: ResultsPlace = Path("results"),
     as_json: JsonInstead = False,
 ) -> None:
     """Compare methods on tasks: what pruning costs and gains."""
-    part, shares = read_shard(shard, os.environ), read_budgets(budgets)
-    options = read_model_options(quantization, attention, model_options)
+    shares, options = read_budgets(budgets), read_tensor_plan(parallel, shard=shard, device=device)
+    part = (0, 1) if options else read_shard(shard, os.environ)
+    options |= read_model_options(quantization, attention, model_options)
 
     from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import evaluate, render
+    from tokencover.evaluation import evaluate
     from tokencover.evaluation.lmms import ShowingSettings
     from tokencover.methods import parse_methods
 
     names = choose_task_names(model, tasks, suite)
     set_threads(threads)
     results = evaluate(
-        partial(_load_model, model, names, device, dtype, options),  # once everything is checked
+        # Once everything is checked.
+        partial(_load_model, model, () if is_silent(parallel) else names, device, dtype, options),
         methods=[*parse_methods(methods), *map(_read_json, method_json or [])],
         budgets=shares,
         tasks=names,
@@ -155,6 +164,14 @@ def compare_methods(
         progress=open_progress,
         showing=ShowingSettings(prompt_words, pad, frames),
     )
+    leave_processes(parallel)
+    if not is_silent(parallel):
+        _print_results(results, part, as_json)
+
+
+def _print_results(results: Results, part: tuple[int, int], as_json: bool) -> None:
+    from tokencover.evaluation import render
+
     if as_json:
         print_json({"run": results.run, "reference": results.reference, "rows": results.to_dicts()})
     elif results.finished:

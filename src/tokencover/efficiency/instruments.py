@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tokencover.budget import is_innermost_linear
+from tokencover.loading import list_stored
 from tokencover.methods import Method
 
 PROCESS: Final = Path("/proc/self")
@@ -233,16 +234,9 @@ def count_cache_bytes(cache: Any) -> int:
 
 
 def count_weight_bytes(model: nn.Module) -> int:
-    """Bytes of the weights; shared ones once, and quantized ones as they are stored."""
-    return sum(map(_count_bytes, model.parameters()))
-
-
-def _count_bytes(tensor: Any) -> int:
-    """Bytes of a tensor, or of the parts of one that libraries put together (torchao, quanto)."""
-    if not hasattr(tensor, "__tensor_flatten__"):
-        return int(tensor.numel() * tensor.element_size())
-    parts, _ = tensor.__tensor_flatten__()
-    return sum(_count_bytes(getattr(tensor, name)) for name in parts)
+    """Bytes of the weights; shared ones once, and quantized or split ones as they are stored."""
+    parts = [part for weight in model.parameters() for part in list_stored(weight)]
+    return sum(part.numel() * part.element_size() for part in parts)
 
 
 def measure_peak(run: Callable[[], object]) -> int | None:

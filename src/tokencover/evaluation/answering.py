@@ -107,20 +107,14 @@ def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
 
 def _take_fingerprint(network: torch.nn.Module) -> str:
     """Of the names, shapes and leading values of all weights: quick, even for a large model."""
+    from tokencover.loading import list_stored
+
     digest = hashlib.sha256()
     for name, weight in network.named_parameters():
         packed = getattr(weight, "quant_state", None)  # 4 bits are packed again later
         digest.update(f"{name} {tuple((packed or weight).shape)}".encode())
         if packed is None:
-            for part in _list_stored(weight.detach()):
+            for part in list_stored(weight.detach()):
                 if not part.is_meta:  # weights that accelerate keeps elsewhere
                     digest.update(part.flatten()[:LEADING].float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
-
-
-def _list_stored(tensor: Any) -> list[torch.Tensor]:
-    """A tensor, or the parts of one that a quantization library puts together."""
-    if not hasattr(tensor, "__tensor_flatten__"):
-        return [tensor]
-    names, _ = tensor.__tensor_flatten__()
-    return [part for name in names for part in _list_stored(getattr(tensor, name))]

@@ -222,6 +222,10 @@ def family_of(model: Any) -> Family:
         If it is no such model, its attention cannot be pruned exactly, or no family knows it.
     """
     model_type = getattr(getattr(model, "config", None), "model_type", None)
+    if not isinstance(model_type, str) and isinstance(getattr(model, "module", None), nn.Module):
+        raise UnsupportedModelError(
+            f"{_describe(model)} wraps the model: prune its .module, and call the wrapper as before."
+        )
     if not isinstance(model, nn.Module) or not isinstance(model_type, str):
         raise UnsupportedModelError(
             f"expected a loaded vision-language model, not {_describe(model)}; load it first with "
