@@ -99,8 +99,9 @@ def _make_header(stored: Results) -> list[str]:
     lines = []
     if len(groups) > 1:
         sizes = [sum(each == group for each in stored.groups.values()) for group in groups]
+        headings = next((row.summary.headings for row in stored.rows if row.summary), {})
         spans = [
-            rf"\multicolumn{{{size}}}{{c}}{{\textbf{{{escape_latex(group)}}}}}"
+            rf"\multicolumn{{{size}}}{{c}}{{\textbf{{{escape_latex(headings.get(group, group))}}}}}"
             for group, size in zip(groups, sizes, strict=True)
         ]
         lines.append(write_row(["", "", *spans, ""]))

@@ -26,7 +26,8 @@ def describe_results(stored: Results) -> str:
         if isinstance(stored.run[key], Mapping)
     ]
     examples = max((sum(map(len, row.records.values())) for row in stored.rows), default=0)
-    return "; ".join([f"{len(stored.groups)} tasks, {examples} examples", *filter(None, parts)])
+    size = f"{_count(len(stored.groups), 'task')}, {_count(examples, 'example')}"
+    return "; ".join([size, *filter(None, parts)])
 
 
 def list_facts(stored: Results) -> dict[str, str]:
@@ -34,10 +35,11 @@ def list_facts(stored: Results) -> dict[str, str]:
     run = stored.run
     groups = list(dict.fromkeys(stored.groups.values()))
     examples = max((sum(map(len, row.records.values())) for row in stored.rows), default=0)
+    grouped = f" of {len(groups)} groups ({', '.join(groups)})" if len(groups) > 1 else ""
     told = {
         "model": f"{stored.model}, {_write_pairs(run['model'], without=('name',))}",
-        "data": f"{len(stored.groups)} tasks of {len(groups)} groups ({', '.join(groups)}), "
-        f"{examples} examples: {', '.join(stored.groups)}",
+        "data": f"{_count(len(stored.groups), 'task')}{grouped}, {_count(examples, 'example')}: "
+        f"{', '.join(stored.groups)}",
     }
     for key in sorted(run):
         if isinstance(run[key], Mapping) and key != "model":
@@ -78,6 +80,10 @@ def _tell_average(average: float, row: ResultRow) -> str:
     cost = None if row.summary is None else row.summary.flops
     flops = "" if cost is None else f" at {100 * cost:.0f} % of the FLOPs"
     return f"{average:.1f} % of the accuracy{flops}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _list_seeds(stored: Results) -> list[str]:
