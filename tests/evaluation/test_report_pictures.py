@@ -9,6 +9,8 @@ import pytest
 
 from tests.evaluation.running import command
 from tokencover.cli import main
+from tokencover.errors import TokenCoverError
+from tokencover.evaluation import read_commands
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +32,38 @@ def test_the_smallest_budget_is_drawn_with_hover_text(results: Path, tmp_path: P
     assert text.count("data:image/png;base64,") == 2  # each picture once
     assert text.count('data-same="0"') == 4
     assert text.count('<div class="pair">') == 2
+
+
+def test_page_shows_command_of_evaluate(results: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(results), "--out", str(page)]) == 0
+    evaluated = (
+        "tokencover evaluate --methods mob,random --budgets 64,9 "
+        "--tasks pebble/color,pebble/place --limit 1 --timing-batches 0 --threads 1 "
+        f"--out {results}"
+    )
+    assert f"<code>{evaluated}</code>" in page.read_text()
+    assert f"<code>tokencover report {results} --out {page}</code>" in page.read_text()
+    assert evaluated not in (results / "run.json").read_text()
+
+
+def test_commands_of_resumed_and_sharded_runs_are_kept_once(tmp_path: Path) -> None:
+    def evaluate(*arguments: str) -> None:
+        command(
+            "--tasks", "pebble/color", "--limit", "1", "--timing-batches", "0",
+            "--threads", "1", "--out", str(tmp_path / "r"), *arguments,
+        )  # fmt: skip
+
+    evaluate("--shard", "1/2")
+    evaluate("--shard", "0/2")
+    evaluate("--methods", "mob", "--budgets", "64")
+    with pytest.raises(TokenCoverError, match="holds another run"):
+        evaluate("--batch-size", "3")
+    rest = f"--tasks pebble/color --limit 1 --timing-batches 0 --threads 1 --out {tmp_path / 'r'}"
+    assert read_commands(tmp_path / "r") == [
+        f"tokencover evaluate {rest}",
+        f"tokencover evaluate --methods mob --budgets 64 {rest}",
+    ]
 
 
 def test_without_pictures_no_model_is_needed(results: Path, tmp_path: Path) -> None:

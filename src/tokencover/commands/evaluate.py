@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
+import typer
+
 from tokencover.commands.benchmark_options import (
     FrameCount,
     Pad,
@@ -16,6 +18,7 @@ from tokencover.commands.benchmark_options import (
     SuiteName,
     choose_task_names,
 )
+from tokencover.commands.command_line import write_command_line
 from tokencover.commands.options import (
     METHODS,
     OUTPUT,
@@ -46,6 +49,7 @@ from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
+    from tokencover.evaluation import Progress, Results
     from tokencover.methods import Spec
 
 BudgetModeName = Literal["exact", "layer_mean", "flops", "published"]
@@ -92,6 +96,7 @@ ResultsPlace = Annotated[
 
 
 def compare_methods(
+    context: typer.Context,
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
@@ -120,9 +125,8 @@ def compare_methods(
     part, shares = read_shard(shard, os.environ), read_budgets(budgets)
     check_folder(out)
 
-    from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import evaluate, load_model, render
+    from tokencover.evaluation import evaluate, load_model
     from tokencover.evaluation.lmms import ShowingSettings
     from tokencover.methods import parse_methods
 
@@ -143,9 +147,24 @@ def compare_methods(
         timing_batches=timing_batches,
         out=out,
         part=part,
-        progress=open_progress,
+        progress=partial(_begin, out, write_command_line(context, hidden=("shard",))),
         showing=ShowingSettings(prompt_words, pad, frames),
     )
+    _print_results(results, part, as_json)
+
+
+def _begin(folder: Path, command: str, units: int) -> Progress:
+    """Called once the folder is known to hold results of the same run."""
+    from tokencover.commands.progress_bar import open_progress
+    from tokencover.evaluation import record_command
+
+    record_command(folder, command)
+    return open_progress(units)
+
+
+def _print_results(results: Results, part: tuple[int, int], as_json: bool) -> None:
+    from tokencover.evaluation import list_warnings, render
+
     if as_json:
         rows = results.to_dicts()
         print_json({"run": results.run, "reference": results.reference, "rows": rows})
@@ -153,6 +172,8 @@ def compare_methods(
         print_markdown(render(results.rows, results.reference))
     else:
         print(tell_part(part))
+    for warning in list_warnings(results.rows):
+        typer.secho(f"WARNING: {warning}", err=True, fg="red", bold=True)
 
 
 def tell_part(part: tuple[int, int]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokencover.commands.command_line import write_command_line
 from tokencover.commands.options import (
     OUTPUT,
     Reference,
@@ -24,6 +23,7 @@ from tokencover.errors import InputError
 from tokencover.files import write_atomically, write_document
 
 if TYPE_CHECKING:
+    from tokencover.budget import Profile
     from tokencover.evaluation import Results
     from tokencover.evaluation.report import KeptExample, StoredAblations
 
@@ -96,6 +96,7 @@ PictureDevice = Annotated[
 
 
 def write_report(
+    context: typer.Context,
     results: ResultsPath,
     out: PageFile = Path("report.html"),
     markdown: MarkdownFile = None,
@@ -116,21 +117,20 @@ def write_report(
     """Turn results into a page that needs nothing else."""
     from tokencover.budget import Profile
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import check_reference, read_folder
+    from tokencover.evaluation import check_reference, read_commands, read_folder
     from tokencover.evaluation.report import (
         check_formats,
         check_page_parts,
         find_ablations,
-        make_figures,
         make_page,
-        write_figures,
     )
 
     # Everything is read first, so that nothing is written if something is wrong.
     check_page_parts()
     kinds = split_at_commas(formats)
     check_formats(kinds)
-    stored = read_folder(_find_results(results))
+    folder = _find_results(results)
+    stored = read_folder(folder)
     other = None if against is None else read_folder(against)
     ablations = find_ablations(read_folder(_find_results(ablation)) if ablation else stored)
     named = None if reference is None else name_reference(reference)
@@ -145,7 +145,8 @@ def write_report(
         pictures=drawn,
         other=other,
         ablations=ablations,
-        command=shlex.join(["tokencover", *sys.argv[1:]]),
+        command=write_command_line(context),
+        evaluated_by=read_commands(folder),
         date=date.today().isoformat(),
     )
     write_text(out, page)
@@ -157,9 +158,22 @@ def write_report(
         _write_export(export, stored)
         written.append(export)
     if figures is not None:
-        charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
-        written += write_figures(charts, figures, kinds)
+        written += _write_charts(figures, kinds, stored, compared, coupling, ablations)
     print("\n".join(f"wrote {path}" for path in written))
+
+
+def _write_charts(
+    folder: Path,
+    formats: list[str],
+    stored: Results,
+    reference: str,
+    profile: Profile | None,
+    ablations: StoredAblations,
+) -> list[Path]:
+    from tokencover.evaluation.report import make_figures, write_figures
+
+    charts = make_figures(stored, reference=reference, profile=profile, ablations=ablations)
+    return write_figures(charts, folder, formats)
 
 
 def _find_results(folder: Path) -> Path:
