@@ -133,8 +133,8 @@ def list_warnings(rows: Sequence[ResultRow]) -> list[str]:
         return []
     return [
         f"The unpruned model scores 0 % in {', '.join(zero)}: scores relative to it are "
-        "meaningless. Either the model does not know the task, or its answers are scored incorrectly"
-        f"{_show_answer(unpruned.records[zero[0]])}."
+        "meaningless. Either the model does not know the task, or its answers are scored "
+        f"incorrectly{_show_answer(unpruned.records[zero[0]])}."
     ]
 
 

@@ -26,7 +26,7 @@ from tokencover.evaluation.report.report_charts import (
 )
 from tokencover.evaluation.report.stored_ablations import StoredAblations, find_ablations
 from tokencover.evaluation.report.task_costs import make_task_costs
-from tokencover.evaluation.report.vega_charts import MOST_LABELLED, Specification
+from tokencover.evaluation.report.vega_charts import Specification
 from tokencover.evaluation.report.verdict import SIGNIFICANCE_NOTE, summarize_budgets, write_verdict
 from tokencover.evaluation.result_rows import list_troubles, list_warnings
 from tokencover.evaluation.results import Results
@@ -45,7 +45,6 @@ PARTS: Final = {
 
 PAGE_TEXTS: Final = {
     "rivals": RIVALS,
-    "most_labelled": MOST_LABELLED,
     "ranks_note": RANKS_NOTE,
     "significance_note": SIGNIFICANCE_NOTE,
     "pictures_note": (
