@@ -12,8 +12,8 @@ from tokencover.evaluation.report import KeptExample, KeptSide, make_page
 from tokencover.methods import DART, FastV, MoB, Random
 
 LIST_OVERLAPS = """(chart) => {
-  const texts = [...chart.querySelectorAll("svg.marks text")].filter((text) => text.textContent.trim()
-    && getComputedStyle(text).opacity !== "0" && getComputedStyle(text).display !== "none");
+  const texts = [...chart.querySelectorAll("svg.marks text")].filter((text) =>
+    text.textContent.trim() && getComputedStyle(text).opacity !== "0");
   const boxes = texts.map((text) => text.getBoundingClientRect());
   const found = [];
   boxes.forEach((a, one) => boxes.slice(one + 1).forEach((b, other) => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -45,6 +46,10 @@ MarkdownFile = Annotated[
 LatexFile = Annotated[
     Path | None,
     take("--latex", "FILE", "Write LaTeX tables in the paper's layout too.", OUTPUT),
+]
+LatexCosts = Annotated[
+    bool,
+    take("--latex-costs", "", "Add the paper's computed costs of LLaVA-7B to --latex.", OUTPUT),
 ]
 CsvFile = Annotated[
     Path | None,
@@ -102,6 +107,7 @@ def write_report(
     markdown: MarkdownFile = None,
     export: ExportFile = None,
     latex: LatexFile = None,
+    latex_costs: LatexCosts = False,
     csv: CsvFile = None,
     figures: FiguresFolder = None,
     formats: FigureFormats = "pdf",
@@ -129,8 +135,7 @@ def write_report(
     check_page_parts()
     kinds = split_at_commas(formats)
     check_formats(kinds)
-    folder = _find_results(results)
-    stored = read_folder(folder)
+    stored = read_folder(_find_results(results))
     other = None if against is None else read_folder(against)
     ablations = find_ablations(read_folder(_find_results(ablation)) if ablation else stored)
     named = None if reference is None else name_reference(reference)
@@ -146,12 +151,12 @@ def write_report(
         other=other,
         ablations=ablations,
         command=write_command_line(context),
-        evaluated_by=read_commands(folder),
+        evaluated_by=read_commands(_find_results(results)),
         date=date.today().isoformat(),
     )
     write_text(out, page)
     written = [out]
-    for path, make in _list_texts(stored, compared, ablations, markdown, latex, csv):
+    for path, make in _list_texts(stored, compared, ablations, markdown, (latex, latex_costs), csv):
         write_text(path, make())
         written.append(path)
     if export is not None:
@@ -187,7 +192,7 @@ def _list_texts(
     reference: str,
     ablations: StoredAblations,
     markdown: Path | None,
-    latex: Path | None,
+    latex: tuple[Path | None, bool],
     csv: Path | None,
 ) -> list[tuple[Path, Callable[[], str]]]:
     """The files that were asked for, and what makes each."""
@@ -195,7 +200,7 @@ def _list_texts(
 
     texts: list[tuple[Path | None, Callable[[], str]]] = [
         (markdown, lambda: make_markdown(stored, reference)),
-        (latex, lambda: make_latex(stored, reference, ablations)),
+        (latex[0], lambda: make_latex(stored, reference, ablations, costs=latex[1])),
         (csv, stored.to_csv),
     ]
     return [(path, make) for path, make in texts if path is not None]
@@ -239,6 +244,7 @@ def _draw_kept(
     from tokencover.evaluation.report import (
         choose_rows,
         draw_kept_pictures,
+        explain_missing,
         list_telling_examples,
     )
 
@@ -259,7 +265,10 @@ def _draw_kept(
             "--pictures away, or evaluate again."
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
-    return draw_kept_pictures(model, methods, found, count, telling)
+    drawn = draw_kept_pictures(model, methods, found, count, telling)
+    if missing := explain_missing(drawn, count):
+        print(f"tokencover: {missing}", file=sys.stderr)
+    return drawn
 
 
 def write_text(path: Path, text: str) -> None:
