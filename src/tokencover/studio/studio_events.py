@@ -23,8 +23,6 @@ NO_METHOD: Final = "(none)"
 """What stands in the list of methods to compare with, for none."""
 ADDRESS_BAR: Final = "(link) => { if (link) history.replaceState(null, '', link); return link; }"
 LINK_LABEL: Final = "Link to this setup"
-EMPTY: Final = "() => ['', '', '', '', '', null, null, '', '']"
-"""Nothing in all of the results, in the order of `PageEvents._results`."""
 STALE: Final = """(kept) => {
   const views = (kept.match(/<svg.*?<\\/svg>/gs) || []).map((svg) => svg
     .replace(/<path[^>]*>/g, "").replace(/<rect.*?<\\/rect>/gs, "")
@@ -33,7 +31,7 @@ STALE: Final = """(kept) => {
   const shown = views.length ? `${told}<div class="tc-plain">${views.join("")}</div>` : "";
   return [shown, "", "", "", "", null, null, "", ""];
 }"""
-"""The same, but the image without tokens stays to be looked at."""
+"""Clears the results in the browser, at once; the image stays, without tokens."""
 DOWNLOADS: Final = 100
 """Files of so many answers wait for Gradio, which copies what it serves; then they are deleted."""
 SETUP_PARTS: Final = (
@@ -85,7 +83,7 @@ class PageEvents:
         renewals = [drawn.success, controls["scene"].submit, controls["medium"].input]
         for event in (*renewals, *(drop.clear for drop in drops)):
             renewed = event(self._show_scene, about, told, api_name=False)
-            renewed.failure(None, None, self._results, js=EMPTY, api_name=False)
+            renewed.failure(_clear, None, self._results, queue=False, api_name=False)
             self._answer_after(renewed.success)
         for drop in drops:
             changed = drop.upload(_hide_questions, None, [asked, told[-1]], api_name=False)
@@ -101,14 +99,14 @@ class PageEvents:
         controls, kept = self._controls, self._shown["first_kept"]
         for name in ("question", "budget"):
             controls[name].input(None, kept, self._results, js=STALE, api_name=False)
-        controls["scene"].input(None, None, self._results, js=EMPTY, api_name=False)
+        controls["scene"].input(_clear, None, self._results, queue=False, api_name=False)
 
     def _answer_after(self, event: Any, name: str | None = None) -> None:
         """Answer when something happened, and put the setup into the address bar."""
         link = self._shown["link"]
         answered = event(self._answer, self._inputs, self._outputs, api_name=name or False)
         answered.success(None, link, link, js=ADDRESS_BAR, api_name=False)
-        answered.failure(None, None, self._results, js=EMPTY, api_name=False)
+        answered.failure(_clear, None, self._results, queue=False, api_name=False)
 
     def _answer(self, request: gr.Request, *values: Any) -> list[Any]:
         with _tell_visitor():
@@ -216,6 +214,11 @@ def _show_drop(medium: str) -> tuple[Any, ...]:
     """The place to drop a file, and the button that plays the order of choice."""
     is_picture = medium == "picture"
     return tuple(gr.update(visible=each) for each in (is_picture, not is_picture, is_picture))
+
+
+def _clear() -> tuple[Any, ...]:
+    """Nothing in all of the results, in the order of `PageEvents._results`."""
+    return *[""] * 5, None, None, "", ""
 
 
 def _hide_questions() -> tuple[Any, str]:

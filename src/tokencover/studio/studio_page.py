@@ -45,6 +45,7 @@ td[data-verdict="other"]::after { content: "differs from unpruned"; }
   background: color-mix(in srgb, #d97706 12%, transparent); }
 .tc-plain { display: flex; flex-wrap: wrap; gap: 12px; }
 .tc-plain svg { width: 480px; max-width: 100%; }
+#opened:not(:has(p)), #notice:not(:has(p)), #film:not(:has(img)) { display: none; }
 @media (max-width: 768px) { #results { order: -1; } }
 """
 KEY: Final = (
