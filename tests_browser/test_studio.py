@@ -148,6 +148,7 @@ def test_error_is_shown_once_and_results_are_cleared(page: Page, studio: str) ->
     for part in ("#first-kept svg", "#first-facts .tc-answer", "#film img"):
         expect(page.locator(part)).to_have_count(0)
     expect(page.locator("#link textarea, #link input").first).to_have_value("")
+    expect(page.get_by_text("Error", exact=True).filter(visible=True)).to_have_count(1)
 
 
 def test_failed_upload_is_reported_once(page: Page, studio: str, tmp_path: Path) -> None:

@@ -104,7 +104,13 @@ class PageEvents:
     def _answer_after(self, event: Any, name: str | None = None) -> None:
         """Answer when something happened, and put the setup into the address bar."""
         link = self._shown["link"]
-        answered = event(self._answer, self._inputs, self._outputs, api_name=name or False)
+        answered = event(
+            self._answer,
+            self._inputs,
+            self._outputs,
+            api_name=name or False,
+            show_progress_on=self._shown["first_kept"],
+        )
         answered.success(None, link, link, js=ADDRESS_BAR, api_name=False)
         answered.failure(_clear, None, self._results, queue=False, api_name=False)
 
