@@ -11,6 +11,20 @@ from tokencover.evaluation import read_folder
 from tokencover.evaluation.report import KeptExample, KeptSide, make_page
 from tokencover.methods import DART, FastV, MoB, Random
 
+LIST_OVERLAPS = """(chart) => {
+  const texts = [...chart.querySelectorAll("svg.marks text")].filter((text) =>
+    text.textContent.trim() && getComputedStyle(text).opacity !== "0");
+  const boxes = texts.map((text) => text.getBoundingClientRect());
+  const found = [];
+  boxes.forEach((a, one) => boxes.slice(one + 1).forEach((b, other) => {
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 1 && high > 3)  // a line box is higher than its letters
+      found.push([texts[one].textContent, texts[one + 1 + other].textContent]);
+  }));
+  return found;
+}"""
+"""Pairs of texts in a chart of which one covers the other."""
 TASKS = ("GQA", "POPE", "VizWiz")
 
 
@@ -92,6 +106,16 @@ def test_charts_have_tooltips(page: Page, report: str) -> None:
     point.scroll_into_view_if_needed()
     point.hover()
     expect(page.locator("#vg-tooltip-element")).to_contain_text("budget")
+
+
+@pytest.mark.parametrize("width", [1280, 375])
+def test_labels_of_charts_do_not_overlap(page: Page, report: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    open_report(page, report)
+    page.locator("button[data-all=yes]").dispatch_event("click")
+    for chart in page.locator("[data-chart]").all():
+        if chart.is_visible():
+            assert chart.evaluate(LIST_OVERLAPS) == [], chart.get_attribute("data-chart")
 
 
 def test_dark_is_dark(browser: Browser, report: str) -> None:

@@ -82,8 +82,7 @@ def test_two_methods_side_by_side_by_link(page: Page, studio: str) -> None:
 
 def test_the_method_is_switched(page: Page, studio: str) -> None:
     open_page(page, studio)
-    page.locator("#method input").fill("divprune")
-    page.locator("#method input").press("Enter")
+    fill_method(page, "divprune")
     page.locator("#ask").click()
     expect(page.locator(f"{FIRST} h3")).to_have_text("divprune")
     page.wait_for_url(re.compile("method=divprune"))
@@ -104,6 +103,131 @@ def test_split_and_layer_move(page: Page, studio: str) -> None:
     wait_for_row(page, "split", re.compile("up to 24 for the question"))
     layers = page.locator(f"{FIRST} .tc-layers").get_attribute("aria-label")
     assert layers == "tokens per block: " + ", ".join(["576"] * 3 + ["64"] * 8)
+
+
+def write_picture(folder: Path, name: str = "own.png") -> Path:
+    path = folder / name
+    Image.effect_noise((96, 64), 50).convert("RGB").save(path)
+    return path
+
+
+def fill_method(page: Page, name: str) -> None:
+    page.locator("#method input").fill(name)
+    page.locator("#method input").press("Enter")
+
+
+def test_answer_is_right_or_wrong_by_reference(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    right = read_row(page, "right")
+    for name in ("answer", "with all tokens"):
+        cell = page.locator(f"{FIRST} tr", has=page.locator(f"th:text-is('{name}')")).locator("td")
+        expected = "right" if cell.inner_text() == right else "wrong"
+        assert cell.get_attribute("data-verdict") == expected
+    green = page.locator(f"{FIRST} td[data-verdict=right]").first
+    assert green.evaluate("(each) => getComputedStyle(each).color") == "rgb(21, 128, 61)"
+    assert green.evaluate("(each) => getComputedStyle(each, '::after').content") == '"right"'
+    legend = page.locator(".tc-key").last.inner_text()
+    assert all(word in legend for word in ("right", "wrong", "same as unpruned", "differs from"))
+
+
+def test_answer_without_reference_is_compared_with_unpruned(page: Page, studio: str) -> None:
+    open_page(page, f"{studio}?question=is+a+blue+star+there+%3F")
+    verdict = page.locator(f"{FIRST} td[data-verdict]").first.get_attribute("data-verdict")
+    same = read_row(page, "answer") == read_row(page, "with all tokens")
+    assert verdict == ("same" if same else "other")
+    assert page.locator(f"{FIRST} td[data-verdict]").count() == 1
+
+
+def test_error_is_shown_once_and_results_are_cleared(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    page.locator("#play").click()
+    page.wait_for_selector("#film img")
+    fill_method(page, "nonsense")
+    expect(page.get_by_test_id("toast-text")).to_have_count(1)
+    expect(page.get_by_test_id("toast-text")).to_contain_text("there is no method 'nonsense'")
+    for part in ("#first-kept svg", "#first-facts .tc-answer", "#film img"):
+        expect(page.locator(part)).to_have_count(0)
+    expect(page.locator("#link textarea, #link input").first).to_have_value("")
+    expect(page.get_by_text("Error", exact=True).filter(visible=True)).to_have_count(1)
+
+
+def test_failed_upload_is_reported_once(page: Page, studio: str, tmp_path: Path) -> None:
+    path = tmp_path / "text.png"
+    path.write_bytes(b"this is no picture")
+    open_page(page, studio)
+    page.locator("#picture input[type=file]").set_input_files(path)
+    expect(page.get_by_test_id("toast-text")).to_have_count(1)
+    expect(page.locator("#first-kept svg")).to_have_count(0)
+
+
+def test_edited_question_clears_answer_but_not_image(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    field = page.locator("#question textarea, #question input").first
+    field.press("End")
+    field.press_sequentially(" now")
+    expect(page.locator(FIRST)).to_have_count(0)
+    expect(page.locator("#first-kept rect")).to_have_count(0)
+    expect(page.locator("#first-kept image")).to_have_count(1)
+    field.press("Enter")
+    wait_for_row(page, "tokens kept", "64 of 576")
+    assert page.locator("#first-kept rect").count() == 64
+
+
+def test_questions_of_scene_are_listed_and_asked(page: Page, studio: str) -> None:
+    open_page(page, studio)
+    field = page.locator("#question textarea, #question input").first
+    asked = page.locator("#asked input")
+    expect(asked).to_have_value(field.input_value())
+    asked.click()
+    options = page.locator("[role=option]")
+    assert options.count() >= 5
+    page.keyboard.press("Escape")  # without a choice nothing is asked
+    page.mouse.click(5, 5)
+    expect(options).to_have_count(0)
+    assert page.get_by_test_id("toast-text").count() == 0
+    assert field.input_value()
+    asked.click()
+    expect(options).to_have_count(14)
+    text = options.nth(3).inner_text().strip("✓ \n")
+    options.nth(3).click()
+    expect(field).to_have_value(text)
+    page.wait_for_url(re.compile("question="))
+    wait_for_row(page, "tokens kept", "64 of 576")
+
+
+def test_upload_is_neither_known_nor_in_link(page: Page, studio: str, tmp_path: Path) -> None:
+    open_page(page, studio)
+    assert page.locator("#notice").inner_text().strip() == ""
+    page.locator("#picture input[type=file]").set_input_files(write_picture(tmp_path))
+    expect(page.locator("#notice")).to_contain_text("pebble knows only the scenes")
+    expect(page.locator("#link")).to_contain_text("your file is not in it")
+    expect(page.locator("#asked")).to_be_hidden()
+    page.wait_for_url(re.compile("uploaded=1"))
+    page.goto(page.url)
+    page.wait_for_selector(FIRST)
+    expect(page.locator("#opened")).to_contain_text("uploaded picture, which is not in it")
+    expect(page.locator("#asked")).to_be_visible()
+    page.locator("#fresh").click()
+    expect(page.locator("#opened")).not_to_contain_text("uploaded")
+
+
+def test_removed_upload_brings_scene_back(page: Page, studio: str, tmp_path: Path) -> None:
+    open_page(page, studio)
+    before = page.locator("#first-kept image").first.get_attribute("href") or ""
+    page.locator("#picture input[type=file]").set_input_files(write_picture(tmp_path))
+    expect(page.locator("#notice")).to_contain_text("pebble knows only the scenes")
+    page.locator("#picture button[aria-label='Remove Image']").click()
+    expect(page.locator("#first-kept image").first).to_have_attribute("href", before)
+    expect(page.locator("#notice")).not_to_contain_text("pebble")
+
+
+def test_results_come_before_controls_on_phone(page: Page, studio: str) -> None:
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    open_page(page, studio)
+    tops = [page.locator(name).bounding_box() for name in ("#first-kept", "#question")]
+    assert tops[0] is not None
+    assert tops[1] is not None
+    assert tops[0]["y"] < tops[1]["y"]
 
 
 def test_a_link_with_nonsense_still_opens(page: Page, studio: str) -> None:
@@ -210,7 +334,6 @@ def test_files_can_be_downloaded(page: Page, studio: str, tmp_path: Path) -> Non
 
 def test_the_order_of_choice_is_played(page: Page, studio: str) -> None:
     open_page(page, studio)
-    page.get_by_text("Order of choice").first.click()
     page.locator("#play").click()
     source = page.locator("#film img").get_attribute("src")
     assert source is not None

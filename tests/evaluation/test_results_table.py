@@ -1,6 +1,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Tim
 from tokencover.evaluation.result_rows import ResultRow, collect
 from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores, Seconds
 from tokencover.evaluation.results_table import Column, make_table
+from tokencover.evaluation.stored_results import read_folder
 from tokencover.evaluation.table_formats import (
     as_csv,
     as_latex,
@@ -196,3 +198,31 @@ def test_notes_say_what_columns_have_in_common_once(results: list[ResultRow]) ->
     assert table.notes["quality"].count("Accuracy in percent") == 1
     assert all(note.endswith(".") for note in table.notes.values())
     assert " ".join(table.notes.values()) in render(results)
+
+
+@pytest.mark.parametrize(
+    ("groups", "headings"),
+    [
+        ({"mine": "all"}, ["mine"]),  # a single task is headed by its name
+        ({"mine": "charts"}, ["mine"]),
+        ({"pebble/color": "fine"}, ["pebble/color"]),
+        ({"pebble/color": "fine", "mine": "all"}, ["fine", "mine"]),
+        ({"mine": "all", "other": "all"}, ["all"]),
+        ({"mine": "charts", "other": "signs"}, ["charts", "signs"]),
+    ],
+)
+def test_column_heading_of_single_task_is_its_name(
+    groups: dict[str, str], headings: list[str], tmp_path: Path
+) -> None:
+    folder = ResultsFolder.open(tmp_path, RUN)
+    tasks = tuple(replace(TASKS[0], name=name, group=group) for name, group in groups.items())
+    unpruned = Combination(None)
+    for task in tasks:
+        folder.write(Scoring(unpruned, task), records(1, 1))
+    stored = read_folder(tmp_path)
+    found = collect(EvaluationPlan((unpruned,), tasks, timed=False), folder)
+    for table in (stored.compare(), make_table(found, list(dict.fromkeys(groups.values())), [])):
+        place = table.header.index("Avg. %")
+        assert sorted(table.header[:place]) == sorted(headings)
+    row = stored.to_dicts()[0]  # columns for programs keep the names of groups
+    assert {f"accuracy_{group}" for group in groups.values()} <= set(row)

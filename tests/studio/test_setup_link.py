@@ -18,6 +18,7 @@ SETUPS = st.builds(
     budget=st.integers(1, 1_000_000),
     split=st.sampled_from(["paper", "weak"]),
     after=st.integers(0, 1000) | st.just(OWN),
+    uploaded=st.integers(0, 1),
 )
 
 

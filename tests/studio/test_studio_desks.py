@@ -1,6 +1,7 @@
 """What visitors get: the right answers, from a model that is never left pruned."""
 
 import json
+import socket
 import threading
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from PIL import Image
 import tokencover as tc
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.studio.model_desk import ModelDesk
+from tokencover.studio.opening import check_port, find_free_port
 from tokencover.studio.setup_link import Setup
 from tokencover.studio.studio_desks import Desks, StudioRequest, make_studio_method
+from tokencover.studio.studio_facts import judge_answer
 
 QUESTION = "is there a yellow star ?"
 
@@ -144,3 +147,46 @@ def test_the_order_of_choice_is_a_moving_picture(desks: Desks) -> None:
     assert film.startswith("<img")
     with pytest.raises(InputError, match="order of its choice"):
         desks.play(StudioRequest(Setup(question=QUESTION, method="fastv", budget=16)))
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "right", "verdict"),
+    [
+        ("Yes.", "no", "yes", "right"),
+        ("no", "no", "yes", "wrong"),  # the same as unpruned, and wrong
+        ("no", "no", "", "same"),
+        ("yes", "no", "", "other"),
+        ("yes", "", "", None),
+    ],
+)
+def test_verdict_is_by_reference_answer_if_known(
+    text: str, plain: str, right: str, verdict: str | None
+) -> None:
+    assert judge_answer(text, plain, right) == verdict
+
+
+def test_bundled_models_do_not_know_uploads(desk: ModelDesk) -> None:
+    load = {"picture": lambda: desk}
+    bundled = Desks("pebble", load, most_pixels=100)
+    assert "pebble knows only the scenes" in bundled.describe_upload(Setup(uploaded=1))
+    assert bundled.describe_upload(Setup()) == ""
+    assert Desks("other", load, most_pixels=100).describe_upload(Setup(uploaded=1)) == ""
+
+
+def test_busy_port_is_reported_with_its_number() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(InputError) as error:
+            check_port("127.0.0.1", port)
+    assert str(error.value) == (
+        f"Port {port} of 127.0.0.1 is in use by another program. Choose another one, for example "
+        f"--port {port + 1 if port < 65535 else 7860}, or --port 0 for any free port."
+    )
+    check_port("127.0.0.1", port)  # it is free again
+    assert 0 < find_free_port("127.0.0.1") < 2**16
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "no such host"])
+def test_foreign_host_is_reported(host: str) -> None:
+    with pytest.raises(InputError, match=f"Cannot listen on --host {host}, port 8000: "):
+        check_port(host, 8000)

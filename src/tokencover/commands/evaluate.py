@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
+import typer
+
 from tokencover.commands.benchmark_options import (
     FrameCount,
     Pad,
@@ -16,6 +18,7 @@ from tokencover.commands.benchmark_options import (
     SuiteName,
     choose_task_names,
 )
+from tokencover.commands.command_line import write_command_line
 from tokencover.commands.model_family import warn_about_images
 from tokencover.commands.options import (
     METHODS,
@@ -57,7 +60,7 @@ from tokencover.errors import InputError
 from tokencover.tables import print_markdown
 
 if TYPE_CHECKING:
-    from tokencover.evaluation import Results, VisionLanguageModel
+    from tokencover.evaluation import Progress, Results, VisionLanguageModel
     from tokencover.methods import Spec
 
 BudgetModeName = Literal["exact", "layer_mean", "flops", "published"]
@@ -104,6 +107,7 @@ ResultsPlace = Annotated[
 
 
 def compare_methods(
+    context: typer.Context,
     model: ModelName = "pebble",
     dtype: Dtype = None,
     device: Device = None,
@@ -136,8 +140,8 @@ def compare_methods(
     shares, options = read_budgets(budgets), read_tensor_plan(parallel, shard=shard, device=device)
     part = (0, 1) if options else read_shard(shard, os.environ)
     options |= read_model_options(quantization, attention, model_options)
+    hidden = ("shard", "model_options") if "token" in options else ("shard",)  # never store it
 
-    from tokencover.commands.progress_bar import open_progress
     from tokencover.commands.threads import set_threads
     from tokencover.evaluation import evaluate
     from tokencover.evaluation.lmms import ShowingSettings
@@ -161,7 +165,7 @@ def compare_methods(
         timing_batches=timing_batches,
         out=out,
         part=part,
-        progress=open_progress,
+        progress=partial(_begin, out, write_command_line(context, hidden=hidden)),
         showing=ShowingSettings(prompt_words, pad, frames),
     )
     leave_processes(parallel)
@@ -169,8 +173,17 @@ def compare_methods(
         _print_results(results, part, as_json)
 
 
+def _begin(folder: Path, command: str, units: int) -> Progress:
+    """Called once the folder is known to hold results of the same run."""
+    from tokencover.commands.progress_bar import open_progress
+    from tokencover.evaluation import record_command
+
+    record_command(folder, command)
+    return open_progress(units)
+
+
 def _print_results(results: Results, part: tuple[int, int], as_json: bool) -> None:
-    from tokencover.evaluation import render
+    from tokencover.evaluation import list_warnings, render
 
     if as_json:
         print_json({"run": results.run, "reference": results.reference, "rows": results.to_dicts()})
@@ -178,6 +191,8 @@ def _print_results(results: Results, part: tuple[int, int], as_json: bool) -> No
         print_markdown(render(results.rows, results.reference))
     else:
         print(tell_part(part))
+    for warning in list_warnings(results.rows):
+        typer.secho(f"WARNING: {warning}", err=True, fg="red", bold=True)
 
 
 def _load_model(

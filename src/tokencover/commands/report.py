@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from datetime import date
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tokencover.commands.command_line import write_command_line
 from tokencover.commands.options import (
     OUTPUT,
     Reference,
@@ -28,6 +28,7 @@ from tokencover.errors import InputError
 from tokencover.files import write_atomically, write_document
 
 if TYPE_CHECKING:
+    from tokencover.budget import Profile
     from tokencover.evaluation import Results
     from tokencover.evaluation.report import KeptExample, StoredAblations
 
@@ -69,6 +70,10 @@ LatexFile = Annotated[
     take(
         "--latex", "FILE", "Write LaTeX tables in the paper's layout.", OUTPUT, read=read_new_file
     ),
+]
+LatexCosts = Annotated[
+    bool,
+    take("--latex-costs", "", "Add the paper's computed costs of LLaVA-7B to --latex.", OUTPUT),
 ]
 CsvFile = Annotated[
     Path | None,
@@ -136,11 +141,13 @@ PictureDevice = Annotated[
 
 
 def write_report(
+    context: typer.Context,
     results: ResultsPath,
     out: PageFile = None,
     markdown: MarkdownFile = None,
     export: ExportFile = None,
     latex: LatexFile = None,
+    latex_costs: LatexCosts = False,
     csv: CsvFile = None,
     figures: FiguresFolder = None,
     formats: FigureFormats = "pdf",
@@ -156,13 +163,11 @@ def write_report(
     """Turn results into a page that needs nothing else, or into tables and charts."""
     from tokencover.budget import Profile
     from tokencover.commands.threads import set_threads
-    from tokencover.evaluation import check_reference, read_folder
+    from tokencover.evaluation import check_reference, read_commands, read_folder
     from tokencover.evaluation.report import (
         check_formats,
         find_ablations,
-        make_figures,
         make_page,
-        write_figures,
     )
 
     has_page = out is not None or against is not None or bool(pictures)
@@ -187,18 +192,18 @@ def write_report(
             pictures=_draw_kept(stored, compared, tasks, pictures, device),
             other=other,
             ablations=ablations,
-            command=shlex.join(["tokencover", *sys.argv[1:]]),
+            command=write_command_line(context),
+            evaluated_by=read_commands(_find_results(results)),
             date=date.today().isoformat(),
         )
         written.append(out or PAGE)
         write_atomically(written[0], page)
-    for path, make in _list_texts(stored, compared, ablations, markdown, latex, csv):
+    for path, make in _list_texts(stored, compared, ablations, markdown, (latex, latex_costs), csv):
         write_atomically(path, make())
         written.append(path)
     written += _write_export(export, stored)
     if figures is not None:
-        charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
-        written += write_figures(charts, figures, kinds)
+        written += _write_charts(figures, kinds, stored, compared, coupling, ablations)
     print("\n".join(f"wrote {path}" for path in written) or NOTHING)
 
 
@@ -214,6 +219,20 @@ def _check_packages(*, has_page: bool, has_figures: bool) -> None:
         import_extra(package, "drawing charts", "tokencover[figures]", otherwise)
 
 
+def _write_charts(
+    folder: Path,
+    formats: list[str],
+    stored: Results,
+    reference: str,
+    profile: Profile | None,
+    ablations: StoredAblations,
+) -> list[Path]:
+    from tokencover.evaluation.report import make_figures, write_figures
+
+    charts = make_figures(stored, reference=reference, profile=profile, ablations=ablations)
+    return write_figures(charts, folder, formats)
+
+
 def _find_results(folder: Path) -> Path:
     """The folder itself, or the results in one that `tokencover ablate` wrote."""
     inner = folder / "results"
@@ -225,7 +244,7 @@ def _list_texts(
     reference: str,
     ablations: StoredAblations,
     markdown: Path | None,
-    latex: Path | None,
+    latex: tuple[Path | None, bool],
     csv: Path | None,
 ) -> list[tuple[Path, Callable[[], str]]]:
     """The files that were asked for, and what makes each."""
@@ -233,7 +252,7 @@ def _list_texts(
 
     texts: list[tuple[Path | None, Callable[[], str]]] = [
         (markdown, lambda: make_markdown(stored, reference)),
-        (latex, lambda: make_latex(stored, reference, ablations)),
+        (latex[0], lambda: make_latex(stored, reference, ablations, costs=latex[1])),
         (csv, stored.to_csv),
     ]
     return [(path, make) for path, make in texts if path is not None]
@@ -281,6 +300,7 @@ def _draw_kept(
     from tokencover.evaluation.report import (
         choose_rows,
         draw_kept_pictures,
+        explain_missing,
         list_telling_examples,
     )
 
@@ -302,4 +322,7 @@ def _draw_kept(
             "--pictures away, or evaluate again."
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
-    return draw_kept_pictures(model, methods, found, count, telling)
+    drawn = draw_kept_pictures(model, methods, found, count, telling)
+    if missing := explain_missing(drawn, count):
+        print(f"tokencover: {missing}", file=sys.stderr)
+    return drawn

@@ -27,7 +27,7 @@ from tokencover.evaluation.plan import (
     make_combinations,
 )
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.result_rows import ResultRow, collect
+from tokencover.evaluation.result_rows import ResultRow, collect, list_warnings
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.results_folder import (
     Record,
@@ -45,6 +45,7 @@ from tokencover.evaluation.runner import (
     find_unfinished,
     score,
 )
+from tokencover.evaluation.stored_commands import read_commands, record_command
 from tokencover.evaluation.stored_results import read_folder
 from tokencover.evaluation.table_formats import as_csv, as_latex, as_markdown, render
 from tokencover.evaluation.task_files import find_tasks
@@ -98,12 +99,15 @@ __all__ = [
     "find_tasks",
     "find_unfinished",
     "judge_results",
+    "list_warnings",
     "load_model",
     "make_combinations",
     "make_table",
     "make_task",
     "make_task_table",
+    "read_commands",
     "read_folder",
+    "record_command",
     "render",
     "score",
     "vary_folds",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tokencover.errors import InputError
 from tokencover.evaluation.results_folder import Record
+
+UNGROUPED: Final = "all"
+"""The group of tasks that name none."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Summary:
         fail; None if all failed.
     groups : dict
         By group: mean over its tasks; None if one of them has no score.
+    headings : dict
+        By group: what tables head its column with.
     tokens, mean_tokens, flops : float, optional
         Means over all examples that did not fail, tasks counting the same.
     failed : int
@@ -28,6 +34,7 @@ class Summary:
 
     accuracy: Mapping[str, float | None]
     groups: Mapping[str, float | None]
+    headings: Mapping[str, str]
     tokens: float | None
     mean_tokens: float | None
     flops: float | None
@@ -54,17 +61,27 @@ def summarize(
     accuracy = {task: _average_known(each.score for each in rows) for task, rows in good.items()}
     accuracy.update(overall or {})
     members = {
-        group: [accuracy[task] for task in records if groups[task] == group]
+        group: [task for task in records if groups[task] == group]
         for group in dict.fromkeys(groups[task] for task in records)
     }
     return Summary(
         accuracy,
-        {group: average_all(scores) for group, scores in members.items()},
+        {
+            group: average_all([accuracy[task] for task in tasks])
+            for group, tasks in members.items()
+        },
+        {group: _choose_heading(group, tasks, len(records)) for group, tasks in members.items()},
         _average_known(_average_known(each.tokens for each in rows) for rows in good.values()),
         _average_known(_average_known(each.mean_tokens for each in rows) for rows in good.values()),
         _average_known(_average_known(each.flops for each in rows) for rows in good.values()),
         sum(each.failed is not None for rows in records.values() for each in rows),
     )
+
+
+def _choose_heading(group: str, tasks: Sequence[str], count: int) -> str:
+    """The group's name, or the name of its task if that says more."""
+    is_alone = len(tasks) == 1 and (count == 1 or group == UNGROUPED)
+    return tasks[0] if is_alone else group
 
 
 def average_relative(scores: Mapping[str, float], vanilla: Mapping[str, float]) -> float:

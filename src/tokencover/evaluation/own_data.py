@@ -16,6 +16,7 @@ from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answer_scores import SCORES
+from tokencover.evaluation.metrics import UNGROUPED
 from tokencover.evaluation.saved_datasets import LINE, MEDIA, Row, read_dataset
 from tokencover.evaluation.tasks import ClipFile, Example, Frames, Source, Task
 from tokencover.pictures import FRAMES
@@ -94,7 +95,7 @@ def make_task(
     names = [str(row.get("id", number)) for number, row in enumerate(found)]
     if len(set(names)) < len(names):
         raise InputError(f"{where}: two examples have the same id; give each its own.")
-    group, shows = str(found[0].get("group", "all")), frozenset(_find_media(found))
+    group, shows = str(found[0].get("group", UNGROUPED)), frozenset(_find_media(found))
     examples = functools.partial(_make_examples, name, folder or Path(), found, names)
     kept = "" if source is None else str(source.resolve())
     return Task(name, group, examples, SCORES[metric], _find_version(found), shows, source=kept)

@@ -123,6 +123,30 @@ def list_troubles(rows: Sequence[ResultRow]) -> list[str]:
     return found
 
 
+def list_warnings(rows: Sequence[ResultRow]) -> list[str]:
+    """What makes the scores of these rows meaningless."""
+    unpruned = find_unpruned(rows)
+    if unpruned is None or unpruned.summary is None:
+        return []
+    zero = [task for task, score in unpruned.summary.accuracy.items() if score == 0]
+    if not zero:
+        return []
+    return [
+        f"The unpruned model scores 0 % in {', '.join(zero)}: scores relative to it are "
+        "meaningless. Either the model does not know the task, or its answers are scored "
+        f"incorrectly{_show_answer(unpruned.records[zero[0]])}."
+    ]
+
+
+def _show_answer(records: Sequence[Record]) -> str:
+    """An answer beside the reference answers, to see which of the two it is."""
+    for each in records:
+        if each.answer is not None and each.answers:
+            references = " or ".join(map(repr, each.answers))
+            return f": for example, it answered {each.answer!r}, the reference is {references}"
+    return ""
+
+
 def _collect_row(
     combination: Combination, plan: EvaluationPlan, results: ResultsStore
 ) -> ResultRow:

@@ -165,10 +165,11 @@ def list_columns(rows: Sequence[ResultRow], groups: Sequence[str], reference: st
         Label or name of the method that the others are compared with at the same budget.
     """
     unpruned = find_unpruned(rows)
+    headings = next((row.summary.headings for row in rows if row.summary is not None), {})
     return [
         *(
             Column(
-                group,
+                headings.get(group, group),
                 partial(_show_group, group),
                 "Accuracy in percent, tasks of a group counting the same.",
                 "quality",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -9,8 +12,9 @@ from typing import Any, Final
 from tokencover.errors import InputError
 from tokencover.extras import import_extra
 
-LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 MEGABYTE: Final = 1024 * 1024
+MOST_PORTS: Final = 2**16
+USUAL_PORT: Final = 7860
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class StudioSettings:
     dtype: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     host: str = "127.0.0.1"
-    port: int = 7860
+    port: int = USUAL_PORT
     most_megabytes: int = 20
     most_pixels: int = 50_000_000
     longest_answer: int = 32
@@ -51,7 +55,7 @@ class StudioSettings:
         for name in ("most_megabytes", "most_pixels", "longest_answer"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if not 0 <= self.port < 2**16:
+        if not 0 <= self.port < MOST_PORTS:
             raise InputError(f"a port is a number from 0 to 65535, got {self.port}.")
 
 
@@ -75,6 +79,8 @@ def open_studio(
         The page.
     """
     _require_gradio()
+    port = settings.port or find_free_port(settings.host)
+    check_port(settings.host, port)  # before a model is loaded
     import gradio as gr
 
     from tokencover.studio.studio_page import STYLE, make_page
@@ -84,7 +90,7 @@ def open_studio(
     try:
         _, address, _ = page.launch(
             server_name=settings.host,
-            server_port=settings.port or _find_free_port(settings.host),
+            server_port=port,
             prevent_thread_lock=True,
             share=False,
             quiet=True,
@@ -96,10 +102,8 @@ def open_studio(
             css=STYLE,
         )
     except OSError as error:
-        raise InputError(
-            f"the page cannot be opened at {settings.host}:{settings.port}: {error}. Give another "
-            "--port, or 0 for any that is free."
-        ) from error
+        check_port(settings.host, port)  # another program may have taken it meanwhile
+        raise InputError(f"Cannot open the page at {settings.host}:{port}: {error}.") from error
     tell_address(address)
     if wait:
         try:
@@ -136,10 +140,38 @@ def _make_desks(settings: StudioSettings) -> Any:
     return Desks(settings.model, loaders, most_pixels=settings.most_pixels)
 
 
-def _find_free_port(host: str) -> int:
-    import socket
+def check_port(host: str, port: int) -> None:
+    """Raise an error if the page cannot be opened at this port."""
+    try:
+        _bind(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            problem = f"Port {port} of {host} is in use by another program."
+        elif error.errno == errno.EACCES:
+            problem = f"Port {port} of {host} requires administrator rights."
+        else:
+            raise InputError(
+                f"Cannot listen on --host {host}, port {port}: {error.strerror or error}. Use an "
+                "address of this computer, for example --host 127.0.0.1."
+            ) from error
+        other = port + 1 if 1024 <= port < MOST_PORTS - 1 else USUAL_PORT
+        raise InputError(
+            f"{problem} Choose another one, for example --port {other}, or --port 0 for any free "
+            "port."
+        ) from error
 
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+
+def find_free_port(host: str) -> int:
+    """A port that is free now."""
+    check_port(host, 0)
+    return _bind(host, 0)
+
+
+def _bind(host: str, port: int) -> int:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        if os.name == "posix":  # as servers do: a port that was just closed is free
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        found: int = probe.getsockname()[1]
+        return found

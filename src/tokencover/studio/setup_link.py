@@ -28,7 +28,7 @@ class Setup:
     medium : "picture" or "clip"
         What it is asked about.
     scene : int
-        Which scene or clip of pebble's; a picture of one's own cannot be put into a link.
+        Which scene or clip of pebble's.
     method, other : str
         The method, and the one to compare it with ("" for none), as the command line writes them.
     budget : int
@@ -38,6 +38,8 @@ class Setup:
     after : int
         Decoder blocks that run before pruning, for methods that can choose; `OWN` for as many as
         each has by itself.
+    uploaded : int
+        1 if an uploaded file was asked about, which is not in the link; else 0.
     """
 
     question: str = ""
@@ -48,9 +50,15 @@ class Setup:
     budget: int = 64
     split: str = "paper"
     after: int = OWN
+    uploaded: int = 0
 
 
-_LIMITS: Final = {"scene": (0, MOST_SCENES), "budget": (1, MOST_TOKENS), "after": (0, 1000)}
+_LIMITS: Final = {
+    "scene": (0, MOST_SCENES),
+    "budget": (1, MOST_TOKENS),
+    "after": (0, 1000),
+    "uploaded": (0, 1),
+}
 
 
 def write_query(setup: Setup) -> str:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from tokencover.catalog import read_methods
 from tokencover.errors import InputError
+from tokencover.loading import NAMES
 from tokencover.methods import METHODS, Method, make_method, parse_methods
 from tokencover.pictures import open_clip, open_picture
 from tokencover.prompting import Medium
@@ -111,6 +112,16 @@ class Desks:
     def list_questions(self, medium: str, scene: int) -> list[str]:
         """The questions that a drawn scene comes with."""
         return list(_read_scene(medium, scene)[1])
+
+    def describe_upload(self, setup: Setup) -> str:
+        """What visitors must know who ask a bundled model about an image or video of theirs."""
+        if not setup.uploaded or self.model_name not in NAMES:
+            return ""
+        return (
+            f"{self._open(setup.medium).name} knows only the scenes that tokencover draws: its "
+            "answers about other images or videos are meaningless. To ask about them, open the "
+            "studio with another model: tokencover studio --model NAME."
+        )
 
     def draw_number(self) -> int:
         """Some scene."""

@@ -22,6 +22,16 @@ from tokencover.studio.studio_desks import Desks, StudioPage, StudioRequest
 NO_METHOD: Final = "(none)"
 """What stands in the list of methods to compare with, for none."""
 ADDRESS_BAR: Final = "(link) => { if (link) history.replaceState(null, '', link); return link; }"
+LINK_LABEL: Final = "Link to this setup"
+STALE: Final = """(kept) => {
+  const views = (kept.match(/<svg.*?<\\/svg>/gs) || []).map((svg) => svg
+    .replace(/<path[^>]*>/g, "").replace(/<rect.*?<\\/rect>/gs, "")
+    .replace(/aria-label="[^"]*"/, 'aria-label="image"'));
+  const told = '<p class="tc-title">The setup has changed: press Ask.</p>';
+  const shown = views.length ? `${told}<div class="tc-plain">${views.join("")}</div>` : "";
+  return [shown, "", "", "", "", null, null, "", ""];
+}"""
+"""Clears the results in the browser, at once; the image stays, without tokens."""
 DOWNLOADS: Final = 100
 """Files of so many answers wait for Gradio, which copies what it serves; then they are deleted."""
 SETUP_PARTS: Final = (
@@ -46,8 +56,9 @@ class PageEvents:
         self._parts = [controls[name] for name in SETUP_PARTS]
         self._inputs = [*self._parts, controls["picture"], controls["clip"]]
         sides = [f"{side}_{part}" for side in ("first", "second") for part in ("kept", "facts")]
-        others = ("link", "picture_file", "json_file", "second_column")
-        self._outputs = [*(shown[name] for name in (*sides, *others)), controls["budget"]]
+        others = ("link", "picture_file", "json_file", "film", "notice")
+        self._results = [shown[name] for name in (*sides, *others)]
+        self._outputs = [*self._results, shown["second_column"], controls["budget"]]
         self._folders: deque[Path] = deque()
 
     def connect(self, page: gr.Blocks) -> None:
@@ -58,40 +69,63 @@ class PageEvents:
         self._answer_after(controls["budget"].release)
         for name in ("method", "other", "split", "after"):
             self._answer_after(controls[name].input)
-        asked = controls["asked"]
-        chosen = asked.input(lambda text: text, asked, controls["question"], api_name=False)
-        self._answer_after(chosen.then)
-        drops = [controls["picture"], controls["clip"]]
-        controls["medium"].change(_show_drop, controls["medium"], drops, api_name=False)
+        asked, drops = controls["asked"], [controls["picture"], controls["clip"]]
+        chosen = asked.select(lambda text: text, asked, controls["question"], api_name=False)
+        self._answer_after(chosen.success)
+        shown = [*drops, self._shown["play"]]
+        controls["medium"].change(_show_drop, controls["medium"], shown, api_name=False)
         # A scene comes with its questions, and the first is asked; what was dropped before goes.
         about = [controls["medium"], controls["scene"]]
-        told = [asked, controls["question"], *drops]
+        told = [asked, controls["question"], *drops, self._shown["opened"]]
         drawn = controls["fresh"].click(
             self._desks.draw_number, None, controls["scene"], api_name=False
         )
-        for event in (drawn.then, controls["scene"].submit, controls["medium"].input):
-            self._answer_after(event(self._show_scene, about, told, api_name=False).then)
+        renewals = [drawn.success, controls["scene"].submit, controls["medium"].input]
+        for event in (*renewals, *(drop.clear for drop in drops)):
+            renewed = event(self._show_scene, about, told, api_name=False)
+            renewed.failure(_clear, None, self._results, queue=False, api_name=False)
+            self._answer_after(renewed.success)
         for drop in drops:
-            self._answer_after(drop.upload)
+            changed = drop.upload(_hide_questions, None, [asked, told[-1]], api_name=False)
+            self._answer_after(changed.success)
+        self._clear_after_edits()
         self._shown["play"].click(self._play, self._inputs, self._shown["film"], api_name=False)
-        opened = page.load(self._open_link, None, [*self._parts, asked], api_name=False)
-        self._answer_after(opened.then)
+        loaded = [*self._parts, asked, self._shown["opened"]]
+        opened = page.load(self._open_link, None, loaded, api_name=False)
+        self._answer_after(opened.success)
+
+    def _clear_after_edits(self) -> None:
+        """Results of another setup go as soon as it is edited, in the browser and at once."""
+        controls, kept = self._controls, self._shown["first_kept"]
+        for name in ("question", "budget"):
+            controls[name].input(None, kept, self._results, js=STALE, api_name=False)
+        controls["scene"].input(_clear, None, self._results, queue=False, api_name=False)
 
     def _answer_after(self, event: Any, name: str | None = None) -> None:
         """Answer when something happened, and put the setup into the address bar."""
         link = self._shown["link"]
-        answered = event(self._answer, self._inputs, self._outputs, api_name=name or False)
+        answered = event(
+            self._answer,
+            self._inputs,
+            self._outputs,
+            api_name=name or False,
+            show_progress_on=self._shown["first_kept"],
+        )
         answered.success(None, link, link, js=ADDRESS_BAR, api_name=False)
+        answered.failure(_clear, None, self._results, queue=False, api_name=False)
 
     def _answer(self, request: gr.Request, *values: Any) -> list[Any]:
         with _tell_visitor():
             asked = _make_request(values)
             found = self._desks.answer(asked)
         link = f"{_find_address(request)}?{write_query(asked.setup)}"
+        left_out = " (your file is not in it)" if asked.setup.uploaded else ""
         return [
             *(part for side in found.sides for part in side),
-            link,
+            gr.update(value=link, label=f"{LINK_LABEL}{left_out}"),
             *self._write_files(found),
+            "",
+            _render_notice(self._desks.describe_upload(asked.setup)),
             gr.update(visible=bool(asked.setup.other)),
             _end_slider(found.visual_tokens, asked.setup.budget),
         ]
@@ -103,8 +137,8 @@ class PageEvents:
     def _show_scene(self, medium: str, scene: Any) -> list[Any]:
         with _tell_visitor():
             questions = self._desks.list_questions(medium, int(scene or 0))
-        first = questions[0] if questions else ""
-        return [gr.update(choices=questions, value=None), first, None, None]
+        first = questions[0]
+        return [gr.update(choices=questions, value=first, visible=True), first, None, None, ""]
 
     def _open_link(self, request: gr.Request) -> list[Any]:
         desks = self._desks
@@ -113,8 +147,15 @@ class PageEvents:
             questions = desks.list_questions(setup.medium, setup.scene)
         for fault in faults:
             gr.Warning(escape(fault))
+        question = setup.question or questions[0]
+        opened = ""
+        if setup.uploaded:
+            opened = (
+                f"This link was made for an uploaded {setup.medium}, which is not in it: drawn "
+                f"scene {setup.scene} is shown instead. Upload the {setup.medium} to ask about it."
+            )
         return [
-            setup.question or (questions[0] if questions else ""),
+            question,
             setup.medium,
             setup.scene,
             setup.method,
@@ -122,7 +163,8 @@ class PageEvents:
             gr.update(value=setup.budget, maximum=max(setup.budget, desks.most_tokens)),
             setup.split,
             min(setup.after, desks.depth - 1),
-            gr.update(choices=questions, value=None),
+            gr.update(choices=questions, value=question if question in questions else None),
+            _render_notice(opened),
         ]
 
     def _write_files(self, found: StudioPage) -> tuple[str, str]:
@@ -163,6 +205,7 @@ def _make_request(values: Sequence[Any]) -> StudioRequest:
         budget=int(budget),
         split=str(split or "paper"),
         after=int(after),
+        uploaded=int(bool(picture if medium == "picture" else clip)),
     )
     return StudioRequest(setup, picture=picture, clip=clip)
 
@@ -173,8 +216,24 @@ def _end_slider(tokens: int, budget: int) -> Any:
     return gr.update(maximum=most, value=most) if budget > most else gr.update(maximum=most)
 
 
-def _show_drop(medium: str) -> tuple[Any, Any]:
-    return gr.update(visible=medium == "picture"), gr.update(visible=medium == "clip")
+def _show_drop(medium: str) -> tuple[Any, ...]:
+    """The place to drop a file, and the button that plays the order of choice."""
+    is_picture = medium == "picture"
+    return tuple(gr.update(visible=each) for each in (is_picture, not is_picture, is_picture))
+
+
+def _clear() -> tuple[Any, ...]:
+    """Nothing in all of the results, in the order of `PageEvents._results`."""
+    return *[""] * 5, None, None, "", ""
+
+
+def _hide_questions() -> tuple[Any, str]:
+    """Those about the drawn scene, when a file is uploaded; and what was said about a link."""
+    return gr.update(value=None, visible=False), ""
+
+
+def _render_notice(text: str) -> str:
+    return f'<p class="tc-notice" role="status">{escape(text)}</p>' if text else ""
 
 
 def _find_address(request: gr.Request) -> str:

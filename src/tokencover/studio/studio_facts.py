@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 from tokencover.prompting import Medium
 from tokencover.runtime import Trace
@@ -11,6 +11,8 @@ from tokencover.studio.model_desk import StudioAnswer
 from tokencover.viewing import count_words, hover_html
 
 WORDS_SHOWN = 12
+Verdict = Literal["right", "wrong", "same", "other"]
+"""Right or wrong by the reference answer; without one, same as the unpruned answer or another."""
 MOST_NUMBERED = 12
 """Blocks whose bars have room for numbers; of more, those are numbered where it changes."""
 
@@ -18,19 +20,39 @@ MOST_NUMBERED = 12
 def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: str) -> str:
     """The answer and what it cost, beside the answer with all tokens."""
     trace = answer.trace
-    rows = [("answer", answer.text), ("with all tokens", plain.text)]
+    verdict = judge_answer(answer.text, plain.text, right)
+    rows = [("answer", answer.text, verdict)]
+    rows.append(("with all tokens", plain.text, judge_answer(plain.text, "", right)))
     if right:
-        rows.append(("right", right))
+        rows.append(("right", right, None))
     if trace is not None:
-        rows += _list_costs(trace, answer, plain)
-    lines = "".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows
-    )
-    verdict = "same" if answer.text == plain.text else "other"
+        rows += [(*each, None) for each in _list_costs(trace, answer, plain)]
+    lines = "".join(_render_row(*each) for each in rows)
     return (
         f'<section class="tc-answer" data-verdict="{verdict}"><h3>{escape(title)}</h3>'
         f"<table>{lines}</table>{_render_words(answer)}{_render_layers(trace)}</section>"
     )
+
+
+def judge_answer(text: str, plain: str, right: str) -> Verdict | None:
+    """Compare an answer with the reference answer, or with the unpruned answer if that is unknown.
+
+    None if neither is known.
+    """
+    if right:
+        return "right" if _normalize(text) == _normalize(right) else "wrong"
+    if not plain:
+        return None
+    return "same" if text == plain else "other"
+
+
+def _normalize(text: str) -> str:
+    return text.strip(" .,!?;:'\"").casefold()
+
+
+def _render_row(name: str, text: str, verdict: Verdict | None) -> str:
+    marked = "" if verdict is None else f' data-verdict="{verdict}"'
+    return f"<tr><th>{escape(name)}</th><td{marked}>{escape(text)}</td></tr>"
 
 
 def render_kept(title: str, medium: Medium, answer: StudioAnswer) -> str:

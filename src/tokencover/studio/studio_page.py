@@ -9,7 +9,7 @@ import gradio as gr
 
 from tokencover.studio.setup_link import OWN
 from tokencover.studio.studio_desks import Desks
-from tokencover.studio.studio_events import NO_METHOD, PageEvents
+from tokencover.studio.studio_events import LINK_LABEL, NO_METHOD, PageEvents
 
 QUEUE: Final = 64
 """Questions that may wait; the next one is told to come back."""
@@ -20,12 +20,19 @@ STYLE: Final = """
 .tc-answer th { text-align: left; font-weight: 400; padding: 3px 14px 3px 0; opacity: .7;
   white-space: nowrap; vertical-align: top; }
 .tc-answer td { padding: 3px 0; overflow-wrap: anywhere; }
-.tc-answer[data-verdict="other"] tr:first-child td { color: #c2410c; font-weight: 600; }
-.tc-answer[data-verdict="same"] tr:first-child td { color: #15803d; font-weight: 600; }
+.tc-answer td[data-verdict] { font-weight: 600; }
+.tc-answer td[data-verdict]::after { font-weight: 400; margin-left: .6em; opacity: .85; }
+[data-verdict="right"] { --tc: #15803d; } [data-verdict="wrong"] { --tc: #c62828; }
+[data-verdict="other"] { --tc: #7c3aed; }
+.dark [data-verdict="right"] { --tc: #4ade80; } .dark [data-verdict="wrong"] { --tc: #f87171; }
+.dark [data-verdict="other"] { --tc: #c4a7ff; }
+.tc-answer td[data-verdict], .tc-key em { color: var(--tc); font-style: normal; }
+td[data-verdict="right"]::after { content: "right"; }
+td[data-verdict="wrong"]::after { content: "wrong"; }
+td[data-verdict="same"]::after { content: "same as unpruned"; }
+td[data-verdict="other"]::after { content: "differs from unpruned"; }
 .tc-words span { display: inline-block; margin: 0 6px 4px 0; padding: 0 6px;
   border: 1px solid #ff8c00; border-radius: 9px; }
-.dark .tc-answer[data-verdict="other"] tr:first-child td { color: #fb923c; }
-.dark .tc-answer[data-verdict="same"] tr:first-child td { color: #4ade80; }
 .tc-title { font-size: 1.05em; margin: 0 0 4px; overflow-wrap: anywhere; }
 .tc-caption { margin: 8px 0 2px; opacity: .7; }
 .tc-layers { display: flex; align-items: flex-end; gap: 2px; }
@@ -33,12 +40,23 @@ STYLE: Final = """
 .tc-layers i { background: #0078ff; display: block; }
 .tc-key { line-height: 1.8; } .tc-key span { display: inline-block; margin-right: 14px; }
 .tc-key b { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 0; }
+.tc-key em { font-weight: 600; }
+.tc-notice { border-left: 4px solid #d97706; padding: 6px 12px; margin: 0;
+  background: color-mix(in srgb, #d97706 12%, transparent); }
+.tc-plain { display: flex; flex-wrap: wrap; gap: 12px; }
+.tc-plain svg { width: 480px; max-width: 100%; }
+#opened:not(:has(p)), #notice:not(:has(p)), #film:not(:has(img)) { display: none; }
+@media (max-width: 768px) { #results { order: -1; } }
 """
 KEY: Final = (
     '<p class="tc-key"><span><b style="background:#ff8c00"></b>chosen for the question</span>'
     '<span><b style="background:#0078ff"></b>chosen to cover the rest</span>'
     '<span><b style="background:#d6008c"></b>kept (the method does not say what for)</span>'
     "<span>faded: dropped</span></p>"
+    '<p class="tc-key">Answers: <span><em data-verdict="right">right</em> or '
+    '<em data-verdict="wrong">wrong</em> by the reference answer of a drawn scene</span>'
+    "<span>without one: <em>same as unpruned</em> or "
+    '<em data-verdict="other">differs from unpruned</em></span></p>'
 )
 
 
@@ -73,8 +91,8 @@ def make_page(desks: Desks) -> gr.Blocks:
         with gr.Row():
             with gr.Column(scale=1, min_width=300):
                 controls = _make_controls(desks)
-            with gr.Column(scale=2, min_width=320):
-                shown = _make_results()
+            with gr.Column(scale=2, min_width=320, elem_id="results"):
+                shown = _make_results(desks.media[0])
         PageEvents(desks, controls, shown).connect(page)
     page.queue(max_size=QUEUE, default_concurrency_limit=1)
     return page
@@ -135,17 +153,20 @@ def _make_controls(desks: Desks) -> dict[str, Any]:
     return made
 
 
-def _make_results() -> dict[str, Any]:
-    made: dict[str, Any] = {"key": gr.HTML(KEY)}
+def _make_results(medium: str) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "opened": gr.HTML(elem_id="opened"),
+        "notice": gr.HTML(elem_id="notice"),
+        "key": gr.HTML(KEY),
+    }
     with gr.Row():
         for side in ("first", "second"):
             with gr.Column(min_width=300, visible=side == "first") as made[f"{side}_column"]:
                 made[f"{side}_kept"] = gr.HTML(elem_id=f"{side}-kept")
                 made[f"{side}_facts"] = gr.HTML(elem_id=f"{side}-facts")
-    with gr.Accordion("Order of choice", open=False):
-        made["play"] = gr.Button("Play: first prompt centres, then farthest points", elem_id="play")
-        made["film"] = gr.HTML(elem_id="film")
-    made["link"] = gr.Textbox(label="Link to this setup", interactive=False, elem_id="link")
+    made["play"] = gr.Button("Play order of choice", elem_id="play", visible=medium == "picture")
+    made["film"] = gr.HTML(elem_id="film")
+    made["link"] = gr.Textbox(label=LINK_LABEL, interactive=False, elem_id="link")
     with gr.Row():
         made["picture_file"] = gr.DownloadButton("Picture", elem_id="picture-file")
         made["json_file"] = gr.DownloadButton("JSON", elem_id="json-file")

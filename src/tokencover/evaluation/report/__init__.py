@@ -19,6 +19,7 @@ from tokencover.evaluation.report.kept_pictures import (
     KeptSide,
     choose_rows,
     draw_kept_pictures,
+    explain_missing,
     list_telling_examples,
 )
 from tokencover.evaluation.report.latex_tables import make_latex
@@ -38,6 +39,7 @@ __all__ = [
     "check_page_parts",
     "choose_rows",
     "draw_kept_pictures",
+    "explain_missing",
     "export_ablation",
     "find_ablations",
     "list_telling_examples",

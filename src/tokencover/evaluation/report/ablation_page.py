@@ -251,14 +251,15 @@ def _find_slope(curve: Sequence[MeasuredSetting]) -> float | None:
 
 
 def _make_points(curve: str, found: Sequence[MeasuredSetting]) -> list[dict[str, Any]]:
-    """A curve with its slope in its name, and its highest point named by itself."""
+    """A curve, in whose name its highest point and its slope are given."""
+    if not found[1:]:
+        return [_make_point(curve, each) for each in found]
     slope = _find_slope(found)
-    label = curve if slope is None else f"{curve}: slope {round(slope, 3) + 0.0:+.3f} %"
     best = max(found, key=lambda each: each.accuracy.mean)
-    points = [_make_point(label, each) for each in found]
-    if found[1:]:
-        points[found.index(best)]["note"] = best.setting.name.removeprefix(curve).strip(", ")
-    return points
+    label = f"{curve}: best {best.setting.name.removeprefix(curve).strip(', ')}"
+    if slope is not None:
+        label += f", slope {round(slope, 3) + 0.0:+.3f} %"
+    return [{**_make_point(label, each), "best": each is best} for each in found]
 
 
 def _make_point(curve: str, measured: MeasuredSetting) -> dict[str, Any]:
@@ -290,11 +291,7 @@ def _costs_differ(ablation: Ablation) -> bool:
 
 def _make_cost_chart(ablation: Ablation) -> Specification:
     points = [
-        {
-            **_make_point(curve, each),
-            "x": round(100 * each.flops, 2),
-            "note": each.setting.name.removeprefix(curve).strip(", "),
-        }
+        {**_make_point(curve, each), "x": round(100 * each.flops, 2)}
         for curve, found in ablation.curves[ALL].items()
         for each in found
     ]

@@ -64,8 +64,8 @@ def make_curves(
     Parameters
     ----------
     points : sequence of mapping
-        With ``curve``, ``x``, ``y``, ``name`` and, where known, ``low`` and ``high``; a ``note``
-        is written beside its point.
+        With ``curve``, ``x``, ``y``, ``name`` and, where known, ``low`` and ``high``; the point
+        that is ``best`` is larger.
     title, axis : str
         Above, and under the horizontal axis.
     unpruned : float or None
@@ -92,12 +92,11 @@ def make_curves(
         .mark_rule(opacity=0.45)
         .encode(y=alt.Y("low:Q", title="accuracy %", scale=alt.Scale(zero=False)), y2="high:Q"),
         base.mark_line().encode(y=y, order="x:Q" if ordered else "order:Q"),
-        base.mark_point(filled=True, size=50).encode(
-            y=y, tooltip=["name:N", "curve:N", "x:Q", "y:Q", "low:Q", "high:Q"]
+        base.mark_point(filled=True, opacity=1).encode(
+            y=y,
+            size=alt.condition("datum.best", alt.value(130), alt.value(45)),
+            tooltip=["name:N", "curve:N", "x:Q", "y:Q", "low:Q", "high:Q"],
         ),
-        base.transform_filter("isValid(datum.note)")
-        .mark_text(dy=-11, fontSize=10, fontWeight=600)
-        .encode(y=y, text="note:N"),
     ]
     if unpruned is not None:
         layers.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -132,24 +133,48 @@ def draw_kept_pictures(
     count : int
         How many.
     telling : sequence of ChangedAnswer
-        Which to draw first, task after task; then the first example of each task.
+        Which to draw first, task after task; then examples of each task in turn.
     """
     chosen = list(_choose_examples(tasks, telling, count))
     return [_draw(model, methods, *each) for each in chosen]
 
 
+def explain_missing(drawn: Sequence[KeptExample], count: int) -> str:
+    """Say why fewer examples were drawn than requested; empty if all were.
+
+    Parameters
+    ----------
+    drawn : sequence of KeptExample
+        From `draw_kept_pictures`.
+    count : int
+        How many were requested.
+    """
+    shown = sum(any("<svg" in side.figure for side in each.sides) for each in drawn)
+    reasons = []
+    if len(drawn) < count:
+        has = "example" if len(drawn) == 1 else "examples"
+        reasons.append(f"the tasks have {len(drawn) or 'no'} {has}")
+    if shown < len(drawn):
+        reasons.append(
+            f"{len(drawn) - shown} cannot be drawn because the prompt has no image, or the model "
+            "was shown tiles whose positions are unknown"
+        )
+    return f"--pictures {count}: {shown} drawn; {'; '.join(reasons)}." if reasons else ""
+
+
 def _choose_examples(
     tasks: Sequence[Task], telling: Sequence[ChangedAnswer], count: int
 ) -> Iterator[tuple[Task, Example, str]]:
-    named = {task.name: task for task in tasks}
-    wanted = _take_turns([each for each in telling if each.task in named])[:count]
-    for each in wanted:
-        task = named[each.task]
-        example = next((one for one in task.examples() if one.id == each.example), None)
-        if example is not None:
-            yield task, example, each.change
-    for task in tasks[: count - len(wanted)]:
-        yield task, next(iter(task.examples())), ""
+    """Those that tell most, then the first of each task, the second of each, and so on."""
+    examples = {(task.name, each.id): (task, each) for task in tasks for each in task.examples()}
+    changes = {(each.task, each.example): each.change for each in _take_turns(telling)}
+    chosen = [key for key in changes if key in examples]
+    turns = itertools.zip_longest(
+        *([key for key in examples if key[0] == task.name] for task in tasks)
+    )
+    chosen += [key for turn in turns for key in turn if key is not None and key not in changes]
+    for key in chosen[:count]:
+        yield *examples[key], changes.get(key, "")
 
 
 def _take_turns(telling: Sequence[ChangedAnswer]) -> list[ChangedAnswer]:

@@ -33,7 +33,9 @@ OBJECTIVES: Final = {"both": "P V", "prompt": "P", "visual": "V", "none": "--"}
 """What a method preserves, as the paper's second column has it: prompt, vision, both."""
 
 
-def make_latex(stored: Results, reference: str, ablations: StoredAblations) -> str:
+def make_latex(
+    stored: Results, reference: str, ablations: StoredAblations, *, costs: bool = False
+) -> str:
     """All tables that the results have something to say in.
 
     Parameters
@@ -44,6 +46,8 @@ def make_latex(stored: Results, reference: str, ablations: StoredAblations) -> s
         The method that is printed bold, and that shorter tables keep.
     ablations : StoredAblations
         For Table 6: what was found about the covering fold.
+    costs : bool
+        Whether Table 7 is added: computed for LLaVA-7B, whatever was evaluated.
     """
     rows = make_chart_rows(stored, reference)
     parts = [PACKAGES]
@@ -58,7 +62,8 @@ def make_latex(stored: Results, reference: str, ablations: StoredAblations) -> s
     caption = f"Comparison on {stored.title}"
     parts.append(_make_comparison(stored, stored.rows, reference, caption, "full"))
     parts += make_fold_tables(ablations.folds)
-    parts.append(make_cost_table())
+    if costs:
+        parts.append(make_cost_table())
     return "\n\n".join(parts) + "\n"
 
 
@@ -99,8 +104,9 @@ def _make_header(stored: Results) -> list[str]:
     lines = []
     if len(groups) > 1:
         sizes = [sum(each == group for each in stored.groups.values()) for group in groups]
+        headings = next((row.summary.headings for row in stored.rows if row.summary), {})
         spans = [
-            rf"\multicolumn{{{size}}}{{c}}{{\textbf{{{escape_latex(group)}}}}}"
+            rf"\multicolumn{{{size}}}{{c}}{{\textbf{{{escape_latex(headings.get(group, group))}}}}}"
             for group, size in zip(groups, sizes, strict=True)
         ]
         lines.append(write_row(["", "", *spans, ""]))

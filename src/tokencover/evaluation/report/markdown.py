@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tokencover.evaluation.report.notes import describe_results, explain_paper, explain_table
 from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
-from tokencover.evaluation.result_rows import list_troubles
+from tokencover.evaluation.report.verdict import write_verdict
+from tokencover.evaluation.result_rows import list_troubles, list_warnings
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.table_formats import as_markdown, escape_markdown, write_markdown
 
@@ -14,6 +15,8 @@ def make_markdown(stored: Results, reference: str = "mob") -> str:
     table = stored.compare(reference)
     parts = [
         f"# Pruning visual tokens of {escape_markdown(stored.title)}",
+        *(f"**Warning.** {escape_markdown(each)}" for each in list_warnings(stored.rows)),
+        *filter(None, [escape_markdown(" ".join(write_verdict(stored)))]),
         escape_markdown(describe_results(stored)),
         as_markdown(table),
         *map(escape_markdown, [*explain_table(table), *list_troubles(stored.rows)]),

@@ -7,7 +7,6 @@ from typing import Final
 
 from tokencover.evaluation.lmms import PAPER_BENCHMARKS
 from tokencover.evaluation.report.paper_comparison import find_shared_benchmarks
-from tokencover.evaluation.result_rows import ResultRow, find_average
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.results_table import ResultsTable
 
@@ -26,7 +25,8 @@ def describe_results(stored: Results) -> str:
         if isinstance(stored.run[key], Mapping)
     ]
     examples = max((sum(map(len, row.records.values())) for row in stored.rows), default=0)
-    return "; ".join([f"{len(stored.groups)} tasks, {examples} examples", *filter(None, parts)])
+    size = f"{_count(len(stored.groups), 'task')}, {_count(examples, 'example')}"
+    return "; ".join([size, *filter(None, parts)])
 
 
 def list_facts(stored: Results) -> dict[str, str]:
@@ -34,10 +34,11 @@ def list_facts(stored: Results) -> dict[str, str]:
     run = stored.run
     groups = list(dict.fromkeys(stored.groups.values()))
     examples = max((sum(map(len, row.records.values())) for row in stored.rows), default=0)
+    grouped = f" of {len(groups)} groups ({', '.join(groups)})" if len(groups) > 1 else ""
     told = {
         "model": f"{stored.title}, {_write_pairs(run['model'], without=('name',))}",
-        "data": f"{len(stored.groups)} tasks of {len(groups)} groups ({', '.join(groups)}), "
-        f"{examples} examples: {', '.join(stored.groups)}",
+        "data": f"{_count(len(stored.groups), 'task')}{grouped}, {_count(examples, 'example')}: "
+        f"{', '.join(stored.groups)}",
     }
     for key in sorted(run):
         if isinstance(run[key], Mapping) and key != "model":
@@ -49,35 +50,8 @@ def list_facts(stored: Results) -> dict[str, str]:
     return told
 
 
-def summarize_results(stored: Results, reference: str) -> list[str]:
-    """For each budget a sentence: what the reference keeps, costs, and which method is best."""
-    lines = []
-    unpruned = stored.unpruned
-    for budget in dict.fromkeys(row.combination.budget for row in stored.rows):
-        known = [
-            (average, row)
-            for row in stored.rows
-            if row.combination.method is not None
-            and row.combination.budget == budget
-            and (average := find_average(row, unpruned)) is not None
-        ]
-        own = [each for each in known if each[1].combination.goes_by(reference)]
-        if not own:
-            continue
-        told = f"Budget {budget}: {reference} keeps {_tell_average(*own[0])}"
-        best = max(known, key=lambda each: each[0])
-        if best[0] > own[0][0]:
-            told += f"; the best is {best[1].combination.label} with {_tell_average(*best)}"
-        elif len(known) > 1:
-            told += f", the best of {len(known)} methods"
-        lines.append(f"{told}.")
-    return lines
-
-
-def _tell_average(average: float, row: ResultRow) -> str:
-    cost = None if row.summary is None else row.summary.flops
-    flops = "" if cost is None else f" at {100 * cost:.0f} % of the FLOPs"
-    return f"{average:.1f} % of the accuracy{flops}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _list_seeds(stored: Results) -> list[str]:

@@ -15,7 +15,6 @@ from tokencover.evaluation.report.notes import (
     RANKS_NOTE,
     explain_paper,
     list_facts,
-    summarize_results,
 )
 from tokencover.evaluation.report.other_run import compare_runs
 from tokencover.evaluation.report.page_templates import render_page
@@ -27,8 +26,9 @@ from tokencover.evaluation.report.report_charts import (
 )
 from tokencover.evaluation.report.stored_ablations import StoredAblations, find_ablations
 from tokencover.evaluation.report.task_costs import make_task_costs
-from tokencover.evaluation.report.vega_charts import MOST_LABELLED, Specification
-from tokencover.evaluation.result_rows import list_troubles
+from tokencover.evaluation.report.vega_charts import Specification
+from tokencover.evaluation.report.verdict import SIGNIFICANCE_NOTE, summarize_budgets, write_verdict
+from tokencover.evaluation.result_rows import list_troubles, list_warnings
 from tokencover.evaluation.results import Results
 
 PARTS: Final = {
@@ -45,8 +45,8 @@ PARTS: Final = {
 
 PAGE_TEXTS: Final = {
     "rivals": RIVALS,
-    "most_labelled": MOST_LABELLED,
     "ranks_note": RANKS_NOTE,
+    "significance_note": SIGNIFICANCE_NOTE,
     "pictures_note": (
         "Point at a token, or tap it: its text says where it lies, when it was chosen, and the "
         "word that chose it."
@@ -64,6 +64,7 @@ def make_page(
     other: Results | None = None,
     ablations: StoredAblations | None = None,
     command: str = "",
+    evaluated_by: Sequence[str] = (),
     date: str = "",
 ) -> str:
     """The whole page.
@@ -83,27 +84,24 @@ def make_page(
     ablations : StoredAblations, optional
         What settings of MoB do; those among the results if not given.
     command, date : str
-        What made the page, and when, for its readers.
+        The command that wrote the page, and when.
+    evaluated_by : sequence of str
+        The commands that wrote the results.
     """
+    reference = _resolve_reference(stored, reference)
     table = stored.compare(reference)
     rows = make_chart_rows(stored, reference)
     looks = choose_looks(rows.labels)
     looks = {label: looks[label] for label in rows.labels}
     charts = _collect_charts(stored, rows, looks, profile, ablations or find_ablations(stored))
-    answers = collect_answers(stored, other)
-    several, paper = answers["methods"][1:], _tabulate_paper(stored)
-    shown = {
-        **charts,
-        **{"changed": several, "kept": pictures, "other-run": other, "paper": paper},
-    }
+    answers, paper = collect_answers(stored, other), _tabulate_paper(stored)
+    several = bool(answers["methods"][1:])
+    shown = {**charts, "changed": several, "kept": pictures, "other-run": other, "paper": paper}
     return render_page(
         "report.html.j2",
-        title=f"Pruning visual tokens of {stored.title}",
-        summary=summarize_results(stored, reference),
-        facts=list_facts(stored),
+        **_summarize(stored, reference),
         parts=[("comparison", "Comparison"), *((key, PARTS[key]) for key in PARTS if shown[key])],
-        command=command,
-        date=date,
+        **{"command": command, "evaluated_by": evaluated_by, "date": date},
         reference=reference,
         **PAGE_TEXTS,
         rows=rows,
@@ -115,11 +113,21 @@ def make_page(
         coupling_note="" if profile is None else _explain_coupling(profile),
         answers=answers if several else None,
         mine=_find_method(answers, reference),
-        other=0,
         pictures=list(pictures),
         other_run=None if other is None else compare_runs(stored, other),
         paper=paper,
     )
+
+
+def _summarize(stored: Results, reference: str) -> dict[str, Any]:
+    """The top of the page."""
+    return {
+        "title": f"Pruning visual tokens of {stored.title}",
+        "warnings": list_warnings(stored.rows),
+        "verdict": write_verdict(stored),
+        "summary": summarize_budgets(stored, reference),
+        "facts": list_facts(stored),
+    }
 
 
 def _collect_charts(
@@ -173,6 +181,7 @@ def make_figures(
     ablations : StoredAblations, optional
         For Figures 4 to 6; those among the results if not given.
     """
+    reference = _resolve_reference(stored, reference)
     rows = make_chart_rows(stored, reference)
     looks = choose_looks(rows.labels)
     couplings = {} if profile is None else make_coupling_charts(profile)
@@ -183,6 +192,14 @@ def make_figures(
         **make_ablation_figures(ablations or find_ablations(stored), profile),
         **couplings,
     }
+
+
+def _resolve_reference(stored: Results, reference: str) -> str:
+    """The label of the reference: a bare name may stand for a method with settings."""
+    combinations = [row.combination for row in stored.rows if row.combination.method is not None]
+    named = [each.label for each in combinations if each.method and each.method.name == reference]
+    exact = any(each.goes_by(reference) for each in combinations)
+    return reference if exact or not named else named[0]
 
 
 def _find_method(answers: dict[str, Any], reference: str) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -23,15 +24,15 @@ COSTS: Final = {
 }
 RADAR_SIZE: Final = 250
 """Pixels of a radar chart from top to bottom, small enough for a phone."""
-MOST_LABELLED: Final = 8
-"""Methods whose points all bear their budget."""
-LABEL_PLACES: Final[tuple[dict[str, Any], ...]] = (
-    {"align": "left", "dx": 7, "dy": 9},
-    {"align": "right", "dx": -7, "dy": -7},
-    {"align": "center", "dy": -11},
-    {"align": "center", "dy": 13},
+BUDGET_SHAPES: Final = (
+    *("circle", "square", "triangle-up", "cross"),
+    *("triangle-down", "triangle-right", "triangle-left", "stroke"),
 )
-"""Where a point's label lies: the reference has the first."""
+"""Shapes of points by budget: numbers beside the points of many methods would overlap."""
+UNPRUNED_SHAPE: Final = "diamond"
+LEGEND_GAP: Final = 36
+LETTER_WIDTH: Final = 6
+"""Pixels of a legend's column besides its text, and of a letter."""
 
 
 def import_altair() -> Any:
@@ -55,11 +56,7 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
     """
     alt = import_altair()
     title = COSTS[cost]
-    records = [
-        {**each, "place": rows.labels.index(each["method"]) % len(LABEL_PLACES)}
-        for each in rows.records
-        if None not in (each[cost], each["lost"])
-    ]
+    records = [each for each in rows.records if None not in (each[cost], each["lost"])]
     records.sort(key=lambda each: -rows.labels.index(each["method"]))  # the reference on top
     shown = (
         alt.Chart(alt.Data(values=records))
@@ -87,17 +84,15 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
     layers = [
         shown.mark_rule(opacity=0.45).encode(x=x, y="low:Q", y2="high:Q", color=color),
         shown.mark_line(strokeWidth=2).encode(x=x, y=y, color=color, strokeDash=dash),
-        shown.mark_point(filled=True, size=55, opacity=1).encode(
-            x=x, y=y, color=color, tooltip=tips
+        shown.mark_point(filled=True, size=65, opacity=1).encode(
+            x=x, y=y, color=color, shape=encode_budgets(rows.budgets), tooltip=tips
         ),
-        *_label_budgets(shown, x, y, color),
     ]
     if rows.whole[cost] is not None:
         whole = [{cost: rows.whole[cost], "lost": 0, "name": "unpruned"}]
-        end = alt.Chart(alt.Data(values=whole)).encode(x=f"{cost}:Q", y="lost:Q")
-        layers.append(end.mark_point(shape="diamond", filled=True, size=110, color=UNPRUNED))
+        end = alt.Chart(alt.Data(values=whole)).mark_point(filled=True, size=110, color=UNPRUNED)
         layers.append(
-            end.mark_text(align="right", dx=-9, dy=12, color=UNPRUNED).encode(text="name:N")
+            end.encode(x=f"{cost}:Q", y="lost:Q", shape=encode_budgets(rows.budgets, "name"))
         )
     chart = alt.layer(*layers).add_params(
         alt.param(name="shown", value=rows.shown), alt.param(name="budgets", value=rows.budgets)
@@ -110,9 +105,11 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
 def encode_methods(labels: Sequence[str], looks: Mapping[str, Look]) -> tuple[Any, Any]:
     """Colour and dashes of methods, with one legend that names those which are shown."""
     alt = import_altair()
+    longest = LEGEND_GAP + LETTER_WIDTH * max(map(len, labels), default=0)
     legend = alt.Legend(
         orient="bottom",
-        columns=alt.ExprRef("width < 420 ? 2 : 4"),
+        columns=alt.ExprRef(f"max(1, floor((width + 60) / {longest}))"),
+        labelLimit=alt.ExprRef("max(160, width - 20)"),
         title=None,
         symbolLimit=0,
         symbolType="stroke",
@@ -134,18 +131,24 @@ def encode_methods(labels: Sequence[str], looks: Mapping[str, Look]) -> tuple[An
     return color, dash
 
 
-def _label_budgets(shown: Any, x: Any, y: Any, color: Any) -> list[Any]:
-    """The budget beside each point; where many methods are shown, beside the reference's only.
-
-    Methods have their labels on different sides, so that lines which lie together stay readable.
-    """
-    readable = shown.transform_filter(f"datum.own || length(shown) <= {MOST_LABELLED}")
-    return [
-        readable.transform_filter(f"datum.place == {place}")
-        .mark_text(fontSize=10, fontWeight=600, **look)
-        .encode(x=x, y=y, text="budget:N", color=color)
-        for place, look in enumerate(LABEL_PLACES)
-    ]
+def encode_budgets(budgets: Sequence[str], field: str = "budget") -> Any:
+    """Shapes of budgets and of the unpruned model, with their legend."""
+    alt = import_altair()
+    shapes = itertools.islice(itertools.cycle(BUDGET_SHAPES), len(budgets))
+    return alt.Shape(
+        f"{field}:N",
+        scale=alt.Scale(domain=[*budgets, "unpruned"], range=[*shapes, UNPRUNED_SHAPE]),
+        legend=alt.Legend(
+            orient="top",
+            columns=alt.ExprRef("width < 420 ? 4 : 9"),
+            title="budget",
+            titleOrient="left",
+            symbolLimit=0,
+            symbolSize=65,
+            symbolFillColor="#808080",
+            symbolStrokeColor="#808080",
+        ),
+    )
 
 
 def make_radar(
@@ -226,7 +229,7 @@ def _place_radar(
         for order in range(len(tasks) + 1)
     ]
     names = [
-        {"task": task, "side": _choose_side(order, len(tasks))} | _place(order, len(tasks), 1.1)
+        {"task": task, "side": _choose_side(order, len(tasks))} | _place(order, len(tasks), 1.15)
         for order, task in enumerate(tasks)
     ]
     marks = [

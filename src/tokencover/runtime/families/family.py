@@ -224,7 +224,7 @@ def family_of(model: Any) -> Family:
     model_type = getattr(getattr(model, "config", None), "model_type", None)
     if not isinstance(model_type, str) and isinstance(getattr(model, "module", None), nn.Module):
         raise UnsupportedModelError(
-            f"{_describe(model)} wraps the model: prune its .module, and call the wrapper as before."
+            f"{_describe(model)} wraps the model: prune its .module, then call the wrapper."
         )
     if not isinstance(model, nn.Module) or not isinstance(model_type, str):
         raise UnsupportedModelError(
