@@ -52,6 +52,8 @@ def test_ranks_that_disagree_raise_on_every_rank(tmp_path: Path) -> None:
     first, second = launch("errors", "llava", tmp_path)
     assert "selected different tokens on the 2 ranks" in first["DrawOnEachRank"]
     assert first["DrawOnEachRank"] == second["DrawOnEachRank"]
+    assert "selected different tokens on the 2 ranks" in first["MergeOnEachRank"]
+    assert first["MergeOnEachRank"] == second["MergeOnEachRank"]
     assert "failed on rank 1 of 2" in first["FailOnOneRank"]
     assert "no memory left" in second["FailOnOneRank"]
     assert first["KeepRandom"]

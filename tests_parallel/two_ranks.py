@@ -26,7 +26,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import decoder_blocks
 from tests.zoo.weights import seeded
-from tokencover.methods import METHODS, Choice, View
+from tokencover.methods import METHODS, Choice, TowerChoice, TowerView, View
 from tokencover.runtime import find_claims
 
 NEVER = 10**6  # no token ends the text
@@ -125,11 +125,20 @@ class FailOnOneRank(KeepRandom):
         return super().choose(view)
 
 
+class MergeOnEachRank(tc.ToMe):
+    """A method whose ranks merge different numbers of tokens in the vision encoder."""
+
+    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+        own = tc.ToMe(0.4 + 0.2 * distributed.get_rank())
+        return own.choose_in_tower(view)
+
+
 def observe_errors(model: Any, name: str) -> dict[str, Any]:
     """What each rank raises if they disagree or one of them fails; the model works afterwards."""
     entry, found = ZOO[name], {}
     inputs = entry.inputs("ragged")
-    for method in (DrawOnEachRank(5), FailOnOneRank(5), KeepRandom(5)):
+    methods = (DrawOnEachRank(5), FailOnOneRank(5), MergeOnEachRank(0.5), KeepRandom(5))
+    for method in methods:
         try:
             with torch.no_grad(), tc.prune(model, method):
                 found[type(method).__name__] = model(**inputs).logits.isfinite().all()

@@ -43,7 +43,11 @@ from tokencover.runtime.internals import check_internals, check_layers, get_argu
 from tokencover.runtime.model_calls import PassReader
 from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.rerun_passes import RerunPasses
-from tokencover.runtime.tensor_parallel import choose_on_all_ranks, get_tensor_parallel_group
+from tokencover.runtime.tensor_parallel import (
+    check_same_on_all_ranks,
+    choose_on_all_ranks,
+    get_tensor_parallel_group,
+)
 from tokencover.runtime.tower import (
     KINDS,
     EncoderCalls,
@@ -287,6 +291,8 @@ class Session:
             tokens = VisualTokens.at(current, None, newlines=True)
             first = merger.mark_first_of_groups(self._calls)
             keep = current.real & (first | current.used)
+            if self._ranks is not None:
+                check_same_on_all_ranks(self._ranks, self.method, keep)
             current.kept[IN_TOWER] = self._keep_where(keep, current, None)
             current.seconds += merger.seconds
             self._write_trace(current, tokens, Choice([]), keep)

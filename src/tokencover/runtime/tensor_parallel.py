@@ -63,11 +63,21 @@ def choose_on_all_ranks(ranks: TensorParallelGroup | None, method: Method, view:
         return method.choose(view)
     try:
         choice = method.choose(view)
-        report = _summarize(choice, view.mask)
+        kept = choice.mask_like(view.mask)
     except Exception:
         ranks.exchange(torch.tensor([FAILED, 0, 0], device=view.mask.device))
         raise
-    reports = ranks.exchange(report)
+    check_same_on_all_ranks(ranks, method, kept)
+    return choice
+
+
+def check_same_on_all_ranks(ranks: TensorParallelGroup, method: Method, kept: Tensor) -> None:
+    """Raise an error on all ranks if one of them failed, or keeps other tokens ``(b, n)``."""
+    flat = kept.flatten()
+    positions = torch.arange(1, len(flat) + 1, device=flat.device) * MULTIPLIER % 2**31
+    checksum = (positions * flat).sum().unsqueeze(0)
+    sizes = torch.tensor([len(kept), len(flat)], device=flat.device)
+    reports = ranks.exchange(torch.cat([sizes, checksum]))
     name = type(method).__name__
     if failed := [rank for rank, (size, *_) in enumerate(reports) if size == FAILED]:
         raise InputError(
@@ -78,16 +88,6 @@ def choose_on_all_ranks(ranks: TensorParallelGroup | None, method: Method, view:
             f"{name} selected different tokens on the {len(reports)} ranks of tensor parallelism. "
             "Give every rank the same inputs, and seed a method that draws random numbers."
         )
-    return choice
-
-
-def _summarize(choice: Choice, mask: Tensor) -> Tensor:
-    """``(3,)`` int64: the size of the batch, the number of its tokens, a checksum of those kept."""
-    kept = choice.mask_like(mask).flatten()
-    positions = torch.arange(1, len(kept) + 1, device=kept.device) * MULTIPLIER % 2**31
-    checksum = (positions * kept).sum()
-    sizes = torch.tensor([len(mask), mask.numel()], device=mask.device)
-    return torch.cat([sizes, checksum.unsqueeze(0)])
 
 
 def get_tensor_parallel_group(model: nn.Module) -> TensorParallelGroup | None:
