@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.methods import Choice, Encoded, Method
+from tokencover.runtime import tensor_parallel
 from tokencover.runtime.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
 from tokencover.runtime.decoder import (
     BlockInputs,
@@ -43,11 +44,6 @@ from tokencover.runtime.internals import check_internals, check_layers, get_argu
 from tokencover.runtime.model_calls import PassReader
 from tokencover.runtime.prompt import GivenMask, Words
 from tokencover.runtime.rerun_passes import RerunPasses
-from tokencover.runtime.tensor_parallel import (
-    check_same_on_all_ranks,
-    choose_on_all_ranks,
-    get_tensor_parallel_group,
-)
 from tokencover.runtime.tower import (
     KINDS,
     EncoderCalls,
@@ -91,7 +87,7 @@ class Session:
         check_internals()
         note_newer()
         check_layers(self._blocks, self._decoder.config)
-        self._ranks = get_tensor_parallel_group(model)
+        self._ranks = tensor_parallel.get_tensor_parallel_group(model)
         self._stages = find_stages(method, len(self._blocks))
         check_shared_keys(method, self._blocks, self._stages)
         self._merger: TowerMerger | None = None
@@ -233,8 +229,6 @@ class Session:
         output.last_hidden_state = kept.put_back(output.last_hidden_state, current.length)
         return output
 
-    # ---- the decoder's blocks ---------------------------------------------------------------
-
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -291,8 +285,7 @@ class Session:
             tokens = VisualTokens.at(current, None, newlines=True)
             first = merger.mark_first_of_groups(self._calls)
             keep = current.real & (first | current.used)
-            if self._ranks is not None:
-                check_same_on_all_ranks(self._ranks, self.method, keep)
+            tensor_parallel.check_same_on_all_ranks(self._ranks, self.method, keep)
             current.kept[IN_TOWER] = self._keep_where(keep, current, None)
             current.seconds += merger.seconds
             self._write_trace(current, tokens, Choice([]), keep)
@@ -327,7 +320,7 @@ class Session:
         view = make_view(current, tokens, states, earlier, number, self._facts, answers, encoded)
         begin = time.perf_counter()
         try:
-            choice = choose_on_all_ranks(self._ranks, self.method, view)
+            choice = tensor_parallel.choose_on_all_ranks(self._ranks, self.method, view)
         finally:
             answers.close()
         current.seconds += time.perf_counter() - begin

@@ -71,8 +71,12 @@ def choose_on_all_ranks(ranks: TensorParallelGroup | None, method: Method, view:
     return choice
 
 
-def check_same_on_all_ranks(ranks: TensorParallelGroup, method: Method, kept: Tensor) -> None:
+def check_same_on_all_ranks(
+    ranks: TensorParallelGroup | None, method: Method, kept: Tensor
+) -> None:
     """Raise an error on all ranks if one of them failed, or keeps other tokens ``(b, n)``."""
+    if ranks is None:
+        return
     flat = kept.flatten()
     positions = torch.arange(1, len(flat) + 1, device=flat.device) * MULTIPLIER % 2**31
     checksum = (positions * flat).sum().unsqueeze(0)
