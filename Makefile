@@ -23,16 +23,16 @@ TOOLS_ENV := $(CACHE)/tools-$(shell (cat constraints.txt; echo "$(TOOLS)"; $(PYT
 
 # The lowest versions, in an environment that is named by what is in it: a second run finds it there.
 LOWEST := $(CACHE)/lowest-$(shell cksum < constraints-lowest.txt | cut -d' ' -f1)
-LOWEST_TESTS := tests/runtime/test_family_kin.py tests/runtime/test_prune.py \
-	tests/runtime/test_matrix.py tests/runtime/test_folded_towers.py tests/pebble/test_shipped.py
+LOWEST_TESTS := tests/pruning/test_family_kin.py tests/pruning/test_prune.py \
+	tests/pruning/test_matrix.py tests/pruning/test_folded_towers.py tests/pebble/test_shipped.py
 
 # The newest versions that an index has: updated in every run. TORCH=newest takes the newest torch
 # too, by default the build for CPUs that constraints.txt has.
 NEWEST := $(CACHE)/newest-$(TORCH)
-NEWEST_TESTS := tests/zoo tests/methods tests/runtime/test_prune.py tests/runtime/test_internals.py \
-	tests/runtime/test_family_kin.py tests/runtime/test_matrix.py tests/runtime/test_own_masks.py \
-	tests/runtime/test_tower.py tests/runtime/test_tower_inside.py tests/runtime/test_squares.py \
-	tests/runtime/test_modes.py tests/runtime/test_rejected_calls.py tests/test_loading.py \
+NEWEST_TESTS := tests/zoo tests/methods tests/pruning/test_prune.py tests/pruning/test_internals.py \
+	tests/pruning/test_family_kin.py tests/pruning/test_matrix.py tests/pruning/test_own_masks.py \
+	tests/pruning/test_tower.py tests/pruning/test_tower_inside.py tests/pruning/test_squares.py \
+	tests/pruning/test_modes.py tests/pruning/test_rejected_calls.py tests/test_loading.py \
 	tests/pebble/test_shipped.py
 
 .PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-quantized test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python

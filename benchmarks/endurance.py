@@ -30,12 +30,12 @@ from transformers import PreTrainedModel, logging
 
 import tokencover as tc
 from tokencover.errors import InputError
+from tokencover.families import family_of, find_claims
 from tokencover.methods import METHODS, Method
-from tokencover.runtime import family_of, find_claims
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from tests.runtime.test_prune import fingerprint
+from tests.pruning.test_prune import fingerprint
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
 

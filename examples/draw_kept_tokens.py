@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tokencover as tc
 from tokencover.pebble.data import draw_scene, make_scene
-from tokencover.viewing import as_seen, count_words, hover_html, panels, words_of_centers
+from tokencover.visualization import as_seen, count_words, hover_html, panels, words_of_centers
 
 
 def main() -> None:

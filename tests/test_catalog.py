@@ -20,7 +20,7 @@ from tokencover.catalog import (
     read_methods,
     read_refused,
 )
-from tokencover.runtime import FAMILIES
+from tokencover.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 HALF_A_SECOND = 0.5

@@ -24,7 +24,7 @@ import torch
 
 from tokencover.budget import Decision, Split, SplitRule, Tokens
 from tokencover.methods import ActsOnce, Card, Choice, View
-from tokencover.runtime import FAMILIES
+from tokencover.families import FAMILIES
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tests.zoo import ZOO, ZooEntry
 from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.lmms.chat_model import PrunedChatModel
 from tokencover.methods import FarthestOnly
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 LENGTH, KEPT = 2, 3
 MIXED_FAMILIES = ("qwen2_vl", "video_llava", "llava_onevision")

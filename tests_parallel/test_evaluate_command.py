@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tokencover.errors import InputError
 
 METHODS = ["--methods", "mob,fastv", "--budgets", "64", "--timing-batches", "0", "--threads", "1"]

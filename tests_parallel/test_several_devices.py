@@ -14,7 +14,7 @@ from torch import nn
 
 import tokencover as tc
 from tests.pretend_device import PretendDevice, PretendTensor
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.oracle import base_model, decoder_blocks, text_model
 from tests_parallel.two_ranks import NEVER, STEPS, list_cases, observe_second_turn

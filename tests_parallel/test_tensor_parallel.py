@@ -13,7 +13,7 @@ import tokencover as tc
 from tests.zoo import ZOO
 from tests_parallel.two_ranks import build, launch, list_cases, observe, observe_all
 from tokencover.errors import InputError
-from tokencover.runtime.tensor_parallel import get_tensor_parallel_group
+from tokencover.pruning.tensor_parallel import get_tensor_parallel_group
 
 FAMILIES = ("llava", "qwen2_5_vl", "gemma3")
 """Plain positions, M-RoPE, and masks in both directions."""

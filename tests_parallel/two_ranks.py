@@ -21,13 +21,13 @@ from transformers import PreTrainedModel
 
 import tokencover as tc
 from tests.methods.cases import CASES, Case
-from tests.runtime.random_method import KeepRandom
+from tests.pruning.random_method import KeepRandom
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import decoder_blocks
 from tests.zoo.weights import seeded
+from tokencover.families import find_claims
 from tokencover.methods import METHODS, Choice, TowerChoice, TowerView, View
-from tokencover.runtime import find_claims
 
 NEVER = 10**6  # no token ends the text
 STEPS = 3

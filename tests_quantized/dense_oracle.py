@@ -14,7 +14,7 @@ from tests.methods.replay import Taped
 from tests.zoo import Inputs
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks
 from tokencover.methods import Method
-from tokencover.runtime.prune import prune
+from tokencover.pruning.prune import prune
 
 Writes = dict[int, list[tuple[int, Tensor, Tensor]]]
 """For each layer what is written before it: sample, sequence positions, hidden states."""

@@ -13,7 +13,7 @@ from tests_quantized.models import build_wide, get_inputs, load_quantized
 from tests_quantized.test_pruning import EACH
 from tokencover.efficiency.flops import compute_prefill_cost
 from tokencover.efficiency.instruments import OperationCounter, count_weight_bytes
-from tokencover.runtime.families import family_of
+from tokencover.families import family_of
 
 METHODS = [
     tc.MoB(10, budget_mode="flops"),

@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 
 import tokencover as tc
 from tests.methods.cases import CASES, Case
-from tests.runtime.gathering import always_gather
-from tests.runtime.random_method import KeepRandom, dropped_by
-from tests.runtime.test_prune import HOOKS
+from tests.pruning.gathering import always_gather
+from tests.pruning.random_method import KeepRandom, dropped_by
+from tests.pruning.test_prune import HOOKS
 from tests.zoo import ZOO
 from tests.zoo.oracle import blocked_forward_schedule, extended
 from tests.zoo.vocabulary import FIRST_WORD, VOCABULARY_SIZE
@@ -27,8 +27,8 @@ from tests_quantized.models import (
     list_quantized_layers,
     load_quantized,
 )
+from tokencover.families import find_claims
 from tokencover.methods import METHODS
-from tokencover.runtime import find_claims
 
 EVERYWHERE = ("mob", "mob_stages", "fastv", "visionzip", "tome", "divprune")
 """Methods that run on all families; the remaining ones on LLaVA."""

@@ -28,8 +28,8 @@ from tokencover.evaluation.report import make_figures, render_chart
 from tokencover.loading import load
 from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
-from tokencover.runtime import Trace
-from tokencover.viewing import GAP, MARGIN, flow, overlay, words_of_centers
+from tokencover.pruning import Trace
+from tokencover.visualization import GAP, MARGIN, flow, overlay, words_of_centers
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "docs" / "study"

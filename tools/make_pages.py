@@ -184,11 +184,11 @@ def read_docstring(module: str) -> str:
 
 def find_family_module(name: str) -> tuple[str, str]:
     """The module that defines a family, and its docstring."""
-    for path in sorted((PACKAGE / "runtime" / "families").glob("*.py")):
-        module = f"tokencover.runtime.families.{path.stem}"
+    for path in sorted((PACKAGE / "families").glob("*.py")):
+        module = f"tokencover.families.{path.stem}"
         if name in _find_names(module):
             return module, read_docstring(module)
-    raise SystemExit(f"no file of runtime/families defines {name!r}")
+    raise SystemExit(f"no file of families defines {name!r}")
 
 
 @cache

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tokencover.catalog import read_class_names
-from tokencover.plugins import suggest
+from tokencover.registry import suggest
 
 __version__ = "0.1.0"
 
@@ -33,7 +33,7 @@ _ROOMS = {
     ),
     "pebble": ("load_pebble", "load_pebble_clips"),
     "prompting": ("make_inputs",),
-    "runtime": ("prune",),
+    "pruning": ("prune",),
     "theory": ("Certificate", "certify"),
 }
 """The rooms, and what each of them shows at the front door; methods' classes come on top."""

@@ -56,7 +56,7 @@ from tokencover.methods import to_json as to_json
 from tokencover.pebble import load_pebble as load_pebble
 from tokencover.pebble import load_pebble_clips as load_pebble_clips
 from tokencover.prompting import make_inputs as make_inputs
-from tokencover.runtime import prune as prune
+from tokencover.pruning import prune as prune
 from tokencover.theory import Certificate as Certificate
 from tokencover.theory import certify as certify
 

@@ -1,6 +1,6 @@
 """The program: ``python -m tokencover``, and ``tokencover``."""
 
-from tokencover.commands.stopping import INTERRUPTED, leave, tell_stopped
+from tokencover.cli.stopping import INTERRUPTED, leave, tell_stopped
 
 
 def start() -> None:

@@ -154,8 +154,8 @@ def read_class_names() -> list[str]:
 
 def describe_methods() -> list[MethodEntry]:
     """What `read_methods` gives, from the classes themselves."""
+    from tokencover.families import find_claims
     from tokencover.methods import METHODS, list_settings
-    from tokencover.runtime import find_claims
 
     found = []
     for kind in METHODS:
@@ -184,7 +184,7 @@ def describe_methods() -> list[MethodEntry]:
 
 def describe_families() -> list[FamilyEntry]:
     """What `read_families` gives, from the families themselves."""
-    from tokencover.runtime import FAMILIES
+    from tokencover.families import FAMILIES
 
     return [
         FamilyEntry(
@@ -203,7 +203,7 @@ def describe_families() -> list[FamilyEntry]:
 
 def describe_refused() -> list[RefusedEntry]:
     """What `read_refused` gives, from the families themselves."""
-    from tokencover.runtime import find_refused
+    from tokencover.families import find_refused
 
     return [RefusedEntry(*each) for each in sorted(find_refused().items())]
 
@@ -226,8 +226,8 @@ def register(thing: Registered) -> Registered:
         If it is something else, or its name is taken.
     """
     from tokencover.budget import SPLITS, SplitRule
+    from tokencover.families import FAMILIES, Family
     from tokencover.methods import METHODS, Method
-    from tokencover.runtime import FAMILIES, Family
 
     if isinstance(thing, type) and issubclass(thing, Method):
         METHODS.register(thing)
@@ -238,7 +238,7 @@ def register(thing: Registered) -> Registered:
     else:
         raise InputError(
             "what can be registered is a subclass of tokencover.Method or of "
-            f"tokencover.budget.SplitRule, or a tokencover.runtime.Family; got {thing!r}."
+            f"tokencover.budget.SplitRule, or a tokencover.families.Family; got {thing!r}."
         )
     return thing
 
@@ -268,7 +268,7 @@ def _find_others() -> bool:
     announced = entry_points()
     if not own_methods or any(announced.select(group=group) for group in GROUPS):
         return True
-    methods, runtime = map(sys.modules.get, ("tokencover.methods", "tokencover.runtime"))
+    methods, families = map(sys.modules.get, ("tokencover.methods", "tokencover.families"))
     return (methods is not None and len(methods.METHODS) != own_methods) or (
-        runtime is not None and len(runtime.FAMILIES) != own_families
+        families is not None and len(families.FAMILIES) != own_families
     )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from tests.covering import oracle
-from tests.covering.lazy.wrong_estimates import disturb_estimates
+from tests.covering.search.wrong_estimates import disturb_estimates
 from tests.covering.strategies import token_sets
 from tests.covering.together.on_accelerator import pretend_accelerator
 from tokencover.covering import cosine, exact, find_most_isolated, find_mutual_cosines, isolation

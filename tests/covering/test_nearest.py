@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import tokencover as tc
 from tests.covering import oracle
-from tests.covering.lazy.wrong_estimates import disturb_estimates
+from tests.covering.search.wrong_estimates import disturb_estimates
 from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
 from tokencover.covering import nearest
 from tokencover.covering.exact import cosine
-from tokencover.covering.lazy import Cloud, Distinct
+from tokencover.covering.search import Cloud, Distinct
 
 
 @given(problems())

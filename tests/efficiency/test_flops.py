@@ -11,14 +11,14 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.runtime.random_method import KeepRandom
+from tests.pruning.random_method import KeepRandom
 from tests.zoo import ZOO
 from tokencover.budget import block_cost
 from tokencover.efficiency.flops import compute_prefill_cost
 from tokencover.efficiency.instruments import OperationCounter
 from tokencover.errors import InputError
-from tokencover.runtime.families import family_of
-from tokencover.runtime.prune import prune
+from tokencover.families import family_of
+from tokencover.pruning.prune import prune
 
 
 def count_operations(model: Any, inputs: dict[str, Any], **options: Any) -> Counter[str]:

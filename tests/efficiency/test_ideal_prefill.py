@@ -9,7 +9,7 @@ import pytest
 from tests.zoo import ZOO
 from tokencover.efficiency.ideal_prefill import IdealDecoder
 from tokencover.errors import InputError
-from tokencover.runtime.families import family_of
+from tokencover.families import family_of
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if name != "gemma4"])

@@ -21,7 +21,7 @@ from tokencover.efficiency.instruments import (
     measure_peak,
 )
 from tokencover.methods import FastV, VisionZip
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 MEGABYTE = 2**20
 

@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
+from tokencover.budget import block_cost
 from tokencover.efficiency.flops import VICUNA_7B, limit_to_visible_pairs
 from tokencover.efficiency.paper_costs import (
     TABLE_7,
@@ -17,7 +18,6 @@ from tokencover.efficiency.paper_costs import (
     export_paper_costs,
     tabulate_paper_costs,
 )
-from tokencover.runtime import block_cost
 
 COSTS = {(each.model, each.budget): each for each in compute_paper_costs()}
 

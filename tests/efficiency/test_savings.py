@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime.random_method import KeepRandom
+from tests.pruning.random_method import KeepRandom
 from tokencover.efficiency import instruments
 from tokencover.efficiency import savings as savings_module
 from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
@@ -26,7 +26,7 @@ from tokencover.efficiency.workload import (
 from tokencover.errors import InputError
 from tokencover.methods import FastV, Method, MoB, PyramidDrop, get_method
 from tokencover.pebble import load_pebble
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 
 @pytest.fixture(scope="module")

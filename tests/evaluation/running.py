@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.plan import EvaluationPlan
 from tokencover.evaluation.progress import Progress

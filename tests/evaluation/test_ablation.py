@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tests.evaluation.drawings import list_records, read_charts
 from tests.evaluation.made_results import open_folder, task, write
 from tokencover import evaluation

@@ -12,12 +12,12 @@ import torch
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tests.evaluation.running import picture_task
 from tests.methods.views import hand_made
 from tokencover import evaluation
 from tokencover.budget.profile import Profile
-from tokencover.commands.calibrate import describe_profile, draw_bars
+from tokencover.cli.calibrate import describe_profile, draw_bars
 from tokencover.evaluation import VisionLanguageModel, calibration, find_tasks
 from tokencover.evaluation.calibration import MeasureCoupling, calibrate
 from tokencover.evaluation.progress import Progress

@@ -21,7 +21,7 @@ from tokencover.evaluation.runner import AskingSettings, score
 from tokencover.methods import MoB
 from tokencover.pebble import CLIP_CHECKPOINT
 from tokencover.pebble.data import CLIP_QUESTIONS, make_clip_examples
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 TOKENS = 8 * (1 + 12 * 12)
 """Of a clip: eight frames, each with its class token."""

@@ -16,7 +16,7 @@ from tests.evaluation.running import contents
 from tokencover.errors import InputError, MissingPackageError
 from tokencover.evaluation import Combination, Example, VisionLanguageModel, find_tasks
 from tokencover.pebble.data import make_examples
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 METHODS = [tc.MoB(64), tc.VisionZip(64), tc.ToMe(64)]
 

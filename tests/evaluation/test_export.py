@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tests.evaluation.made_results import open_folder, write
 from tokencover.evaluation import EXPORT_KIND, Example, Task, read_folder
 from tokencover.evaluation.exported_results import export_results

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tokencover.cli import main
 from tokencover.errors import InputError
 from tokencover.evaluation import Example, Task, judging, read_folder

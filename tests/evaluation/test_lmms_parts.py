@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tokencover.cli import main
-from tokencover.commands.benchmark_options import SUITE_NAMES
+from tokencover.cli.benchmark_options import SUITE_NAMES
 from tokencover.errors import InputError
 from tokencover.evaluation import find_tasks
 from tokencover.evaluation.lmms import (

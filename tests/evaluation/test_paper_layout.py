@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tests.evaluation.drawings import list_records
 from tests.evaluation.made_results import open_folder, write
 from tokencover.budget import Profile

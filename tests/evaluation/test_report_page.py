@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tests.evaluation.drawings import (
     get_colors,
     get_title,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tests.evaluation.made_results import open_folder, write
 from tests.evaluation.running import picture_task
 from tokencover.evaluation import Results, read_folder

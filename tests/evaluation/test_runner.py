@@ -16,7 +16,7 @@ from tokencover.evaluation.runner import AskingSettings, ExampleError, score
 from tokencover.evaluation.timing import time_first_tokens
 from tokencover.methods import FastV, GlobalCom2, Method, MoB, Random, View
 from tokencover.methods.base import Choice
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands.calling import call
+from tests.cli.calling import call
 from tests.evaluation.running import contents
 
 FEW = ("--what", "fold", "--budgets", "64", "--values", "0.5", "--tasks", "pebble/color")

@@ -13,7 +13,7 @@ from tokencover.evaluation.result_rows import collect
 from tokencover.evaluation.runner import AskingSettings, score
 from tokencover.evaluation.tasks import Total
 from tokencover.methods import Method, MoB, Random
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 
 @pytest.fixture(scope="module")

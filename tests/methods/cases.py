@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.zoo.entry import ZooEntry
 from tokencover.methods import METHODS, BudgetedMethod, FastV, Method, get_method
-from tokencover.runtime import Trace
+from tokencover.pruning import Trace
 
 PICTURES = ("ragged", "two_images", "mixed")
 MAKES = ("llava", "llava_next", "qwen2_5_vl", "qwen3_vl", "video_llava", "smolvlm", "gemma3")

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from tokencover.families import family_of
 from tokencover.methods import Choice, Method, TowerChoice, TowerView, View
-from tokencover.runtime.families import family_of
-from tokencover.runtime.prune import prune
+from tokencover.pruning.prune import prune
 
 
 @dataclass(eq=False)

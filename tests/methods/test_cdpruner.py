@@ -8,13 +8,13 @@ from torch import Tensor
 
 from tests.methods.test_mob import states_before
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.covering.exact import snap
 from tokencover.errors import InputError
 from tokencover.methods._shared.volume_sets import choose_volume
 from tokencover.methods.cdpruner import CDPruner, rate_by_prompt
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 
 def unit(tokens: Tensor) -> Tensor:

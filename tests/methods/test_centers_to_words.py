@@ -7,7 +7,7 @@ from torch.nn.functional import cosine_similarity
 
 import tokencover as tc
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.methods import Method, NearestOnly
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import tokencover as tc
 from tests.methods.test_mob import states_before
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.oracle import text_model
 from tokencover.errors import InputError

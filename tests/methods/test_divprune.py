@@ -8,12 +8,12 @@ from torch import Tensor
 
 from tests.methods.test_mob import states_before
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.covering import choose_diverse, farthest_points, find_most_isolated
 from tokencover.errors import InputError
 from tokencover.methods.divprune import DivPrune
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 
 def distances(tokens: Tensor) -> list[list[float]]:

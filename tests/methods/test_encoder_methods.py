@@ -15,8 +15,8 @@ from tokencover.methods.globalcom2 import GlobalCom2
 from tokencover.methods.hired import HiRED
 from tokencover.methods.prumerge import PruMerge, PruMergePlus
 from tokencover.methods.visionzip import VisionZip
-from tokencover.runtime.prune import prune
-from tokencover.runtime.trace import Trace
+from tokencover.pruning.prune import prune
+from tokencover.pruning.trace import Trace
 
 from .crops import NEWLINE, Picture, Plain, Tiled, Token, Tower, slow_rows, tokens_of
 from .test_fastervlm import slow_fastervlm

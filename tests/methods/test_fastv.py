@@ -14,7 +14,7 @@ from tests.zoo.oracle import decoder_blocks
 from tokencover import InputError
 from tokencover.methods import View
 from tokencover.methods.fastv import FastV
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 SIZES, TAILS, BEFORE, HEADS = [11, 17, 6], [3, 2, 5], 2, 3
 

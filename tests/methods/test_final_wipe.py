@@ -10,8 +10,8 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.methods.views import hand_made
-from tests.runtime.random_method import KeepRandom, dropped_by
-from tests.runtime.test_matrix import DISTINCT, built, generate, left_over, with_media
+from tests.pruning.random_method import KeepRandom, dropped_by
+from tests.pruning.test_matrix import DISTINCT, built, generate, left_over, with_media
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, extended

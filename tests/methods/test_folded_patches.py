@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.runtime.test_encoder import Read, encoded_in, views_of
+from tests.pruning.test_encoder import Read, encoded_in, views_of
 from tests.zoo import ZOO
 from tokencover.methods._shared import tower_crops
 from tokencover.methods._shared.tower_crops import compute_attention_rows

@@ -20,8 +20,8 @@ from tokencover.methods._shared.tower_method import TowerMethod
 from tokencover.methods.base import TowerView
 from tokencover.methods.ficoco import FiCoCoV
 from tokencover.methods.tome import ToMe
-from tokencover.runtime import prune
-from tokencover.runtime.trace import Trace
+from tokencover.pruning import prune
+from tokencover.pruning.trace import Trace
 
 Slow = Callable[[TowerView, int, int], tuple[list[int], list[list[float]]]]
 

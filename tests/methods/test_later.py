@@ -18,12 +18,12 @@ from torch import Tensor
 import tokencover as tc
 from tests.methods.test_mob import choosable, states_before
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.budget import split
 from tokencover.budget.split_rules import CouplingSplit
 from tokencover.methods import Details, FinalWipe, Later, Method, NearestOnly, View, mob
-from tokencover.runtime import Trace
+from tokencover.pruning import Trace
 
 
 class Calls:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import built, left_over
+from tests.pruning.test_matrix import built, left_over
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule

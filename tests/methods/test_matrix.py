@@ -9,14 +9,14 @@ import torch
 
 from tests.methods.cases import CASES, Case
 from tests.methods.replay import Taped, logits_of
-from tests.runtime.test_matrix import built, plain_logits
+from tests.pruning.test_matrix import built, plain_logits
 from tests.zoo import ZOO
 from tests.zoo.entry import ZooEntry
 from tests.zoo.oracle import extended
 from tokencover.errors import TokenCoverError
+from tokencover.families import find_claims
 from tokencover.methods import METHODS, from_json, to_json
-from tokencover.runtime import find_claims
-from tokencover.runtime.prune import prune
+from tokencover.pruning.prune import prune
 
 STEPS = 3
 

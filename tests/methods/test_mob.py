@@ -14,7 +14,7 @@ from kernel_counter import count_kernels
 from tests.budget.coupling_streams import two_heaps
 from tests.covering.together.on_accelerator import pretend_accelerator
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import DISTINCT, built, with_media
+from tests.pruning.test_matrix import DISTINCT, built, with_media
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import decoder_blocks

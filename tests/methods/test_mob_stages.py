@@ -17,7 +17,7 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover import InputError, MoBStages
 from tokencover.methods import from_json, to_json
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 SIZES, TAILS, BEFORE, HEADS = [20, 33, 9], [3, 2, 5], 2, 3
 

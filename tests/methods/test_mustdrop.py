@@ -19,7 +19,7 @@ from tokencover.errors import InputError
 from tokencover.methods import Encoded, TowerView, View
 from tokencover.methods._shared.window_merging import merge_windows
 from tokencover.methods.mustdrop import MustDrop, find_key_set
-from tokencover.runtime.prune import prune
+from tokencover.pruning.prune import prune
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:

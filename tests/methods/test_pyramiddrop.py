@@ -23,7 +23,7 @@ from tokencover.budget import BlockCost, tokens_left
 from tokencover.methods import View
 from tokencover.methods._shared.decoder_stages import shrink_evenly
 from tokencover.methods.pyramiddrop import PyramidDrop
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 SIZES, TAILS, BEFORE, HEADS = [20, 33, 7], [3, 2, 5], 2, 3
 

@@ -15,7 +15,7 @@ from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods.base import Choice, View
 from tokencover.methods.scope import SCOPE, read_saliency
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 from .crops import (
     Picture,

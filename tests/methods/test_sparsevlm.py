@@ -17,7 +17,7 @@ from tokencover.errors import InputError
 from tokencover.methods import Choice, View
 from tokencover.methods._shared.density_clusters import RecyclingPlan
 from tokencover.methods.sparsevlm import TOKEN_LISTS, SparseVLM, find_raters
-from tokencover.runtime.prune import prune
+from tokencover.pruning.prune import prune
 
 ENDS = {192: 113, 128: 39, 96: 27, 64: 18}
 OUTPUT_MEANS = {192: 192.03125, 128: 128.625, 96: 96.9375, 64: 64.8125}

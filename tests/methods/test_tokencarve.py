@@ -11,12 +11,12 @@ from torch import Tensor
 
 from tests.methods.test_mob import states_before
 from tests.methods.views import hand_made
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods.tokencarve import TokenCarve, measure_information, rank_scores
 from tokencover.methods.view import View
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 BEFORE, AFTER = 2, 3
 

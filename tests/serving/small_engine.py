@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from tests.zoo.entry import Inputs, ZooEntry
+from tokencover.families import FAMILIES, Layout, Media
 from tokencover.methods import to_json
-from tokencover.runtime import FAMILIES, Layout, Media
 from tokencover.serving.architectures import ServedModel
 from tokencover.serving.choice_plan import ChoicePlan, load_method
 from tokencover.serving.choosing import choose_tokens

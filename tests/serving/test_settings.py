@@ -13,8 +13,8 @@ import tokencover as tc
 from tests.budget.coupling_streams import two_heaps
 from tokencover.budget import Profile
 from tokencover.errors import InputError
+from tokencover.families import Layout
 from tokencover.methods import from_json
-from tokencover.runtime import Layout
 from tokencover.serving import ServingSettings, find_served_model, make_served_method
 from tokencover.serving.architectures import SERVED_MODELS, check_positions
 from tokencover.serving.choice_plan import ChoicePlan, PicturePlan

@@ -13,12 +13,12 @@ from scipy.spatial.distance import directed_hausdorff
 from torch import Tensor
 
 import tokencover as tc
-from tests.runtime.random_method import KeepRandom
-from tests.runtime.test_matrix import built
+from tests.pruning.random_method import KeepRandom
+from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, Side, ZooEntry
 from tokencover.methods.base import Choice, Method, View
-from tokencover.runtime.prune import prune
+from tokencover.pruning.prune import prune
 from tokencover.theory.lipschitz import LipschitzEstimate, Move, estimate_lipschitz
 
 WITH_ODD_TOKENS = ["llava", "llava_next", "qwen2_vl", "video_llava"]

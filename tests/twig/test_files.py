@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime.test_matrix import ALL, built
+from tests.pruning.test_matrix import ALL, built
 from tests.twig.shaken_twigs import grow_shaken
 from tests.zoo.entry import ZooEntry
 from tokencover import InputError

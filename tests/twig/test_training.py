@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.twig.shaken_twigs import grow_shaken, make_batch
 from tests.zoo import ZOO
 from tokencover import InputError

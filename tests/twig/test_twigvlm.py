@@ -12,7 +12,7 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.methods.test_look_ahead import kept_by_rows, last_row
-from tests.runtime.test_matrix import built
+from tests.pruning.test_matrix import built
 from tests.twig.shaken_twigs import grow_shaken
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side

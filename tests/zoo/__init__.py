@@ -5,7 +5,7 @@ A family that needs a newer transformers than the one that is installed has none
 
 from importlib import import_module
 
-from tokencover.runtime import FAMILIES
+from tokencover.families import FAMILIES
 
 from .entry import SIDES, Inputs, Medium, Sample, Side, Span, ZooEntry
 from .layout import Enclosed, Grid, Layout, Tiled, WithClass

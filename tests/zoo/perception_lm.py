@@ -1,6 +1,6 @@
 """PerceptionLM: a picture and its tiles, pooled. The tower comes from timm; this one is a CLIP.
 
-Videos have a test of their own, tests/runtime/test_perception_lm.py: the model encodes them with
+Videos have a test of their own, tests/pruning/test_perception_lm.py: the model encodes them with
 its encoder of pictures.
 """
 

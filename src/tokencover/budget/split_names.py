@@ -16,7 +16,7 @@ from tokencover.budget.split_rules import (
     PaperSplit,
 )
 from tokencover.errors import InputError
-from tokencover.plugins import Plugins
+from tokencover.registry import Registry
 
 AUTO: SplitRule = PaperSplit()
 """What "auto" means: the rule that is recommended when nothing is known about model and data."""
@@ -49,7 +49,7 @@ def _check_rule(kind: object) -> str:
     return name
 
 
-SPLITS: Plugins[type[SplitRule]] = Plugins("split rule", "tokencover.splits", _check_rule)
+SPLITS: Registry[type[SplitRule]] = Registry("split rule", "tokencover.splits", _check_rule)
 """The classes of all rules by name, also for JSON."""
 
 for _rule in (PaperSplit, FixedSplit, CouplingSplit, OnlineSplit, BalancedSplit):

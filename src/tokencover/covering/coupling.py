@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_mask, check_pair
 from tokencover.covering.exact import keep_precision, on_cpu, square_distance, to_float32
-from tokencover.covering.lazy import Cloud, use_one_thread
+from tokencover.covering.search import Cloud, use_one_thread
 from tokencover.covering.together import (
     Directions,
     keep_float32,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_tokens
 from tokencover.covering.exact import keep_precision, on_cpu, to_float32
-from tokencover.covering.lazy import Distinct, search_farthest, use_one_thread
+from tokencover.covering.search import Distinct, search_farthest, use_one_thread
 from tokencover.covering.together import (
     Directions,
     choose_farthest_exactly,

@@ -19,7 +19,7 @@ from tokencover.covering.exact import (
     to_float32,
 )
 from tokencover.covering.farthest import farthest_points
-from tokencover.covering.lazy import (
+from tokencover.covering.search import (
     Cloud,
     Distinct,
     TableCloud,

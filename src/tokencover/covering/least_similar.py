@@ -17,7 +17,7 @@ from tokencover.covering.exact import (
     snap,
     to_float32,
 )
-from tokencover.covering.lazy import Cloud, use_one_thread
+from tokencover.covering.search import Cloud, use_one_thread
 
 _FEW = 8
 """Exact cosines of one token in so many are worth more than those of all."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from tokencover.covering.accelerator import cover_together
 from tokencover.covering.checks import Count, Sample, check_mask, check_pair, check_samples
 from tokencover.covering.exact import find_largest, keep_precision, on_cpu, rank_descending
-from tokencover.covering.lazy import Cloud, Distinct, search_farthest, use_one_thread
 from tokencover.covering.nearest import choose_nearest
+from tokencover.covering.search import Cloud, Distinct, search_farthest, use_one_thread
 from tokencover.errors import InputError
 
 

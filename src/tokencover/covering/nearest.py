@@ -8,7 +8,7 @@ from torch import Tensor
 from tokencover.covering.candidates import rank_candidates
 from tokencover.covering.checks import check_count, check_pair
 from tokencover.covering.exact import cosine, keep_precision, on_cpu, to_float32
-from tokencover.covering.lazy import Cloud, Distinct, Workspace, use_one_thread
+from tokencover.covering.search import Cloud, Distinct, Workspace, use_one_thread
 from tokencover.covering.together import (
     Directions,
     keep_float32,

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from torch import nn
 
-from tokencover.budget import BlockCost
+from tokencover.budget import BlockCost, block_cost
 from tokencover.errors import InputError
-from tokencover.runtime import block_cost, family_of
+from tokencover.families import family_of
 
 
 @dataclass(frozen=True, slots=True)

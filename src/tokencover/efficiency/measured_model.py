@@ -20,7 +20,7 @@ from tokencover.efficiency.instruments import (
 from tokencover.efficiency.workload import Workload
 from tokencover.errors import InputError
 from tokencover.methods import Method
-from tokencover.runtime import Run, prune
+from tokencover.pruning import Run, prune
 
 COUNTABLE = ("eager", "sdpa")
 """Attentions whose operations PyTorch can count."""

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
+from tokencover.families import Family, family_of
+from tokencover.images import open_picture
 from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
-from tokencover.pictures import open_picture
 from tokencover.prompting import Medium, list_kinds, make_inputs
-from tokencover.runtime import Family, UserWords, family_of
+from tokencover.pruning import UserWords
 
 AnyAsked = TypeVar("AnyAsked", bound=PebbleExample)
 

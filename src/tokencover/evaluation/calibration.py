@@ -22,7 +22,7 @@ from tokencover.evaluation.results_folder import ResultsError
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.files import name_path, write_atomically
 from tokencover.methods import Card, Choice, Method, View, one_block
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 Couplings = list[float | None]
 """The coupling of each sample of a batch; None if it has no words or no picture."""

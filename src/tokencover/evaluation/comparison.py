@@ -29,7 +29,7 @@ from tokencover.evaluation.shared_results import SharedResults
 from tokencover.evaluation.tasks import Task, check_files
 from tokencover.loading import BUNDLED
 from tokencover.methods import Method, Spec, parse_method, parse_methods
-from tokencover.runtime import get_tensor_parallel_group
+from tokencover.pruning import get_tensor_parallel_group
 
 Methods = str | Method | Sequence[str | Method | Spec]
 TaskSource = str | Path | Task | Iterable[str | Path | Task | Mapping[str, Any]]

@@ -19,7 +19,7 @@ from tokencover.evaluation.answer_scores import SCORES
 from tokencover.evaluation.metrics import UNGROUPED
 from tokencover.evaluation.saved_datasets import LINE, MEDIA, Row, read_dataset
 from tokencover.evaluation.tasks import ClipFile, Example, Frames, Source, Task
-from tokencover.pictures import FRAMES
+from tokencover.images import FRAMES
 from tokencover.prompting import Kind
 
 SEPARATORS: Final = (",", ";", "\t")

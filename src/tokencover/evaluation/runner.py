@@ -19,14 +19,8 @@ from tokencover.evaluation.results_folder import Record, Scores
 from tokencover.evaluation.results_memory import ResultsStore
 from tokencover.evaluation.tasks import Example, Task, Total
 from tokencover.evaluation.timing import time_first_tokens
-from tokencover.runtime import (
-    EncoderMemory,
-    Run,
-    family_of,
-    get_tensor_parallel_group,
-    mark_text,
-    prune,
-)
+from tokencover.families import family_of
+from tokencover.pruning import EncoderMemory, Run, get_tensor_parallel_group, mark_text, prune
 
 TRIED = 8
 """How many examples of a task, besides those of its first batch, must be refused by a method

@@ -9,7 +9,7 @@ from typing import Any
 from tokencover.evaluation.plan import Scoring
 from tokencover.evaluation.results_folder import Record
 from tokencover.evaluation.results_memory import ResultsStore
-from tokencover.runtime import TensorParallelGroup
+from tokencover.pruning import TensorParallelGroup
 
 
 class SharedResults:

@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from tokencover.errors import InputError
-from tokencover.pictures import check_picture, open_clip, open_picture
+from tokencover.images import check_picture, open_clip, open_picture
 from tokencover.prompting import Kind, Medium
 
 Source = Image.Image | Path | Callable[[], Image.Image]

@@ -13,7 +13,7 @@ from tokencover.evaluation.plan import Timing
 from tokencover.evaluation.results_folder import Seconds
 from tokencover.evaluation.tasks import Example
 from tokencover.methods import Method
-from tokencover.runtime import prune
+from tokencover.pruning import prune
 
 
 def time_first_tokens(

@@ -7,7 +7,7 @@ A method is registered where it is written, and nowhere else::
     class FastV(ActsOnce): ...
 
 The package imports every module next to this one; other packages announce theirs through the
-entry point ``tokencover.methods``, see `tokencover.plugins`.
+entry point ``tokencover.methods``, see `tokencover.registry`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args
 from tokencover.budget import Split, SplitRule, rule_document, rule_from_document
 from tokencover.errors import InputError
 from tokencover.methods.base import ActsOnce, Card, Method, Objective
-from tokencover.plugins import Plugins, suggest
+from tokencover.registry import Registry, suggest
 
 AnyMethod = TypeVar("AnyMethod", bound=Method)
 
@@ -68,7 +68,7 @@ def _order(kind: type[Method]) -> tuple[Any, ...]:
     return card.year is None, not card.ours, date, place, kind.name
 
 
-METHODS: Plugins[type[Method]] = Plugins(
+METHODS: Registry[type[Method]] = Registry(
     "method", "tokencover.methods", _check_method, order=_order
 )
 """Every method, by name, in the order in which they are listed to users."""

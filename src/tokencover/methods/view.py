@@ -59,7 +59,7 @@ class View:
         ``(b,)`` int64, number of all other tokens of the sample; every block works on them.
     medium, frame, row, column, kind : Tensor
         ``(b, n)`` int64: which image or video of the sample, and where in it (see
-        `tokencover.runtime.families.layout`); -1 where a token has no place.
+        `tokencover.families.layout`); -1 where a token has no place.
     video : Tensor
         ``(b, n)`` bool, whether the token belongs to a video.
     keys : callable

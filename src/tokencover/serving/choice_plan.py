@@ -17,8 +17,8 @@ from torch import Tensor
 
 from tokencover.budget import Budget, tokens_to_keep
 from tokencover.errors import InputError
+from tokencover.families import Layout
 from tokencover.methods import BudgetedMethod, from_json
-from tokencover.runtime import Layout
 
 
 @dataclass(frozen=True, slots=True)

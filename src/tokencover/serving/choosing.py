@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tokencover.budget import BlockCost
 from tokencover.errors import TokenCoverError
+from tokencover.families import Layout
 from tokencover.methods import BudgetedMethod, View
-from tokencover.runtime import Layout
 from tokencover.serving.choice_plan import mark_droppable
 
 

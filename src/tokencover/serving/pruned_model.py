@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.runtime import FAMILIES, Layout, Media
+from tokencover.families import FAMILIES, Layout, Media
 from tokencover.serving.architectures import find_served_model
 from tokencover.serving.choice_plan import PicturePlan, load_method
 from tokencover.serving.choosing import Selection, choose_tokens, spread_evenly

@@ -18,7 +18,8 @@ from vllm.multimodal.inputs import MultiModalFieldConfig
 from vllm.multimodal.parse import ImageProcessorItems
 
 from tokencover.errors import InputError, TokenCoverError
-from tokencover.runtime import FAMILIES, Family, Media, UserWords
+from tokencover.families import FAMILIES, Family, Media
+from tokencover.pruning import UserWords
 from tokencover.serving.architectures import ServedModel, find_served_model
 from tokencover.serving.choice_plan import ChoicePlan, PicturePlan, load_method
 from tokencover.serving.picture_tensors import split_pictures

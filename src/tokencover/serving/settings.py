@@ -10,7 +10,7 @@ from typing import Any, Final
 from tokencover.budget import Budget, tokens_to_keep
 from tokencover.errors import InputError
 from tokencover.methods import BudgetedMethod, parse_method, to_json
-from tokencover.plugins import suggest
+from tokencover.registry import suggest
 from tokencover.serving.choice_plan import ChoicePlan
 from tokencover.serving.served_methods import check_requested, make_served_method
 

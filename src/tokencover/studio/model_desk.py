@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from tokencover.errors import InputError
+from tokencover.families import family_of
 from tokencover.methods import Method
 from tokencover.prompting import Kind, Medium, list_kinds, make_inputs
-from tokencover.runtime import Trace, family_of, prune
-from tokencover.viewing import words_of_centers
+from tokencover.pruning import Trace, prune
+from tokencover.visualization import words_of_centers
 
 
 @dataclass(frozen=True)

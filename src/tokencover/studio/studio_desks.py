@@ -13,14 +13,14 @@ from PIL import Image
 
 from tokencover.catalog import read_methods
 from tokencover.errors import InputError
+from tokencover.images import open_clip, open_picture
 from tokencover.loading import NAMES
 from tokencover.methods import METHODS, Method, make_method, parse_methods
-from tokencover.pictures import open_clip, open_picture
 from tokencover.prompting import Medium
 from tokencover.studio.model_desk import ModelDesk, StudioAnswer
 from tokencover.studio.setup_link import OWN, Setup
 from tokencover.studio.studio_facts import export_answer, render_answer, render_kept
-from tokencover.viewing import GAP, animate_choice, flow, medium_as_seen, panels
+from tokencover.visualization import GAP, animate_choice, flow, medium_as_seen, panels
 
 MEDIA: Final = {"picture": "image", "clip": "video"}
 NEEDS_TRAINING: Final = ("twigvlm",)

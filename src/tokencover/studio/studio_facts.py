@@ -6,9 +6,9 @@ from html import escape
 from typing import Any, Literal
 
 from tokencover.prompting import Medium
-from tokencover.runtime import Trace
+from tokencover.pruning import Trace
 from tokencover.studio.model_desk import StudioAnswer
-from tokencover.viewing import count_words, hover_html
+from tokencover.visualization import count_words, hover_html
 
 WORDS_SHOWN = 12
 Verdict = Literal["right", "wrong", "same", "other"]

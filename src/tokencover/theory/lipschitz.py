@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from tokencover.covering import hausdorff
 from tokencover.errors import InputError
+from tokencover.families import family_of
 from tokencover.methods import Choice, Method, View
-from tokencover.runtime import family_of, prune
+from tokencover.pruning import prune
 
 Change = Callable[[View], Choice]
 

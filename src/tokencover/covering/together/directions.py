@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.lazy import bound_error, measure_norms, scale_to_one
+from tokencover.covering.search import bound_error, measure_norms, scale_to_one
 
 _SNAPPED_AT_ONCE = 2**22
 """Numbers of one sample that are in float64 at a time: 32 MB."""

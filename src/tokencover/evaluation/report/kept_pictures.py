@@ -20,8 +20,8 @@ from tokencover.evaluation.result_rows import ResultRow, find_average
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.methods import Method
-from tokencover.runtime import prune
-from tokencover.viewing import hover_html, medium_as_seen, plain_html, words_of_centers
+from tokencover.pruning import prune
+from tokencover.visualization import hover_html, medium_as_seen, plain_html, words_of_centers
 
 PICTURE_PLACE: Final = re.compile(r'(href|src)="(data:image/[^"]+)"')
 """Where a picture stands in a piece of a web page."""

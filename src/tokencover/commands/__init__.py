@@ -1,1 +1,0 @@
-"""The commands of ``tokencover``, one file each; `tokencover.cli` lists them."""

@@ -1,0 +1,17 @@
+"""Qwen2-VL: any resolution, images and video."""
+
+from __future__ import annotations
+
+from tokencover.families.family import Family
+from tokencover.families.patch_grids import FOLDING, find_layouts
+
+FAMILY = Family(
+    name="Qwen2-VL",
+    model_types=("qwen2_vl",),
+    layouts=find_layouts,
+    folding=FOLDING,
+    merges_squares=True,
+    towers=("model.visual",),
+    projector="model.visual.merger",
+    several_axes=True,
+)

@@ -1,0 +1,227 @@
+"""One run of a vision tower that merges tokens, and what merging does on plain tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tokencover.errors import InputError
+from tokencover.methods import TowerChoice, TowerView
+from tokencover.pruning.vision.row import Row, count_members, reshape_like
+from tokencover.pruning.vision.segments import bound_segments
+from tokencover.pruning.vision.vision_tower import VisionTower
+
+
+@dataclass(slots=True)
+class TowerRun:
+    """One forward pass of a tower.
+
+    Attributes
+    ----------
+    first : Row
+        Its tokens before anything is merged.
+    row : Row
+        Those that are on their way now.
+    passed : list of Row
+        For each block that has run, what it put out.
+    attended : Row
+        Those that the attention that ran last was given.
+    told : dict
+        What matters of what its block was told: its rotation, and the segments of first tokens.
+    projections : dict
+        The outputs of those of its parts that make queries and keys, if it is watched.
+    bias : Tensor or None
+        ``(m,)``, what it added for the sizes of its tokens.
+    checked : list of Tensor
+        Segments that are known to lie within crops.
+    seconds : float
+        Time the method took.
+    complete : bool
+        Whether the tower came to its end.
+    """
+
+    first: Row
+    row: Row = field(init=False)
+    attended: Row = field(init=False)
+    passed: list[Row] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)
+    projections: dict[str, Tensor] = field(default_factory=dict)
+    bias: Tensor | None = None
+    checked: list[Tensor] = field(default_factory=list)
+    seconds: float = 0.0
+    complete: bool = False
+
+    def __post_init__(self) -> None:
+        self.row = self.attended = self.first
+
+    def check_length(self, states: Tensor) -> None:
+        """Refuse another row than the pictures make."""
+        found = states[..., 0].numel()
+        if found != len(self.first.places):
+            raise InputError(
+                f"the pictures make {len(self.first.places)} tokens in the vision tower, and it has"
+                f" {found}: prepare them with the model's own processor."
+            )
+
+    def prepare(
+        self, states: Tensor, kwargs: dict[str, Any], proportional: bool
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """The states and arguments of a block, for the tokens that there are.
+
+        Tokens attend to each other if their first members did. A token is rotated by the mean of
+        its members' tables, as ToMe's author advises (its repository, issue 29); a key then meets a
+        query as it would from its members' places on average.
+        """
+        ends = kwargs.get("cu_seqlens")
+        if ends is not None and all(ends is not each for each in self.checked):
+            bound_segments(self._number_crops(), ends.cpu().long())
+            self.checked.append(ends)
+        changed = dict(kwargs)
+        if ends is not None and self.row is not self.first:
+            segments = self.row.number_segments(ends)
+            arranged = self.row.arrange(segments)
+            flat = arranged.order(self.row.cut(states.flatten(0, -2)))
+            states, self.row = reshape_like(flat, states), arranged
+            changed |= _shorten_told(kwargs, arranged, segments)
+        self.attended, self.projections, self.bias = self.row, {}, None
+        self.told = {"rotation": changed.get("position_embeddings"), "ends": ends}
+        if proportional and self.row.counts != self.first.counts:
+            sizes = self.row.weigh_tokens().to(states.device)
+            self.bias = sizes.float().log().to(states.dtype)
+        return states, changed
+
+    def finish_block(self, number: int, depth: int, output: Tensor) -> Tensor:
+        """What a block put out; after the last one, all first tokens again."""
+        self.passed.append(self.row)
+        if number == depth - 1:
+            output, self.row = self.spread(self.row, output), self.first
+        return output
+
+    def spread(self, row: Row, states: Tensor) -> Tensor:
+        """Copy states of a row to all the first tokens that they stand for."""
+        return states if row is self.first else row.spread(states)
+
+    def find_keys(self, tower: VisionTower, block: int, part: int) -> Tensor:
+        """``(c, heads, n, head_dim)``, of the attention that ran last, for one set of crops."""
+        keys = self._find_projected(tower, block, "k", part)
+        return self.row.sets[part].squares.average_keys(keys)
+
+    def find_attention(self, tower: VisionTower, block: int, part: int) -> Tensor:
+        """``(c, n, n)`` float32, its weights, mean over heads."""
+        queries, keys = (self._find_projected(tower, block, name, part) for name in ("q", "k"))
+        bias = None if self.bias is None else self.attended.cut(self.bias)[part]
+        segments = None
+        if self.told["ends"] is not None:
+            numbers = self.attended.number_segments(self.told["ends"])
+            segments = self.attended.split(numbers)[part].to(queries.device)
+        scaling = tower.find_attention(block).scaling
+        weights = average_attention(queries, keys, scaling, bias, segments)
+        return self.row.sets[part].squares.fold_weights(weights)
+
+    def _find_projected(self, tower: VisionTower, block: int, name: str, part: int) -> Tensor:
+        if not self.projections:
+            raise InputError(
+                f"there are no keys before tower block {block + 1}, because no block has run: "
+                "merge before a later one, or by the states alone."
+            )
+        attention = tower.find_attention(block)
+        found = attention.find_projected(self.projections, self.told["rotation"])[name]
+        return self.attended.cut(found)[part].transpose(1, 2)
+
+    def _number_crops(self) -> Tensor:
+        """``(first tokens,)`` int64 on the CPU, the crop of each."""
+        numbers, start = torch.empty(len(self.first.places), dtype=torch.int64), 0
+        for each in self.first.sets:
+            crops = torch.arange(start, start + len(each.places)).unsqueeze(-1)
+            numbers[each.places.cpu()] = crops.expand(each.places.shape)
+            start += len(each.places)
+        return numbers
+
+
+def _shorten_told(kwargs: dict[str, Any], row: Row, segments: Tensor) -> dict[str, Any]:
+    """The arguments of a block that speak of tokens, for those of a row in these segments."""
+    ends = kwargs["cu_seqlens"]
+    _, lengths = segments.unique(return_counts=True)
+    changed: dict[str, Any] = {"cu_seqlens": functional.pad(lengths.cumsum(0), (1, 0)).to(ends)}
+    if kwargs.get("max_seqlen") is not None:
+        changed["max_seqlen"] = int(lengths.max())
+    tables = kwargs.get("position_embeddings")
+    if tables is not None:
+        changed["position_embeddings"] = tuple(row.average(each) for each in tables)
+    return changed
+
+
+def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
+    """Refuse a choice that is no merging of the tokens that were shown."""
+    groups, states = choice.groups, choice.states
+    crops, tokens, width = view.states.shape
+    if groups.dtype != torch.int64 or groups.shape != (crops, tokens):
+        raise InputError(
+            f"{where} groups have shape {tuple(groups.shape)} and type {groups.dtype}; expected "
+            f"{(crops, tokens)} and torch.int64."
+        )
+    if states.dim() != 3 or (states.shape[0], states.shape[2]) != (crops, width):
+        raise InputError(
+            f"{where} merged states have shape {tuple(states.shape)}; expected "
+            f"({crops}, new tokens, {width})."
+        )
+    count = states.shape[1]
+    if bool(((groups < 0) | (groups >= count)).any()):
+        raise InputError(
+            f"{where} groups run from {int(groups.min())} to {int(groups.max())}, but there are "
+            f"{count} merged states."
+        )
+    members = count_members(groups, count)
+    if not bool(members.all()):
+        crop, empty = (members == 0).nonzero()[0].tolist()
+        raise InputError(f"{where} new token {empty} of crop {crop} has no member.")
+    classes = torch.arange(view.classes, device=groups.device)
+    apart = groups[:, : view.classes] == classes
+    if not bool(apart.all()) or bool((members[:, : view.classes] != 1).any()):
+        raise InputError(
+            f"{where} the first {view.classes} tokens are class tokens, which must stay alone and "
+            f"first; their groups are {groups[:, : view.classes].tolist()}."
+        )
+
+
+def average_attention(
+    queries: Tensor,
+    keys: Tensor,
+    scaling: float,
+    bias: Tensor | None,
+    segments: Tensor | None = None,
+) -> Tensor:
+    """Attention weights ``(c, n, n)`` float32, mean over heads.
+
+    Parameters
+    ----------
+    queries, keys : Tensor
+        ``(c, heads, n, head_dim)``.
+    scaling : float
+        What their products are multiplied by.
+    bias : Tensor or None
+        ``(c, n)``, added to them for each key.
+    segments : Tensor or None
+        ``(c, n)`` int64, tokens of one number attend to each other.
+    """
+    crops, heads, tokens, _ = queries.shape
+    mean = torch.zeros(crops, tokens, tokens, device=queries.device)
+    hidden = None if segments is None else segments.unsqueeze(1) != segments.unsqueeze(2)
+    for head in range(heads):  # one map at a time: all of them are the largest tensor of a tower
+        products = queries[:, head].float() @ keys[:, head].float().transpose(1, 2) * scaling
+        products = products if bias is None else products + bias.float().unsqueeze(1)
+        products = products if hidden is None else products.masked_fill(hidden, -torch.inf)
+        mean += products.softmax(-1)
+    return mean / heads
+
+
+def mark_first(labels: Tensor) -> Tensor:
+    """True where a value first occurs in its row, and where it is negative."""
+    ordered, order = labels.sort(dim=-1, stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    return torch.zeros_like(first).scatter(1, order, first) | (labels < 0)
