@@ -96,7 +96,7 @@ def python(
     )
 
 
-LISTING = "from tokencover.cli import main; assert main(['methods']) == main(['models']) == 0"
+LISTING = "from tokencover.cli.app import main; assert main(['methods']) == main(['models']) == 0"
 
 CATALOG = """
 from tokencover.catalog import read_families, read_methods
@@ -135,7 +135,7 @@ EVALUATING = (
     "evaluate", "--methods", "theirs", "--budgets", "8", "--limit", "1",
     "--tasks", "pebble/color", "--timing-batches", "0", "--out", "results",
 )  # fmt: skip
-COMMANDS = f"from tokencover.cli import main; assert main({ASKING}) == main({EVALUATING}) == 0"
+COMMANDS = f"from tokencover.cli.app import main; assert main({ASKING}) == main({EVALUATING}) == 0"
 
 ONE_AFTER_THE_OTHER = """
 import contextlib, io, json, sys
@@ -171,7 +171,7 @@ def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     code = """
 import sys
 import tokencover as tc
-from tokencover.cli import main
+from tokencover.cli.app import main
 print(tc.get_method('fastv', budget=3).name)
 sys.exit(main(["methods"]))
 """

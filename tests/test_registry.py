@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokencover import plugins
+from tokencover import registry
 from tokencover.errors import InputError, LoadError
 from tokencover.registry import Registry, suggest
 
@@ -71,7 +71,7 @@ def test_what_other_packages_announce_is_loaded_when_it_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = EntryPoints([EntryPoint("theirs", "string:digits", "tokencover.tests.words")])
-    monkeypatch.setattr(plugins, "entry_points", lambda group: found.select(group=group))
+    monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
     words = make_words()
     assert words["pear"] == "pear"
     assert words.list_registered() == ["pear", "Apple"]
@@ -81,7 +81,7 @@ def test_what_other_packages_announce_is_loaded_when_it_is_needed(
 
 def test_a_package_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = EntryPoints([EntryPoint("theirs", "string:nothing", "tokencover.tests.words")])
-    monkeypatch.setattr(plugins, "entry_points", lambda group: found.select(group=group))
+    monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
     with pytest.raises(LoadError, match=r"the word 'theirs' of package .* repair or uninstall"):
         list(make_words())
 

@@ -15,7 +15,7 @@ import pytest
 
 import tokencover.evaluation
 from tests_lmms.conftest import HOME
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.evaluation import read_folder
 
 QUICK = ("--timing-batches", "0", "--threads", "1", "--batch-size", "5")

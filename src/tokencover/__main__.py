@@ -6,7 +6,7 @@ from tokencover.cli.stopping import INTERRUPTED, leave, tell_stopped
 def start() -> None:
     """Run the command line, and end with its exit code."""
     try:
-        from tokencover.cli import main  # takes long enough to press Ctrl-C
+        from tokencover.cli.app import main  # takes long enough to press Ctrl-C
     except KeyboardInterrupt:
         tell_stopped()
         leave(INTERRUPTED)

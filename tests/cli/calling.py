@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokencover.cli import run
+from tokencover.cli.app import run
 
 
 def call(*arguments: object) -> None:

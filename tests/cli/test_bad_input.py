@@ -17,7 +17,8 @@ from PIL import Image
 from tests.evaluation.running import picture_task
 from tests.test_images import save_animation, write_bomb, write_large, write_text, write_truncated
 from tokencover import loading
-from tokencover.cli import main, threads
+from tokencover.cli import threads
+from tokencover.cli.app import main
 from tokencover.pebble import load_pebble
 
 CORES = os.cpu_count() or 1
@@ -268,7 +269,7 @@ def test_the_word_for_a_picture_is_no_word_of_a_question(
 
 def test_a_scene_that_is_not_there_is_told_without_torch() -> None:
     code = (
-        "import sys; from tokencover.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from tokencover.cli.app import main; code = main(sys.argv[1:]); "
         "sys.exit(99 if 'torch' in sys.modules else code)"
     )
     done = subprocess.run(

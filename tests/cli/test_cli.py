@@ -12,7 +12,7 @@ from PIL import Image
 
 import tokencover as tc
 from tokencover.budget import BudgetMode
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.cli.evaluate import BudgetModeName
 from tokencover.pebble.data import make_clip_examples
 from tokencover.visualization import MARGIN

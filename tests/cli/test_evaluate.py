@@ -11,7 +11,7 @@ from PIL import Image
 from tests.cli.loaded_process import LoadedProcess
 from tests.evaluation.running import SMALL, command, contents, picture_task
 from tokencover import evaluation
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.cli.evaluate import read_shard
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation import comparison, load_model

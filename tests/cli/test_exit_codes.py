@@ -13,7 +13,7 @@ import pytest
 
 from tests.evaluation.made_results import open_folder, write
 from tokencover import loading
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.pebble import PICTURE_CHECKPOINT
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.evaluation.running import contents
 from tokencover import files
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.evaluation import partial_scores, results_folder
 
 SMALL = ("--tasks", "pebble/color,pebble/place", "--limit", "2", "--threads", "1")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.methods import METHODS
 from tokencover.pebble.data import make_examples
 

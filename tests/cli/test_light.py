@@ -14,7 +14,7 @@ MOST_SECONDS = 0.5
 """Of CPU time, user and system together, on a machine that has nothing else to do."""
 RUN = f"""
 import contextlib, io, sys
-from tokencover.cli import main
+from tokencover.cli.app import main
 
 for line in sys.argv[1:]:
     with contextlib.redirect_stdout(io.StringIO()) as told:

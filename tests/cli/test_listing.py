@@ -11,7 +11,7 @@ import tokencover as tc
 from tests.cli.calling import call
 from tests.test_tables import lines_of, open_terminal
 from tokencover.catalog import read_families, read_methods, read_refused
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.cli.model_family import BUNDLED_TYPES, resolve_family
 from tokencover.errors import InputError
 from tokencover.pebble import PICTURE_CHECKPOINT

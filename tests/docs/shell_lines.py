@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tests.docs.pages import ROOT
-from tokencover.cli import main
+from tokencover.cli.app import main
 
 DRAWN = ("kept", "trade-off")
 """A picture and the chart; the others are drawn by the same functions."""
@@ -70,6 +70,7 @@ LEFT_OUT = {
     "--growth": "takes minutes",
     "--quantization": "needs bitsandbytes; tests_quantized runs it",
     "--paper": "is run by test_commands",
+    "torchrun": "starts several processes; tests_parallel does",
     "--time": "needs an accelerator",
 }
 """Programs and options that are not run here, and why; their options are checked all the same."""
@@ -94,7 +95,12 @@ def shorten_line(words: list[str]) -> list[str]:
     own_data = any(word.endswith(".jsonl") for word in words)
     if name in ("tokencover evaluate", "tokencover ablate") and not own_data:
         clips = "pebble-clips" in words
-        less = (*less, "--tasks", "pebble-clips/when" if clips else "pebble/color")
+        tasks = "pebble-clips/when" if clips else "pebble/color"
+        if "--tasks" in words:  # given twice, both would be evaluated
+            place = words.index("--tasks") + 1
+            words = [*words[:place], tasks, *words[place + 1 :]]
+        else:
+            less = (*less, "--tasks", tasks)
     return [*words, *less]
 
 

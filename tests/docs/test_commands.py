@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from tests.docs.pages import ROOT, find_commands, read_pages
 from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, find_reason
-from tokencover.cli import main, make_app
+from tokencover.cli.app import main, make_app
 
 FOREIGN = {
     "accelerate",
@@ -38,6 +38,9 @@ COMMANDS = [(name, words) for name, text in read_pages().items() for words in fi
 
 def explain_call(words: list[str]) -> str:
     """What is wrong with a command; empty if nothing is."""
+    if words[0] == "torchrun":
+        rest = words[words.index("-m") + 1 :] if "-m" in words else []
+        return explain_call(rest) if rest[:1] == ["tokencover"] else ""
     program = words[0]
     if program == "tokencover":
         return explain_our_call(words[1:])

@@ -12,7 +12,7 @@ import torch
 from tokencover.budget import Split
 from tokencover.budget.split import Coupling
 from tokencover.budget.split_rules import PaperSplit
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.errors import InputError
 from tokencover.evaluation import VisionLanguageModel, find_tasks, load_model
 from tokencover.evaluation.bundled_tasks import choose_benchmark

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.calling import call
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.errors import InputError
 from tokencover.evaluation import Example, Task, judging, read_folder
 from tokencover.evaluation.judging import VERDICTS, judge_results, keep_questions

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.cli.benchmark_options import SUITE_NAMES
 from tokencover.errors import InputError
 from tokencover.evaluation import find_tasks

@@ -29,7 +29,7 @@ def answer_slowly(self, inputs, **more):
     time.sleep(0.3)
     return answer(self, inputs, **more)
 answering.VisionLanguageModel.answer = answer_slowly
-from tokencover.cli import main
+from tokencover.cli.app import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.made_results import open_folder, write
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.methods import MoB
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_tables_need_no_package_and_write_no_page(
 
 def test_tables_do_not_import_what_draws(folder: Path) -> None:
     code = (
-        "import sys; from tokencover.cli import main; code = main(sys.argv[1:]); "
+        "import sys; from tokencover.cli.app import main; code = main(sys.argv[1:]); "
         f"sys.exit(99 if set({FIGURE_PACKAGES}) & set(sys.modules) else code)"
     )
     tables = ["--csv", f"{folder}/../rows.csv", "--latex", f"{folder}/../table.tex"]

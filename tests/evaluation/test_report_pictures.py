@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.running import command
-from tokencover.cli import main
+from tokencover.cli.app import main
 from tokencover.errors import TokenCoverError
 from tokencover.evaluation import make_task, read_commands
 from tokencover.evaluation.report import KeptExample, KeptSide, explain_missing

@@ -18,7 +18,6 @@ from tests.pruning.test_embeddings import embedded
 from tests.pruning.test_matrix import NEVER, built, generate
 from tests.zoo import ZOO
 from tokencover.errors import InputError, UserNote
-from tokencover.families.family import UnsupportedModelError
 from tokencover.families.versions import read_version
 
 ENTRY = ZOO["llava"]
@@ -193,8 +192,3 @@ def test_a_method_by_name() -> None:
         tc.prune(model, "fastvv", budget=7)
     with pytest.raises(InputError, match="got 7"):
         tc.prune(model, 7)  # type: ignore[arg-type]
-
-
-def test_a_wrapper_is_rejected_with_the_way_to_prune_it() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"a DataParallel wraps the model: prune its"):
-        tc.prune(nn.DataParallel(built("llava")), KeepRandom(7))
