@@ -11,7 +11,14 @@ import torch
 
 import tokencover as tc
 from tests.zoo import ZOO
-from tests_parallel.two_ranks import build, launch, list_cases, observe, observe_all
+from tests_parallel.two_ranks import (
+    build,
+    launch,
+    list_cases,
+    observe,
+    observe_all,
+    observe_few,
+)
 from tokencover.errors import InputError
 from tokencover.pruning.tensor_parallel import get_tensor_parallel_group
 
@@ -44,6 +51,14 @@ def test_fully_sharded_layers_equal_one_process(tmp_path: Path) -> None:
     for found in launch("layers", "llava", tmp_path):
         expected = observe_all(build("llava"), "llava")
         torch.testing.assert_close(found.pop("unpruned"), expected["unpruned"], **CLOSE)
+        for method, seen in found.items():
+            assert_same(seen, expected[method])
+
+
+@pytest.mark.parametrize(("task", "name"), [("experts", "aria"), ("copies", "llava")])
+def test_experts_and_copies_equal_one_process(task: str, name: str, tmp_path: Path) -> None:
+    expected = observe_few(build(name), name)
+    for found in launch(task, name, tmp_path):
         for method, seen in found.items():
             assert_same(seen, expected[method])
 

@@ -174,6 +174,37 @@ def share_by_layers(folder: str, name: str) -> Any:
     return model
 
 
+def share_by_experts(folder: str, name: str) -> Any:
+    """Each rank has some of the experts, and some of the heads."""
+    from transformers.distributed.configuration_utils import DistributedConfig
+
+    kind: Any = type(ZOO[name].build())
+    plan = DistributedConfig(tp_size=2, ep_size=2)
+    return kind.from_pretrained(folder, distributed_config=plan, attn_implementation="sdpa").eval()
+
+
+def share_by_copies(folder: str, name: str) -> Any:
+    """The wrapper that trains copies."""
+    return torch.nn.parallel.DistributedDataParallel(build(name))
+
+
+def observe_wrapped(wrapper: Any, name: str) -> dict[str, Any]:
+    """The model inside is pruned, and the wrapper called."""
+    inputs, found = ZOO[name].inputs("ragged"), {}
+    words = ZOO[name].user_words(inputs)
+    for method in (tc.FastV(7), tc.MoB(7)):
+        with torch.no_grad(), tc.prune(wrapper.module, method, prompt=words) as run:
+            logits = wrapper(**inputs).logits
+        found[type(method).__name__] = {"logits": logits, "kept": [e.kept for e in run.trace]}
+    return found
+
+
+def observe_few(model: Any, name: str) -> dict[str, Any]:
+    """A method that reads attention, and one that does not."""
+    methods = (tc.FastV(7), tc.MoB(7))
+    return {type(each).__name__: observe(model, each, ZOO[name], "ragged") for each in methods}
+
+
 def observe_vision(model: Any, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"mob": observe(model, tc.MoB(7), ZOO[name], "ragged")}
     for method in (tc.VisionZip(7), tc.ToMe(0.5)):
@@ -189,6 +220,8 @@ TASKS: dict[str, tuple[Callable[[str, str], Any], Callable[[Any, str], dict[str,
     "errors": (share_by_tensors, observe_errors),
     "vision": (share_vision_encoder, observe_vision),
     "layers": (share_by_layers, observe_all),
+    "experts": (share_by_experts, observe_few),
+    "copies": (share_by_copies, observe_wrapped),
 }
 
 
@@ -207,7 +240,7 @@ def main(task: str, name: str, folder: str) -> None:
     distributed.init_process_group("gloo")
     share, look = TASKS[task]
     model = share(folder, name)
-    model.generation_config = ZOO[name].build().generation_config
+    getattr(model, "module", model).generation_config = ZOO[name].build().generation_config
     torch.save(look(model, name), Path(folder) / f"{os.environ['RANK']}.pt")
     distributed.destroy_process_group()
 
