@@ -242,7 +242,8 @@ def main(task: str, name: str, folder: str) -> None:
     model = share(folder, name)
     getattr(model, "module", model).generation_config = ZOO[name].build().generation_config
     torch.save(look(model, name), Path(folder) / f"{os.environ['RANK']}.pt")
-    distributed.destroy_process_group()
+    distributed.barrier()
+    os._exit(0)  # threads of gloo may abort while Python cleans up
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from tokencover.cli.options import (
     read_whole_number,
     take,
 )
-from tokencover.cli.parallel import Parallel, is_silent, leave_processes, read_tensor_plan
+from tokencover.cli.parallel import Parallel, is_silent, read_tensor_plan
 from tokencover.errors import InputError
 from tokencover.tables import TextTable, print_table
 
@@ -102,7 +102,6 @@ def run_bench(
         set_threads(threads)
         workload = _make_workload(model, dtype, device, options, image, question, batch_size)
         table, data = _measure(workload, wanted, tokens_out, repeats, is_silent(parallel))
-        leave_processes(parallel)
     if is_silent(parallel):
         return
     if as_json:

@@ -53,7 +53,6 @@ from tokencover.cli.options import (
 from tokencover.cli.parallel import (
     Parallel,
     is_silent,
-    leave_processes,
     read_tensor_plan,
 )
 from tokencover.errors import InputError
@@ -168,7 +167,6 @@ def compare_methods(
         progress=partial(_begin, out, write_command_line(context, hidden=hidden)),
         showing=ShowingSettings(prompt_words, pad, frames),
     )
-    leave_processes(parallel)
     if not is_silent(parallel):
         _print_results(results, part, as_json)
 

@@ -50,11 +50,3 @@ def read_tensor_plan(parallel: ParallelName, **others: object) -> dict[str, Any]
 def is_silent(parallel: ParallelName) -> bool:
     """Whether another process prints and writes what this one has, too."""
     return parallel == "tensor" and os.environ.get("RANK") != "0"
-
-
-def leave_processes(parallel: ParallelName) -> None:
-    """End the communication between the processes of a split model, when all is done."""
-    if parallel == "tensor":
-        import torch
-
-        torch.distributed.destroy_process_group()

@@ -64,10 +64,18 @@ def leave(code: int) -> NoReturn:
     """End the program.
 
     One that was stopped ends at once, without waiting for threads; and Python would end by the
-    signal itself if the key was pressed while it ran code that a library made of text.
+    signal itself if the key was pressed while it ran code that a library made of text. So does one
+    of several processes that share a model: threads of gloo may abort while Python cleans up.
     """
-    if code == INTERRUPTED:
+    if code == INTERRUPTED or _has_process_group():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _has_process_group() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(
+        torch.distributed.is_available() and torch.distributed.is_initialized()
+    )
