@@ -38,7 +38,7 @@ def test_evaluate_records_quantization_and_resumes(tmp_path: Path, quantization:
     assert repr(stored).startswith(f"Results of pebble ({quantization}) on 14 tasks")
     assert stored.to_latex()
     assert call(*command) == first
-    told = call(*command[: command.index("--quantization")], "--out", out, code=1)
+    told = call(*command[: command.index("--quantization")], "--out", out, code=2)
     assert f"model.quantization was '{quantization}', now None" in told
 
 
