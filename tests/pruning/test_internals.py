@@ -76,6 +76,24 @@ def test_another_formula_of_llama_4_stops_pruning(monkeypatch: pytest.MonkeyPatc
         query_scales._check_formula.cache_clear()
 
 
+@pytest.mark.parametrize("name", ["gemma3", "gemma4", "gemma4_unified", "paligemma", "molmo2"])
+def test_attention_in_both_directions_without_a_mask_is_an_error(name: str) -> None:
+    """It would be read as plain causal attention."""
+    entry, model = ZOO[name], ZOO[name].build()
+    inputs = entry.inputs("single")
+
+    def forget(module: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return args, {**kwargs, "attention_mask": None}
+
+    for layer in decoder_blocks(model):
+        layer.register_forward_pre_hook(forget, with_kwargs=True)
+    with (
+        tc.prune(model, KeepRandom(7, (0,)), prompt=entry.user_words(inputs)),
+        pytest.raises(InputError, match="in both directions, but got no attention mask"),
+    ):
+        model(**inputs)
+
+
 def test_a_window_without_a_mask_is_refused() -> None:
     entry = ZOO["gemma3"]
     model, inputs = entry.build(), entry.inputs("single")

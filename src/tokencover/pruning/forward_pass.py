@@ -220,6 +220,8 @@ class VisualPass(ForwardPass):
         What the method wrote down for its later places.
     generation : Generation or None
         The generation without a cache that the pass is a step of.
+    has_both_directions : bool
+        Whether tokens of one image attend to each other in both directions, which masks must say.
     """
 
     visual: Tensor
@@ -234,6 +236,7 @@ class VisualPass(ForwardPass):
     seconds: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
     generation: Generation | None = None
+    has_both_directions: bool = False
     _places: Places | None = None
 
     @property

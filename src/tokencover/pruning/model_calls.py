@@ -24,6 +24,10 @@ IGNORED = -100
 """The label of a token that is not scored."""
 
 
+TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids")
+"""The arguments that say which tokens are visual, for masks in both directions."""
+
+
 class PassReader:
     """Finds the real, the visual and the prompt tokens of each pass.
 
@@ -142,6 +146,9 @@ class PassReader:
             prompt=words,
             used=mark_used(visual, real, **self._find_labels(arguments)),
             find_places=find_places,
+            has_both_directions=self._family.both_directions
+            and cached == 0
+            and any(arguments.get(name) is not None for name in TOKEN_TYPES),
         )
 
     def _find_labels(self, arguments: Mapping[str, Any]) -> Mapping[str, Tensor]:

@@ -97,7 +97,16 @@ def check_plain(decoder: Any, current: ForwardPass, number: int) -> None:
     number : int
         Index of the decoder layer.
     """
-    length, kind = current.before + current.length, find_block_kinds(decoder)[number]
+    kinds = find_block_kinds(decoder)
+    length, kind = current.before + current.length, kinds[number]
+    # Full layers beside ones with windows may be causal (Gemma 4).
+    if getattr(current, "has_both_directions", False) and (
+        kind in WINDOWS or not set(WINDOWS) & set(kinds)
+    ):
+        raise InputError(
+            f"Decoder layer {number} ({kind}) attends to images in both directions, but got no "
+            "attention mask. Load the model with attn_implementation='sdpa' or 'eager'."
+        )
     windows = dict(zip(WINDOWS, ("sliding_window", "attention_chunk_size"), strict=True))
     window = getattr(decoder.config, windows.get(kind, ""), None)
     if window is not None and length > window:
