@@ -80,7 +80,7 @@ test-lmms: ## the paper's benchmarks by lmms-eval, in an environment of their ow
 test-browser: ## studio and report in Chromium, in an environment of their own
 	@PYTHON=$(PYTHON) tests_browser/run.sh
 
-test-lowest: $(LOWEST)/.ready ## the telling part, with the lowest versions that are supported
+test-lowest: $(LOWEST)/.ready ## a representative subset, with the lowest versions that are supported
 	@echo "==> running tests with the lowest versions"
 	@PYTHONPATH=src $(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS) \
 		-k 'not matrix or exactly_the_budget or (batch_equals and left) or keeping_all'
@@ -91,7 +91,7 @@ $(LOWEST)/.ready:
 	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --requirement constraints-lowest.txt
 	@touch $@
 
-test-newest: | check-python ## the telling part, with the newest transformers
+test-newest: | check-python ## a representative subset, with the newest transformers
 	@test -d $(NEWEST) || { echo "==> creating $(NEWEST) (a few minutes the first time)"; \
 		$(PYTHON) -m venv $(NEWEST) && sh tools/install_torch.sh $(NEWEST)/bin/python $(TORCH); } \
 		|| { rm -rf $(NEWEST); exit 1; }

@@ -52,7 +52,7 @@ FUNCTION: Final = re.compile(r"def _?(find|tell|note|hang|lay|see|be|let|bring|g
 HITS: Final = {
     "src": 1360,
     "docs": 439,
-    "root": 24,
+    "root": 20,
     "examples": 11,
     "tests": 433,
     "benchmarks": 142,
