@@ -51,7 +51,8 @@ class TensorParallelGroup:
         """The reports ``(r,)`` int64 of all ranks."""
         reports = [torch.empty_like(report) for _ in range(self.group.size())]
         torch.distributed.all_gather(reports, report, group=self.group)
-        return [list(map(int, each)) for each in torch.stack(reports).tolist()]
+        found: list[list[int]] = torch.stack(reports).tolist()
+        return found
 
 
 def choose_on_all_ranks(ranks: TensorParallelGroup | None, method: Method, view: View) -> Choice:
