@@ -36,7 +36,12 @@ class Variant(MoBStages):
 
     name: ClassVar[str] = "variant"
     card: ClassVar[Card] = Card(
-        title="Variant", year=2026, objective="both", place="in stages", signal="as told", ours=True
+        title="Variant",
+        year=2026,
+        objective="both",
+        pruning_point="in stages",
+        signal="as told",
+        ours=True,
     )
     reads_prompt = True
 
@@ -44,14 +49,14 @@ class Variant(MoBStages):
     later: Signal = "attention"
     mass: float | None = None
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """The blocks about to run where attention is asked for."""
-        first, *later = self.blocks(depth)
+        first, *later = self.pruning_layers(num_layers)
         places = [first] if self.first == "attention" else []
         return [*places, *later] if self.later == "attention" else places
 
     def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
-        is_first = view.block == self.blocks(view.depth)[0]
+        is_first = view.layer_idx == self.pruning_layers(view.num_layers)[0]
         signal = self.first if is_first else self.later
         if signal == "none":
             return [view.positions.new_empty(0) for _ in counts]
@@ -63,12 +68,12 @@ class Variant(MoBStages):
 
 
 def _read_attention(view: View) -> Tensor:
-    return view.attention(view.block, view.last.unsqueeze(-1)).squeeze(2).mean(1)
+    return view.attention(view.layer_idx, view.last.unsqueeze(-1)).squeeze(2).mean(1)
 
 
 def _compare(view: View, signal: Signal) -> Tensor:
     """For each visual token the best cosine with a word, or the best that stands out."""
-    tokens = torch.nn.functional.normalize(view.states.float(), dim=-1)
+    tokens = torch.nn.functional.normalize(view.hidden_states.float(), dim=-1)
     words = torch.nn.functional.normalize(view.prompt.float(), dim=-1)
     alignment = words @ tokens.mT
     if signal == "weighed":

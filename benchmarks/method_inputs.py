@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.budget import BlockCost
-from tokencover.methods import Encoded, TowerView, View
+from tokencover.budget import LayerCost
+from tokencover.methods import View, VisionOutputs, VisionView
 
 WIDTH, WORDS, TOWER = 4096, 10, 1024
 CROP, HEADS = 576, 16
@@ -84,10 +84,10 @@ class Inputs:
         side = math.isqrt(CROP)
         tile = (crop - 1).clamp(min=0) if tiled else zeros  # two by two of them
         down, across = tile // 2 * side, tile % 2 * side
-        encoded = Encoded(
+        encoded = VisionOutputs(
             features=self.features,
             classes=1,
-            depth=24,
+            num_blocks=24,
             feature_block=22,
             scaling=(TOWER // HEADS) ** -0.5,
             index=crop * (CROP + 1) + 1 + cell,
@@ -96,9 +96,9 @@ class Inputs:
             project=lambda features: torch.nn.functional.pad(features, (0, WIDTH - TOWER)),
         )
         fields: dict[str, Any] = {
-            "block": block,
-            "depth": 32,
-            "states": self.visual.unsqueeze(0),
+            "layer_idx": block,
+            "num_layers": 32,
+            "hidden_states": self.visual.unsqueeze(0),
             "mask": place >= 0,
             "prompt": self.prompt.unsqueeze(0),
             "prompt_mask": words,
@@ -120,20 +120,20 @@ class Inputs:
             "attention": lambda block, queries: self.read_rows(queries),
             "ahead": lambda blocks, queries: self.attention,
             "norm": lambda states: states,
-            "cost": BlockCost(linear=1, quadratic=0),
-            "encoded": encoded,
+            "cost": LayerCost(linear=1, quadratic=0),
+            "vision": encoded,
         }
         return View(**fields)
 
-    def show_tower(self, block: int) -> TowerView:
+    def show_tower(self, block: int) -> VisionView:
         """The crops as a method sees them in a block of the tower, nothing being merged so far."""
         crops, count = self.features.shape[:2]
         side = math.isqrt(CROP)
         every = torch.arange(count).expand(crops, -1)
-        return TowerView(
+        return VisionView(
             block=block,
-            depth=24,
-            states=self.features,
+            num_blocks=24,
+            hidden_states=self.features,
             classes=1,
             sizes=torch.ones_like(every),
             grid=(side, side),

@@ -75,7 +75,7 @@ def run_mustdrop(method: Method, inputs: Inputs) -> Run:
     tower, stage = inputs.show_tower(1), inputs.show(block=3)
 
     def run() -> None:
-        method.choose_in_tower(tower)
+        method.merge_in_vision_encoder(tower)
         method.choose(replace(stage, notes={}))
 
     return run
@@ -126,12 +126,12 @@ PAIRS = {
     "ToMe": Pair(
         tc.ToMe,
         merge_tome,
-        lambda method, inputs: partial(method.choose_in_tower, inputs.show_tower(0)),
+        lambda method, inputs: partial(method.merge_in_vision_encoder, inputs.show_tower(0)),
     ),
     "FiCoCo-V": Pair(
         tc.FiCoCoV,
         merge_ficoco,
-        lambda method, inputs: partial(method.choose_in_tower, inputs.show_tower(12)),
+        lambda method, inputs: partial(method.merge_in_vision_encoder, inputs.show_tower(12)),
     ),
 }
 

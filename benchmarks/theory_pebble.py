@@ -36,7 +36,7 @@ class CertifiedMoB(tc.MoB):
         for sample, details in enumerate(choice.details):
             cover = tc.Cover(details["prompt_centers"], details["visual_centers"])
             words = view.prompt[sample, view.prompt_mask[sample]]
-            visual = view.states[sample, view.mask[sample]]
+            visual = view.hidden_states[sample, view.mask[sample]]
             self.certificates.append(certify(visual, words, cover))
         return choice
 

@@ -26,7 +26,7 @@ class Outliers(ActsOnce):
         title="Outliers",
         year=2026,
         objective="visual",
-        place="after 1 decoder block",
+        pruning_point="after 1 decoder block",
         signal="distance from the mean state",
     )
     reads_prompt = False
@@ -35,9 +35,9 @@ class Outliers(ActsOnce):
 
     def choose(self, view: View) -> Choice:
         """The farthest from the mean; tokens of padding are masked out."""
-        states, mask = view.states.float(), view.mask[..., None]
+        states, mask = view.hidden_states.float(), view.mask[..., None]
         mean = (states * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
-        return Choice(choose_best((states - mean).norm(dim=-1), view.mask, self.left(view)))
+        return Choice(choose_best((states - mean).norm(dim=-1), view.mask, self.num_kept(view)))
 
 
 def main() -> None:

@@ -56,7 +56,7 @@ class FirstTokens(ActsOnce):
     after: int = 1
 
     def choose(self, view: View) -> Choice:
-        return Choice([torch.arange(count) for count in self.left(view)])
+        return Choice([torch.arange(count) for count in self.num_kept(view)])
 '''
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tokencover.errors import InputError, MissingPackageError, UserNote
+from tokencover.errors import InputError, MissingPackageError, TokenCoverWarning
 from tokencover.images import _check_length, check_picture, open_clip, open_picture
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -122,7 +122,7 @@ def save_animation(path: Path, frames: int = 9) -> None:
 @pytest.mark.parametrize("suffix", ["gif", "webp"])
 def test_of_an_animation_the_first_frame_is_shown(tmp_path: Path, suffix: str) -> None:
     save_animation(tmp_path / f"moving.{suffix}")
-    with pytest.warns(UserNote, match=rf"moving.{suffix} is animated: the first of its 9"):
+    with pytest.warns(TokenCoverWarning, match=rf"moving.{suffix} is animated: the first of its 9"):
         found = open_picture(tmp_path / f"moving.{suffix}")
     assert found.getpixel((0, 0)) == (0, 0, 0)
 

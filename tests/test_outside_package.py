@@ -37,7 +37,7 @@ class Theirs(ActsOnce):
     after: int = 1
 
     def choose(self, view: View) -> Choice:
-        counts = zip(view.mask.sum(-1).tolist(), self.left(view), strict=True)
+        counts = zip(view.mask.sum(-1).tolist(), self.num_kept(view), strict=True)
         return Choice([torch.arange(left) * total // left for total, left in counts])
 
 

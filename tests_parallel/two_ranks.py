@@ -27,7 +27,7 @@ from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import decoder_blocks
 from tests.zoo.weights import seeded
 from tokencover.families import find_claims
-from tokencover.methods import METHODS, Choice, TowerChoice, TowerView, View
+from tokencover.methods import METHODS, Choice, View, VisionMerge, VisionView
 
 NEVER = 10**6  # no token ends the text
 STEPS = 3
@@ -128,9 +128,9 @@ class FailOnOneRank(KeepRandom):
 class MergeOnEachRank(tc.ToMe):
     """A method whose ranks merge different numbers of tokens in the vision encoder."""
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         own = tc.ToMe(0.4 + 0.2 * distributed.get_rank())
-        return own.choose_in_tower(view)
+        return own.merge_in_vision_encoder(view)
 
 
 def observe_errors(model: Any, name: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def compare(
             pruned = model(**inputs, use_cache=False).logits
         finally:
             handle.remove()
-    if method.tower_blocks(3, 3) or not taped.tape:
+    if method.vision_blocks(3, 3) or not taped.tape:
         dropped, writes = _read_merged(run.trace[0].kept, visual, entered[0])
     else:
         dropped, writes = _read_tape(taped, visual)
@@ -58,8 +58,8 @@ def _read_tape(taped: Taped, visual: Tensor) -> tuple[dict[int, Tensor], Writes]
             kept = chosen.sort().values
             stays = left[sample].nonzero().squeeze(-1)[kept]
             gone[sample, stays] = False
-            if choice.states is not None:
-                writes[layer].append((sample, stays, choice.states[sample, kept]))
+            if choice.hidden_states is not None:
+                writes[layer].append((sample, stays, choice.hidden_states[sample, kept]))
         dropped[layer] = gone
         left = left & ~gone
     return dropped, writes

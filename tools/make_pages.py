@@ -86,7 +86,7 @@ def make_method_page(method: dict[str, Any], catalog: dict[str, list[dict[str, A
         "name": f"`{method['name']}`, `tc.{method['class_name']}`",
         "paper": _link_paper(method["paper"]),
         "preserves": OBJECTIVES[method["objective"]],
-        "place": method["place"],
+        "pruning_point": method["pruning_point"],
         "signal": method["signal"],
         "needs": ", ".join(method["needs"]) or "nothing more",
         "positions": method["positions"],

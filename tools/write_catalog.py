@@ -127,14 +127,14 @@ def _list_methods(methods: list[MethodEntry]) -> str:
         (
             _link(each),
             f"`{each.name}`",
-            each.place,
+            each.pruning_point,
             each.signal,
             ", ".join(each.needs) or "-",
             each.positions,
         )
         for each in methods
     ]
-    return _make_table(("method", "name", "place", "signal", "needs", "positions"), rows)
+    return _make_table(("method", "name", "acts", "signal", "needs", "positions"), rows)
 
 
 def _list_departures(methods: list[MethodEntry]) -> str:

@@ -34,7 +34,7 @@ class MethodEntry:
         What `get_method` and the command line call it.
     class_name, module : str
         Where it lives; a class of tokencover's own is ``tokencover.CLASS_NAME`` too.
-    title, year, objective, place, signal, paper, needs, departs
+    title, year, objective, pruning_point, signal, paper, needs, departs
         See `tokencover.methods.Card`.
     positions : str
         What positions kept tokens have by default, "original" or "reindex".
@@ -52,7 +52,7 @@ class MethodEntry:
     title: str
     year: int | None
     objective: str
-    place: str
+    pruning_point: str
     signal: str
     paper: str
     needs: tuple[str, ...]
@@ -168,7 +168,7 @@ def describe_methods() -> list[MethodEntry]:
                 title=card.title,
                 year=card.year,
                 objective=card.objective,
-                place=card.place,
+                pruning_point=card.pruning_point,
                 signal=card.signal,
                 paper=card.paper,
                 needs=card.needs,

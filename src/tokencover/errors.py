@@ -28,5 +28,5 @@ class WriteError(TokenCoverError, OSError):
     """A file cannot be written; the message names it."""
 
 
-class UserNote(UserWarning):
+class TokenCoverWarning(UserWarning):
     """Something that works, and that the user may want to know."""

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
 
-from tokencover.errors import InputError, UserNote
+from tokencover.errors import InputError, TokenCoverWarning
 from tokencover.extras import import_extra
 
 Place = str | os.PathLike[str]
@@ -34,7 +34,7 @@ def open_picture(
     """Open a picture, and read it whole.
 
     It is turned as its EXIF data say, of an animation the first frame is taken (with a
-    `UserNote`), 16 bits become 8, and CMYK and all others become RGB.
+    `TokenCoverWarning`), 16 bits become 8, and CMYK and all others become RGB.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def open_picture(
     if frames > 1:
         warnings.warn(
             f"{name} is animated: the first of its {frames} frames is shown.",
-            UserNote,
+            TokenCoverWarning,
             stacklevel=2,
         )
     return picture

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokencover import InputError
-from tokencover.budget import BlockCost, check_mode, tokens_left
+from tokencover.budget import LayerCost, check_mode, tokens_left
 from tokencover.budget.amount import BudgetMode
 
 Schedule = Callable[[int], list[int]]
-COST = BlockCost(linear=12, quadratic=1)
+COST = LayerCost(linear=12, quadratic=1)
 
 
 def once(total: int, after: int, depth: int) -> Schedule:
@@ -28,7 +28,7 @@ def left_for(
     total: int,
     schedule: Schedule,
     others: int = 0,
-    cost: BlockCost = COST,
+    cost: LayerCost = COST,
 ) -> int:
     return tokens_left(budget, mode, total=total, others=others, schedule=schedule, cost=cost)
 
@@ -138,7 +138,7 @@ def test_a_mean_is_met_as_nearly_as_trying_all(
     assert found == best[0]
 
 
-def tokens_of_equal_cost(spent: Fraction, others: int, cost: BlockCost) -> Fraction:
+def tokens_of_equal_cost(spent: Fraction, others: int, cost: LayerCost) -> Fraction:
     """Walk up token by token; between two whole numbers the cost is a straight line."""
     tokens = 0
     while cost.of(tokens + 1 + others) <= spent:
@@ -158,7 +158,7 @@ def test_a_cost_is_met_as_nearly_as_trying_all(
     pyramid: tuple[int, Schedule], others: int, linear: int, quadratic: int, data: st.DataObject
 ) -> None:
     total, schedule = pyramid
-    cost = BlockCost(linear, quadratic)
+    cost = LayerCost(linear, quadratic)
     wanted = data.draw(st.integers(1, total))
 
     def measure(left: int) -> Fraction:
@@ -177,17 +177,17 @@ def test_a_cost_is_met_as_nearly_as_trying_all(
 def test_costs_grow_faster_than_means() -> None:
     # Attention makes the full first blocks dearer than their share of the mean.
     schedule = once(576, 2, 32)
-    cheap = BlockCost(linear=1, quadratic=10)
+    cheap = LayerCost(linear=1, quadratic=10)
     assert left_for(192, "flops", 576, schedule, 40, cheap) < left_for(
         192, "layer_mean", 576, schedule
     )
-    free = BlockCost(linear=7, quadratic=0)
+    free = LayerCost(linear=7, quadratic=0)
     assert left_for(192, "flops", 576, schedule, 40, free) == 166
 
 
 def test_a_block_costs_tokens_and_pairs() -> None:
-    assert BlockCost(linear=3, quadratic=2).of(10) == 3 * 10 + 2 * 10 * 10
-    assert BlockCost(linear=3, quadratic=2).of(0) == 0
+    assert LayerCost(linear=3, quadratic=2).of(10) == 3 * 10 + 2 * 10 * 10
+    assert LayerCost(linear=3, quadratic=2).of(0) == 0
 
 
 @pytest.mark.parametrize("mode", ["mean", "", None, "Exact"])

@@ -36,7 +36,7 @@ def test_methods_one_line_each_in_80_columns(
     for method in read_methods():
         assert starts.count(method.name) == 1
         line = next(each for each in lines if each.startswith(f"{method.name} "))
-        assert method.place in line
+        assert method.pruning_point in line
     assert max(map(len, lines)) <= 80
     assert len(lines) <= len(read_methods()) + 6
 

@@ -44,7 +44,7 @@ def allow_for_mean(model: Any, operations: int) -> Any:
     """Exactly so many; or nearly, where blocks differ and each counts as their mean."""
     family = family_of(model)
     config = model.get_submodule(family.decoder).config
-    alike = len({block_cost([block], config) for block in family.blocks(model)}) == 1
+    alike = len({block_cost([block], config) for block in family.layers(model)}) == 1
     return operations if alike else pytest.approx(operations, rel=0.05)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tokencover.methods import Encoded, View
+from tokencover.methods import View, VisionOutputs
 
 from .views import hand_made
 
@@ -184,10 +184,10 @@ def seen(
         )
         for row, mine in zip(index, tokens, strict=True)
     ]
-    encoded = Encoded(
+    encoded = VisionOutputs(
         features=tower.features,
         classes=tower.classes,
-        depth=tower.depth,
+        num_blocks=tower.depth,
         feature_block=tower.feature_block,
         scaling=tower.scaling,
         index=index,

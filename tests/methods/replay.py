@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tokencover.families import family_of
-from tokencover.methods import Choice, Method, TowerChoice, TowerView, View
+from tokencover.methods import Choice, Method, View, VisionMerge, VisionView
 from tokencover.pruning.prune import prune
 
 
@@ -23,35 +23,35 @@ class Taped(Method):
 
     def __post_init__(self) -> None:
         for name in (
-            "positions", "reads_prompt", "drops_newlines", "merges", "inside_tower_blocks",
+            "positions", "reads_prompt", "drops_newlines", "merges", "inside_vision_blocks",
             "proportional_attention",
         ):  # fmt: skip
             setattr(self, name, getattr(self.inner, name))
 
-    def blocks(self, depth: int) -> Sequence[int]:
-        return self.inner.blocks(depth)
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
+        return self.inner.pruning_layers(num_layers)
 
-    def shows_newlines(self, block: int, depth: int) -> bool:
-        return self.inner.shows_newlines(block, depth)
+    def shows_newlines(self, layer_idx: int, num_layers: int) -> bool:
+        return self.inner.shows_newlines(layer_idx, num_layers)
 
-    def watched(self, depth: int) -> Sequence[int]:
-        return self.inner.watched(depth)
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
+        return self.inner.watched_layers(num_layers)
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int] | None:
-        return self.inner.encoder_blocks(depth, feature_block)
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int] | None:
+        return self.inner.watched_vision_blocks(num_blocks, feature_block)
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        return self.inner.tower_blocks(depth, feature_block)
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
+        return self.inner.vision_blocks(num_blocks, feature_block)
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
-        return self.inner.choose_in_tower(view)
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
+        return self.inner.merge_in_vision_encoder(view)
 
     def choose(self, view: View) -> Choice:
         if not self.playing:
             choice = self.inner.choose(view)
-            assert view.block not in self.tape
-            self.tape[view.block] = choice
-        return self.tape[view.block]
+            assert view.layer_idx not in self.tape
+            self.tape[view.layer_idx] = choice
+        return self.tape[view.layer_idx]
 
 
 def logits_of(model: Any, method: Method, inputs: dict[str, Any], prompt: torch.Tensor) -> Any:

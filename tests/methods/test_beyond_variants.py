@@ -78,5 +78,5 @@ def test_by_default_it_is_mob_in_stages() -> None:
         view = see(block)
         mine, theirs = (kind(2, (0, 2)).choose(view).kept for kind in (Variant, MoBStages))
         assert [each.tolist() for each in mine] == [each.tolist() for each in theirs]
-    assert list(Variant(2, (0, 2), later="words").watched(4)) == []
-    assert list(Variant(2, (0, 2), first="attention").watched(4)) == [0, 2]
+    assert list(Variant(2, (0, 2), later="words").watched_layers(4)) == []
+    assert list(Variant(2, (0, 2), first="attention").watched_layers(4)) == [0, 2]

@@ -131,7 +131,7 @@ def test_a_budget_above_all_tokens_keeps_all(size: int) -> None:
 
 
 def test_it_acts_before_the_decoder_and_numbers_anew() -> None:
-    assert CDPruner(9).blocks(4) == (0,)
+    assert CDPruner(9).pruning_layers(4) == (0,)
     assert CDPruner(9).positions == "reindex"
 
 

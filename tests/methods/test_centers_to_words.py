@@ -20,7 +20,10 @@ def test_it_is_the_word_with_the_largest_cosine() -> None:
     methods: list[Method] = [tc.MoB(12, split=tc.Split(6, 6, 3)), NearestOnly(12)]
     for method in methods:
         for sample, said in enumerate(method.choose(view).details):
-            centers, places = said["prompt_centers"].tolist(), said["centers_words"].tolist()
+            centers, places = (
+                said["prompt_centers"].tolist(),
+                said["center_prompt_positions"].tolist(),
+            )
             assert len(centers) == len(places) > 1
             best = []
             for center, place in zip(centers, places, strict=True):
@@ -38,14 +41,14 @@ def test_ties_go_to_the_first_word() -> None:
     word = torch.tensor([[1.0, 0.0]])
     view = hand_made([torch.eye(2)], words=[word.repeat(3, 1)], before=5)
     (said,) = tc.MoB(1, split=tc.Split(1, 0, 1)).choose(view).details
-    assert said["centers_words"].tolist() == [7]
+    assert said["center_prompt_positions"].tolist() == [7]
 
 
 def test_a_prompt_without_words_has_none() -> None:
     view = hand_made([torch.randn(5, 3)])
     silent = hand_made([torch.randn(5, 3)], prompt_mask=torch.zeros_like(view.prompt_mask))
     (said,) = tc.MoB(3).choose(silent).details
-    assert said["centers_words"].tolist() == []
+    assert said["center_prompt_positions"].tolist() == []
 
 
 def test_the_trace_tells_places_in_the_padded_sequence() -> None:
@@ -55,5 +58,5 @@ def test_the_trace_tells_places_in_the_padded_sequence() -> None:
     with torch.no_grad(), tc.prune(model, tc.MoB(budget=8), prompt=words) as run:
         model(**inputs)
     for trace in run.trace:
-        assert len(trace.centers_words) == len(trace.prompt_centers) > 0
-        assert words[trace.sample, trace.centers_words].all()
+        assert len(trace.center_prompt_positions) == len(trace.prompt_centers) > 0
+        assert words[trace.sample, trace.center_prompt_positions].all()

@@ -85,8 +85,8 @@ def test_a_batch_equals_its_samples_alone(control: Any, budget: float) -> None:
         alone = control(budget).choose(pictures(grids, states=[own]))
         index = alone.kept[0]
         assert torch.equal(together.kept[sample], index)
-        if alone.states is not None:
-            assert torch.equal(together.states[sample, index], alone.states[0, index])
+        if alone.hidden_states is not None:
+            assert torch.equal(together.hidden_states[sample, index], alone.hidden_states[0, index])
 
 
 @pytest.mark.parametrize("control", CONTROLS)
@@ -239,64 +239,64 @@ def test_a_cell_becomes_its_mean(tall: int, wide: int, cell: int) -> None:
     expected = slow_pooling(states, wide, cell)
     choice = Downsample(len(expected)).choose(pictures(image(tall, wide), states=[states]))
     assert sorted(choice.kept[0].tolist()) == sorted(expected)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     for slot, mean in expected.items():
-        torch.testing.assert_close(choice.states[0, slot], mean)
+        torch.testing.assert_close(choice.hidden_states[0, slot], mean)
 
 
 @pytest.mark.parametrize("budget", [2, 3, 5, 7, 11, 19])
 def test_cells_of_different_sizes_become_means_too(budget: int) -> None:
     states = tokens(6, 20)
     choice = Downsample(budget).choose(pictures(image(4, 5), states=[states]))
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     cuts = cut_rectangles(4, 5, budget)
     assert len({(bottom - top) * (right - left) for top, bottom, left, right in cuts}) > 1
     for slot, (top, bottom, left, right) in zip(choice.kept[0].tolist(), cuts, strict=True):
         inside = [5 * row + column for row in range(top, bottom) for column in range(left, right)]
-        torch.testing.assert_close(choice.states[0, slot], states[inside].mean(0))
+        torch.testing.assert_close(choice.hidden_states[0, slot], states[inside].mean(0))
         assert slot in inside
 
 
 def test_pooling_half_precision_rounds_once() -> None:
     states = torch.tensor([[0.9140625], [0.396484375], [0.875]]).bfloat16()
     choice = Downsample(1).choose(pictures(image(1, 3), states=[states]))
-    assert choice.states is not None
-    assert choice.states.dtype == torch.bfloat16
+    assert choice.hidden_states is not None
+    assert choice.hidden_states.dtype == torch.bfloat16
     once, twice = (states.float().sum(0) / 3).bfloat16(), states.sum(0) / 3
     assert once != twice
-    assert choice.states[0, 1] == once
+    assert choice.hidden_states[0, 1] == once
 
 
 def test_pooling_all_or_nothing() -> None:
     states = tokens(8, 12)
     choice = Downsample(12).choose(pictures(image(3, 4), states=[states]))
-    assert choice.states is not None
-    assert torch.equal(choice.states[0], states)
+    assert choice.hidden_states is not None
+    assert torch.equal(choice.hidden_states[0], states)
     one = Downsample(1).choose(pictures(image(3, 4), states=[states]))
-    assert one.states is not None
-    torch.testing.assert_close(one.states[0, one.kept[0][0]], states.mean(0))
+    assert one.hidden_states is not None
+    torch.testing.assert_close(one.hidden_states[0, one.kept[0][0]], states.mean(0))
 
 
 def test_padding_and_what_lies_there_is_no_part_of_a_mean() -> None:
     view = pictures(image(2, 2), image(3, 5))
-    view.states[0, 4:] = torch.inf
+    view.hidden_states[0, 4:] = torch.inf
     choice = Downsample(3).choose(view)
-    assert choice.states is not None
-    assert choice.states[0, choice.kept[0]].isfinite().all()
+    assert choice.hidden_states is not None
+    assert choice.hidden_states[0, choice.kept[0]].isfinite().all()
 
 
 def test_gradients_reach_every_pooled_token() -> None:
     states = tokens(9, 9).requires_grad_()
     choice = Downsample(1).choose(pictures(image(3, 3), states=[states]))
-    assert choice.states is not None
-    choice.states[0, choice.kept[0]].sum().backward()
+    assert choice.hidden_states is not None
+    choice.hidden_states[0, choice.kept[0]].sum().backward()
     assert states.grad is not None
     torch.testing.assert_close(states.grad, torch.full((9, 3), 1 / 9))
 
 
 def test_where_they_act() -> None:
-    assert list(Random(4).blocks(4)) == list(UniformGrid(4).blocks(4)) == [1]
-    assert list(Downsample(4).blocks(4)) == [0]
+    assert list(Random(4).pruning_layers(4)) == list(UniformGrid(4).pruning_layers(4)) == [1]
+    assert list(Downsample(4).pruning_layers(4)) == [0]
     assert Downsample.merges
 
 
@@ -325,4 +325,4 @@ def test_wrong_seeds_are_refused(seed: Any) -> None:
 
 def test_a_place_after_the_last_block_is_refused() -> None:
     with pytest.raises(InputError, match="after=4 leaves no block"):
-        Random(4, after=4).blocks(4)
+        Random(4, after=4).pruning_layers(4)

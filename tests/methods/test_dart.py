@@ -59,7 +59,7 @@ def expected(view: View, sample: int, shares_of: Any, image: int = 4, text: int 
     text_norm = [float(text_keys[:, i].abs().sum()) for i in range(t)]
     own = sorted(range(n), key=lambda i: (-norm[i], i))[:image]
     words = sorted(range(t), key=lambda i: (-text_norm[i], i))[:text]
-    visual = [view.norm(view.states[sample, i]) for i in range(n)]
+    visual = [view.norm(view.hidden_states[sample, i]) for i in range(n)]
     pivots = [visual[i] for i in own] + [view.norm(view.text[sample, i]) for i in words]
     free = [i for i in range(n) if i not in own]
     kept = list(own)
@@ -120,7 +120,7 @@ def test_a_batch_is_its_samples_alone(count: Any) -> None:
     together = DART(0.4, count=count).choose(view)
     for sample, (size, word_count) in enumerate(zip(sizes, words, strict=True)):
         alone = hand_made(
-            [view.states[sample, :size]],
+            [view.hidden_states[sample, :size]],
             before=BEFORE,
             behind=word_count,
             words=[view.text[sample, :word_count]],
@@ -203,8 +203,8 @@ def test_it_asks_for_rotated_keys_of_the_block_before() -> None:
 
     method = DART(9, after=3)
     method.choose(replace(view, keys=keys))
-    assert method.watched(5) == (2,)
-    assert method.blocks(5) == (3,)
+    assert method.watched_layers(5) == (2,)
+    assert method.pruning_layers(5) == (3,)
     assert asked == [(2, True), (2, True)]
 
 
@@ -233,7 +233,7 @@ def test_a_mean_budget_is_met() -> None:
 
 def test_states_that_are_no_numbers_are_refused() -> None:
     view = a_view([20], [6])
-    view.states[0, 3] = torch.nan
+    view.hidden_states[0, 3] = torch.nan
     with pytest.raises(tc.InputError, match="visual holds nan at"):
         DART(9).choose(view)
 

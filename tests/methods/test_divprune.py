@@ -101,7 +101,7 @@ def test_a_budget_above_all_tokens_keeps_all(size: int) -> None:
 
 def test_it_acts_before_the_decoder_and_numbers_anew() -> None:
     method = DivPrune(9)
-    assert method.blocks(4) == (0,)
+    assert method.pruning_layers(4) == (0,)
     assert method.positions == "reindex"
     assert DivPrune(9, positions="original").positions == "original"
 

@@ -85,8 +85,8 @@ def test_equal_scores_go_to_the_first_tokens() -> None:
 
 def test_it_reads_the_block_that_makes_the_tokens() -> None:
     method = FasterVLM(64)
-    assert list(method.encoder_blocks(24, 22)) == [22]
-    assert list(method.blocks(32)) == [0]
+    assert list(method.watched_vision_blocks(24, 22)) == [22]
+    assert list(method.pruning_layers(32)) == [0]
     assert method.positions == "reindex"
     assert method.drops_newlines
     assert method.schedule(64, 576, 3) == [64, 64, 64]

@@ -61,8 +61,8 @@ def test_the_block_before_is_looked_at() -> None:
     maps = {number: attention_maps(number) for number in range(4)}
     for after in (1, 2, 4):
         method = FastV(4, after=after)
-        assert list(method.watched(8)) == [after - 1]
-        assert list(method.blocks(8)) == [after]
+        assert list(method.watched_layers(8)) == [after - 1]
+        assert list(method.pruning_layers(8)) == [after]
         choice = method.choose(batch(maps, block=after))
         for found, each, size in zip(choice.kept, maps[after - 1], SIZES, strict=True):
             assert found.tolist() == slow(each, size, 4)
@@ -115,7 +115,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 
 def test_a_model_with_too_few_blocks_is_refused() -> None:
     with pytest.raises(InputError, match="after=2 leaves no block"):
-        FastV(64).blocks(2)
+        FastV(64).pruning_layers(2)
 
 
 def test_it_keeps_positions_and_newlines() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.methods.tower_views import crop_of, lists, run_through, tower_view
 from tokencover.errors import InputError
-from tokencover.methods.base import TowerView
+from tokencover.methods.base import VisionView
 from tokencover.methods.ficoco import FiCoCoV, find_windows, penalise_locally, share_dropped
 from tokencover.methods.registry import from_json, get_method, to_json
 
@@ -25,7 +25,7 @@ def unit(values: Row) -> Row:
     return [value / length for value in values]
 
 
-def slow_importance(view: TowerView, crop: int, patches: range) -> Row:
+def slow_importance(view: VisionView, crop: int, patches: range) -> Row:
     """Attention of the class token, or of the mean key where there is none."""
     if view.classes:
         rows = lists(view.attention()[crop, : view.classes])
@@ -39,7 +39,7 @@ def slow_importance(view: TowerView, crop: int, patches: range) -> Row:
     return [sum(head[patch] for head in heads) / len(heads) for patch in patches]
 
 
-def slow_scores(view: TowerView, crop: int) -> dict[int, float]:
+def slow_scores(view: VisionView, crop: int) -> dict[int, float]:
     """Redundancy of each patch, windows applied."""
     attention = lists(view.attention()[crop])
     patches = range(view.classes, len(attention))
@@ -63,13 +63,13 @@ def slow_scores(view: TowerView, crop: int) -> dict[int, float]:
 
 
 def slow_ficoco(
-    view: TowerView, crop: int, remove: int, epsilon: float = 0.998
+    view: VisionView, crop: int, remove: int, epsilon: float = 0.998
 ) -> tuple[list[int], list[Row]]:
     """One block of one crop, token by token: groups, and the new states."""
     scores = slow_scores(view, crop)
     dropped = sorted(scores, key=lambda patch: (-scores[patch], patch))[:remove]
     kept = [patch for patch in scores if patch not in dropped]
-    attention, states = lists(view.attention()[crop]), lists(view.states[crop])
+    attention, states = lists(view.attention()[crop]), lists(view.hidden_states[crop])
     sums = {j: list(states[j]) for j in kept}
     weights = dict.fromkeys(kept, 1.0)
     owner = {token: token for token in range(len(states))}
@@ -103,14 +103,14 @@ def test_every_block_equals_the_slow_loop(
     views = run_through(method, view)
     assert len(views) == 4
     for before, after in pairwise(views):
-        remove = before.states.shape[1] - after.states.shape[1]
-        choice = method.choose_in_tower(before)
+        remove = before.hidden_states.shape[1] - after.hidden_states.shape[1]
+        choice = method.merge_in_vision_encoder(before)
         for crop in range(6):
             groups, states = slow_ficoco(before, crop, remove, epsilon)
             assert choice.groups[crop].tolist() == groups
             expected = torch.tensor(states)
-            torch.testing.assert_close(choice.states[crop], expected, atol=1e-5, rtol=1e-5)
-    assert views[-1].states.shape == (6, classes + 7, 6)
+            torch.testing.assert_close(choice.hidden_states[crop], expected, atol=1e-5, rtol=1e-5)
+    assert views[-1].hidden_states.shape == (6, classes + 7, 6)
     assert bool((views[-1].sizes[:, :classes] == 1).all())
 
 
@@ -120,7 +120,7 @@ def test_every_block_equals_the_slow_loop(
 )
 def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[int, int]) -> None:
     method = FiCoCoV(budget=keep)
-    blocks = list(method.tower_blocks(24, feature_block=22))
+    blocks = list(method.vision_blocks(24, feature_block=22))
     assert blocks == list(range(12, 23))
     counts = [576, *method.plan_counts(576, keep, len(blocks))]
     removed = [before - after for before, after in pairwise(counts)]
@@ -129,15 +129,15 @@ def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[in
 
 def test_blocks_of_towers_whose_features_come_early() -> None:
     method = FiCoCoV(budget=8)
-    assert list(method.tower_blocks(3, 1)) == [1]
-    assert list(method.tower_blocks(12, 3)) == [3]
-    assert list(method.tower_blocks(5, 4)) == [2, 3, 4]
+    assert list(method.vision_blocks(3, 1)) == [1]
+    assert list(method.vision_blocks(12, 3)) == [3]
+    assert list(method.vision_blocks(5, 4)) == [2, 3, 4]
 
 
 def test_one_block_may_drop_all_but_one() -> None:
     view = tower_view((4, 4), depth=1, feature_block=0)
-    choice = FiCoCoV(budget=1).choose_in_tower(view)
-    assert choice.states.shape[1] == 2
+    choice = FiCoCoV(budget=1).merge_in_vision_encoder(view)
+    assert choice.hidden_states.shape[1] == 2
     assert choice.groups.tolist() == [[0] + [1] * 16]
 
 
@@ -147,7 +147,7 @@ def test_kept_tokens_lie_where_they_were() -> None:
     own = torch.arange(36)
     views = run_through(method, view)
     for before, after in pairwise(views):
-        remove = before.states.shape[1] - after.states.shape[1]
+        remove = before.hidden_states.shape[1] - after.hidden_states.shape[1]
         scores = slow_scores(before, 0)
         dropped = sorted(scores, key=lambda patch: (-scores[patch], patch))[:remove]
         own = own[[patch - 1 for patch in scores if patch not in dropped]]
@@ -162,7 +162,7 @@ def test_penalty_finds_windows_of_odd_grids() -> None:
     assert find_windows(view).tolist() == [[0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4, 5]]
     # Tokens 1 and 3 of the first row are one token, as are 0 and the last of all.
     members = torch.tensor([[0, 1, 2, 3, 2, 4, *range(5, 14), 1]])
-    merged = dataclasses.replace(view, members=members, states=view.states[:, :14])
+    merged = dataclasses.replace(view, members=members, hidden_states=view.hidden_states[:, :14])
     assert find_windows(merged).tolist() == [[0, 0, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4]]
 
 
@@ -178,13 +178,13 @@ def test_ties_drop_the_first_and_share_alike() -> None:
         return torch.full((1, 17, 17), 1 / 17)
 
     view = tower_view((4, 4), depth=1, feature_block=0, attention=attention)
-    choice = FiCoCoV(budget=13).choose_in_tower(view)
+    choice = FiCoCoV(budget=13).merge_in_vision_encoder(view)
     # The first token of each window goes first: places 0, 2 and 8 of the picture.
     assert choice.groups.tolist() == [[0, 1, 1, 1, 2, 3, 4, 5, 6, 1, 7, 8, 9, 10, 11, 12, 13]]
-    dropped = view.states[0, [1, 3, 9]].sum(0)
-    kept = view.states[0, [2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16]]
+    dropped = view.hidden_states[0, [1, 3, 9]].sum(0)
+    kept = view.hidden_states[0, [2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16]]
     expected = (kept + dropped / 13) / (1 + 3 / 13)
-    torch.testing.assert_close(choice.states[0, 1:], expected)
+    torch.testing.assert_close(choice.hidden_states[0, 1:], expected)
 
 
 def test_shares() -> None:
@@ -206,26 +206,28 @@ def test_targets_at_the_lengths_of_llava_1_5() -> None:
 def test_a_batch_of_crops_equals_each_alone() -> None:
     method = FiCoCoV(budget=0.4)
     view = tower_view((4, 5), crops=(4,), depth=2, feature_block=1, block=1)
-    together = method.choose_in_tower(view)
+    together = method.merge_in_vision_encoder(view)
     for crop in range(4):
-        alone = method.choose_in_tower(crop_of(view, crop))
+        alone = method.merge_in_vision_encoder(crop_of(view, crop))
         assert torch.equal(alone.groups[0], together.groups[crop])
-        torch.testing.assert_close(alone.states[0], together.states[crop], atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            alone.hidden_states[0], together.hidden_states[crop], atol=1e-6, rtol=0
+        )
 
 
 def test_keeping_everything_changes_nothing() -> None:
     view = tower_view((3, 3), crops=(2,))
     for each in run_through(FiCoCoV(budget=18), view):
-        assert torch.equal(each.states, view.states)
+        assert torch.equal(each.hidden_states, view.hidden_states)
         assert torch.equal(each.members, view.members)
 
 
 def test_half_precision_states_are_summed_in_float32() -> None:
     view = tower_view((4, 4), depth=1, feature_block=0)
-    half = dataclasses.replace(view, states=view.states.half())
-    full = dataclasses.replace(view, states=half.states.float())
-    found, exact = (FiCoCoV(budget=6).choose_in_tower(each) for each in (half, full))
-    assert torch.equal(found.states, exact.states.half())
+    half = dataclasses.replace(view, hidden_states=view.hidden_states.half())
+    full = dataclasses.replace(view, hidden_states=half.hidden_states.float())
+    found, exact = (FiCoCoV(budget=6).merge_in_vision_encoder(each) for each in (half, full))
+    assert torch.equal(found.hidden_states, exact.hidden_states.half())
 
 
 def test_what_is_not_a_number_is_refused() -> None:
@@ -236,7 +238,7 @@ def test_what_is_not_a_number_is_refused() -> None:
 
     view = tower_view((4, 4), crops=(1, 1), depth=1, feature_block=0, attention=attention)
     with pytest.raises(InputError, match=r"tower block 0 the scores of crop 1 are not numbers"):
-        FiCoCoV(budget=8).choose_in_tower(view)
+        FiCoCoV(budget=8).merge_in_vision_encoder(view)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +254,8 @@ def test_bad_settings(wrong: dict[str, Any]) -> None:
 def test_settings() -> None:
     method = FiCoCoV(budget=64, quantile=0.99)
     assert method.positions == "reindex"
-    assert method.inside_tower_blocks
+    assert method.inside_vision_blocks
     assert not method.proportional_attention
-    assert not method.blocks(32)
+    assert not method.pruning_layers(32)
     assert from_json(to_json(method)) == method
     assert get_method("ficoco_v", budget=64, quantile=0.99) == method

@@ -145,7 +145,7 @@ def test_equal_cost_counts_the_empty_blocks() -> None:
 def test_a_share_of_the_depth_is_the_nearest_block(
     block: int | float, depth: int, number: int
 ) -> None:
-    assert FinalWipe(FastV(8, after=1), block=block).blocks(depth) == (1, number)
+    assert FinalWipe(FastV(8, after=1), block=block).pruning_layers(depth) == (1, number)
 
 
 def test_the_inner_method_is_asked_for_everything_else() -> None:
@@ -154,11 +154,11 @@ def test_the_inner_method_is_asked_for_everything_else() -> None:
     assert method.positions == "reindex"
     assert method.drops_newlines
     assert not method.merges
-    assert method.watched(6) == inner.watched(6)
-    assert method.blocks(6) == (1, 2, 4)
+    assert method.watched_layers(6) == inner.watched_layers(6)
+    assert method.pruning_layers(6) == (1, 2, 4)
     tower = FinalWipe(ToMe(100))
-    assert tower.tower_blocks(24, 22) == ToMe(100).tower_blocks(24, 22) != ()
-    assert tower.inside_tower_blocks == ToMe(100).inside_tower_blocks
+    assert tower.vision_blocks(24, 22) == ToMe(100).vision_blocks(24, 22) != ()
+    assert tower.inside_vision_blocks == ToMe(100).inside_vision_blocks
     assert tower.proportional_attention == ToMe(100).proportional_attention
 
 

@@ -72,7 +72,7 @@ def slow_visionzip_of(view: View, sample: int, crop: int, count: int) -> dict[in
     cell = {slot: int(encoded.index[sample, slot]) % tokens - classes for slot in slots}
     merged = int(count * 5 / 32 + 0.5)
     by_score = sorted(slots, key=lambda slot: (-float(rows[cell[slot]]), slot))
-    found = {slot: view.states[sample, slot] for slot in by_score[: count - merged]}
+    found = {slot: view.hidden_states[sample, slot] for slot in by_score[: count - merged]}
     rest = [slot for slot in slots if slot not in found]
     step = max(1, len(rest) // max(1, merged))
     targets = rest[::step][:merged]
@@ -85,9 +85,9 @@ def slow_visionzip_of(view: View, sample: int, crop: int, count: int) -> dict[in
             ]
             joined[targets[alike.index(max(alike))]].append(slot)
     for target, members in joined.items():
-        state = view.states[sample, target]
+        state = view.hidden_states[sample, target]
         if members:
-            state = state + view.states[sample, members].mean(0)
+            state = state + view.hidden_states[sample, members].mean(0)
         found[target] = state
     return found
 
@@ -101,7 +101,7 @@ def test_visionzip_merges_what_was_folded(name: str) -> None:
     last = (getattr(depth, "depth", None) or depth.num_hidden_layers) - 1
     (view,) = views_of(model, inputs, Read(named=(last,)))
     choice = VisionZip(9, positions="original").choose(view)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     crops = encoded_in(view).index // encoded_in(view).features.shape[1]
     for sample, kept in enumerate(choice.kept):
         mine = crops[sample][view.mask[sample]].unique().tolist()
@@ -111,4 +111,6 @@ def test_visionzip_merges_what_was_folded(name: str) -> None:
             expected |= slow_visionzip_of(view, sample, crop, count)
         assert sorted(kept.tolist()) == sorted(expected)
         for slot, state in expected.items():
-            torch.testing.assert_close(choice.states[sample, slot], state, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                choice.hidden_states[sample, slot], state, atol=1e-5, rtol=1e-5
+            )

@@ -162,7 +162,7 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch(budget: float) -> None:
         count = sum(picture.crops for picture in pictures)
         alone, _ = seen(tower.only(slice(start, start + count)), [pictures], newlines=False)
         assert torch.equal(method.choose(alone).kept[0], kept)
-        assert len(set(kept.tolist())) == method.left(alone)[0] <= len(mine)
+        assert len(set(kept.tolist())) == method.num_kept(alone)[0] <= len(mine)
         start += count
 
 
@@ -189,7 +189,7 @@ def test_a_single_view_is_refused(picture: Picture) -> None:
 
 def test_settings() -> None:
     method = GlobalCom2(64)
-    assert list(method.encoder_blocks(24, 22)) == [23]
+    assert list(method.watched_vision_blocks(24, 22)) == [23]
     assert method.positions == "reindex"
     assert not method.drops_newlines
     assert "tiles" in GlobalCom2.card.needs

@@ -140,15 +140,15 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch(budget: float) -> None:
         count = sum(picture.crops for picture in pictures)
         alone, _ = seen(tower.only(slice(start, start + count)), [pictures])
         assert torch.equal(method.choose(alone).kept[0], kept)
-        wanted = method.left(alone)[0]
+        wanted = method.num_kept(alone)[0]
         assert len(set(kept.tolist())) == wanted <= len(mine)
         start += count
 
 
 def test_settings() -> None:
     method = HiRED(64)
-    assert list(method.encoder_blocks(24, 22)) == [0, 22]
-    assert list(method.encoder_blocks(1, 0)) == [0]
+    assert list(method.watched_vision_blocks(24, 22)) == [0, 22]
+    assert list(method.watched_vision_blocks(1, 0)) == [0]
     assert method.drops_newlines
     with pytest.raises(InputError, match=r"alpha is a share in \[0, 1\], got 1.5"):
         HiRED(64, alpha=1.5)

@@ -17,13 +17,13 @@ from tests.zoo import ZOO
 from tests.zoo.entry import Inputs
 from tokencover.errors import InputError
 from tokencover.methods._shared.tower_method import TowerMethod
-from tokencover.methods.base import TowerView
+from tokencover.methods.base import VisionView
 from tokencover.methods.ficoco import FiCoCoV
 from tokencover.methods.tome import ToMe
 from tokencover.pruning import prune
 from tokencover.pruning.trace import Trace
 
-Slow = Callable[[TowerView, int, int], tuple[list[int], list[list[float]]]]
+Slow = Callable[[VisionView, int, int], tuple[list[int], list[list[float]]]]
 
 
 def pruned(model: PreTrainedModel, inputs: Inputs, method: TowerMethod) -> tuple[Any, list[Trace]]:
@@ -99,7 +99,7 @@ def slow_features(
         states = states + attention.out_proj(attended)
         if number in removals:
             view = tower_view(
-                (5, 5), states=states, sizes=sizes, members=members,
+                (5, 5), hidden_states=states, sizes=sizes, members=members,
                 keys=lambda keys=keys: keys, attention=lambda weights=weights: weights.mean(1),
             )  # fmt: skip
             groups, merged = slow(view, 0, removals[number])

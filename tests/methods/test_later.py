@@ -22,7 +22,7 @@ from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.budget import split
 from tokencover.budget.split_rules import CouplingSplit
-from tokencover.methods import Details, FinalWipe, Later, Method, NearestOnly, View, mob
+from tokencover.methods import Details, FinalWipe, LazyValue, Method, NearestOnly, View, mob
 from tokencover.pruning import Trace
 
 
@@ -91,7 +91,7 @@ def test_what_is_read_is_computed_once_and_right(calls: Calls) -> None:
         eta = float(tc.coupling(states[row, patches], states[row, words[row]]))
         assert trace.coupling == trace.details["coupling"] == trace.details.get("coupling") == eta
         assert dict(trace.details)["coupling"] == eta
-        assert torch.equal(trace.centers_words, trace.details["centers_words"])
+        assert torch.equal(trace.center_prompt_positions, trace.details["center_prompt_positions"])
         assert calls.both == (number, number)
 
 
@@ -106,7 +106,7 @@ def test_a_rule_that_measures_coupling_has_told_it(calls: Calls, per: Any) -> No
     lazily = tc.MoB(6, per=per).choose(view)
     for told, later in zip(choice.details, lazily.details, strict=True):
         assert isinstance(dict(told)["coupling"], float)
-        assert isinstance(dict(later)["coupling"], Later)
+        assert isinstance(dict(later)["coupling"], LazyValue)
         assert told["coupling"] == later["coupling"]
     assert calls.both == (2 * parts, 0)
 
@@ -116,24 +116,28 @@ def test_the_wipe_carries_it_on_unread(calls: Calls) -> None:
     assert calls.both == (0, 0)
     for trace, plain in zip(traces, traces_of(tc.MoB(6)), strict=True):
         assert trace.coupling == plain.coupling
-        assert torch.equal(trace.centers_words, plain.centers_words)
+        assert torch.equal(trace.center_prompt_positions, plain.center_prompt_positions)
 
 
 def test_copies_and_pickles_have_the_values(calls: Calls) -> None:
-    expected = [(trace.coupling, trace.centers_words.tolist()) for trace in traces_of(tc.MoB(6))]
+    expected = [
+        (trace.coupling, trace.center_prompt_positions.tolist()) for trace in traces_of(tc.MoB(6))
+    ]
     fresh = [traces_of(tc.MoB(6)) for _ in range(2)]
     for found in (copy.deepcopy(fresh[0]), pickle.loads(pickle.dumps(fresh[1]))):
         before = calls.both
-        assert [(trace.coupling, trace.centers_words.tolist()) for trace in found] == expected
+        assert [
+            (trace.coupling, trace.center_prompt_positions.tolist()) for trace in found
+        ] == expected
         assert calls.both == before
 
 
 def test_no_view_is_kept_alive_and_no_history() -> None:
     view = some_view()
-    view.states.requires_grad_()
-    whole = [weakref.ref(tensor) for tensor in (view.states, view.prompt)]
+    view.hidden_states.requires_grad_()
+    whole = [weakref.ref(tensor) for tensor in (view.hidden_states, view.prompt)]
     (first, _) = tc.MoB(6).choose(view).details
-    expected = float(tc.coupling(view.states[0], view.prompt[0]))
+    expected = float(tc.coupling(view.hidden_states[0], view.prompt[0]))
     del view
     gc.collect()
     assert [each() for each in whole] == [None, None]
@@ -146,14 +150,14 @@ def test_it_may_be_read_outside_of_inference_mode() -> None:
     plain = tc.MoB(6).choose(some_view())
     for told, expected in zip(choice.details, plain.details, strict=True):
         assert told["coupling"] == expected["coupling"]
-        assert torch.equal(told["centers_words"], expected["centers_words"])
+        assert torch.equal(told["center_prompt_positions"], expected["center_prompt_positions"])
 
 
 def test_without_words_there_is_nothing_to_wait_for(calls: Calls) -> None:
     silent = torch.zeros(2, 4, dtype=torch.bool)
     for told in tc.MoB(6).choose(some_view(prompt_mask=silent)).details:
         assert dict(told)["coupling"] is None
-        assert told["centers_words"].tolist() == []
+        assert told["center_prompt_positions"].tolist() == []
     assert calls.of_coupling == 0
 
 
@@ -164,7 +168,7 @@ def test_details_read_as_plain_values_in_every_way() -> None:
         computed.append(value)
         return value
 
-    details = Details(a=1, b=Later(compute, 2))
+    details = Details(a=1, b=LazyValue(compute, 2))
     assert set(details) == {"a", "b"}
     assert len(details) == 2
     carried = {**details}

@@ -107,19 +107,19 @@ def test_the_papers_counts(kind: Any, mean: int, total: int, left: int) -> None:
 def test_a_mean_below_the_first_blocks_is_refused() -> None:
     view = hand_made([torch.zeros(2880, 1)], block=2, depth=32)
     with pytest.raises(tc.InputError, match=r"mean of 160 .* at least 181"):
-        LookAhead(160, budget_mode="layer_mean").left(view)
-    assert LookAhead(181, budget_mode="layer_mean").left(view) == [2]
+        LookAhead(160, budget_mode="layer_mean").num_kept(view)
+    assert LookAhead(181, budget_mode="layer_mean").num_kept(view) == [2]
 
 
 def test_a_large_mean_keeps_all() -> None:
     view = hand_made([torch.zeros(40, 1)], block=2, depth=32)
-    assert LookAhead(39, budget_mode="layer_mean").left(view) == [40]
-    assert LookAhead(1.0, budget_mode="layer_mean", after=0).left(view) == [40]
+    assert LookAhead(39, budget_mode="layer_mean").num_kept(view) == [40]
+    assert LookAhead(1.0, budget_mode="layer_mean", after=0).num_kept(view) == [40]
 
 
 def test_by_default_the_budget_is_what_is_kept() -> None:
     view = hand_made([torch.zeros(40, 1), torch.zeros(3, 1)], block=2, depth=32)
-    assert LookAhead(7).left(view) == [7, 3]
+    assert LookAhead(7).num_kept(view) == [7, 3]
 
 
 def test_another_wipe_counts_too() -> None:
@@ -127,7 +127,7 @@ def test_another_wipe_counts_too() -> None:
     inner = LookAhead(64, budget_mode="layer_mean", wipe=None)
     rows = torch.rand(1, 2, 1, 576)
     looking = hand_made([torch.zeros(576, 1)], block=2, depth=32, ahead=lambda *_: rows)
-    assert inner.left(view) == [30]
+    assert inner.num_kept(view) == [30]
     assert len(FinalWipe(inner, block=24).choose(looking).kept[0]) == 41
 
 

@@ -212,7 +212,7 @@ def seen_by_rules(seed: int = 0, **changes: Any) -> View:
 
 
 def etas(view: View) -> list[float]:
-    pairs = zip(view.states, view.mask, view.prompt, strict=True)
+    pairs = zip(view.hidden_states, view.mask, view.prompt, strict=True)
     return [float(tc.coupling(states[mask], words)) for states, mask, words in pairs]
 
 
@@ -253,7 +253,7 @@ def test_images_of_one_sample_may_be_of_different_groups() -> None:
     medium[:, 10:] = 1
     view = seen_by_rules(medium=medium)
     halves = [
-        float(tc.coupling(view.states[0, part], view.prompt[0]))
+        float(tc.coupling(view.hidden_states[0, part], view.prompt[0]))
         for part in (slice(0, 10), slice(10, 30))
     ]
     method = tc.MoB(budget=4, per="image", split=CouplingSplit(sum(halves) / 2))
@@ -300,7 +300,7 @@ def test_balanced_divides_by_geometry() -> None:
     view = seen_by_rules()
     choice = tc.MoB(budget=9, split="balanced").choose(view)
     for sample, details in enumerate(choice.details):
-        visual, words = view.states[sample, view.mask[sample]], view.prompt[sample]
+        visual, words = view.hidden_states[sample, view.mask[sample]], view.prompt[sample]
         share = balance_prompt_budget(visual, words, 9)
         (split,) = details["split"]
         assert (split.prompt_budget, split.visual_budget) == (share, 9 - share)

@@ -39,8 +39,8 @@ def draw(seed: int) -> tuple[list[Tensor], list[Tensor]]:
 )
 def test_stages_go_with_the_depth(depth: int, stages: tuple[int, ...]) -> None:
     method = MoBStages(4)
-    assert tuple(method.blocks(depth)) == stages
-    assert tuple(method.watched(depth)) == stages[1:]
+    assert tuple(method.pruning_layers(depth)) == stages
+    assert tuple(method.watched_layers(depth)) == stages[1:]
 
 
 def test_each_stage_leaves_so_many_times_the_next() -> None:
@@ -124,7 +124,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 
 def test_stages_behind_the_last_block_are_refused() -> None:
     with pytest.raises(InputError, match=r"\(0, 12\) do not fit a model of 12 blocks.*11 at most"):
-        MoBStages(64, (0, 12)).blocks(12)
+        MoBStages(64, (0, 12)).pruning_layers(12)
 
 
 @pytest.mark.parametrize("weight", [0.3, 1.0])
@@ -133,7 +133,7 @@ def test_dropped_tokens_are_folded_into_their_nearest(weight: float) -> None:
     states[1][7] = states[1][3] * 2  # as near to one centre as its copy
     view = hand_made(states, before=BEFORE, behind=TAILS, block=0, depth=4)
     choice = MoBStages(2, folded=weight).choose(view)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     for sample, size in enumerate(SIZES):
         kept = choice.kept[sample].tolist()
         sums, weights = states[sample].double().clone(), torch.ones(size, dtype=torch.float64)
@@ -143,9 +143,9 @@ def test_dropped_tokens_are_folded_into_their_nearest(weight: float) -> None:
             sums[nearest] += weight * states[sample][token]
             weights[nearest] += weight
         expected = (sums / weights.unsqueeze(-1))[kept].float()
-        torch.testing.assert_close(choice.states[sample, kept], expected)
+        torch.testing.assert_close(choice.hidden_states[sample, kept], expected)
     plain = MoBStages(2).choose(view)
-    assert plain.states is None
+    assert plain.hidden_states is None
     assert [each.tolist() for each in plain.kept] == [each.tolist() for each in choice.kept]
 
 
@@ -153,8 +153,8 @@ def test_gradients_flow_through_what_is_folded_in() -> None:
     tokens = torch.randn(9, 4, requires_grad=True)
     view = hand_made([tokens], block=0, depth=4)
     choice = MoBStages(1, folded=0.5).choose(view)
-    assert choice.states is not None
-    choice.states[0, choice.kept[0]].sum().backward()
+    assert choice.hidden_states is not None
+    choice.hidden_states[0, choice.kept[0]].sum().backward()
     assert tokens.grad is not None
     assert (tokens.grad != 0).all()
     assert MoBStages(1, folded=0.5).merges

@@ -16,7 +16,7 @@ from tests.methods.slow_mustdrop import alike_in_places, slow_key_set, slow_merg
 from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover.errors import InputError
-from tokencover.methods import Encoded, TowerView, View
+from tokencover.methods import View, VisionOutputs, VisionView
 from tokencover.methods._shared.window_merging import merge_windows
 from tokencover.methods.mustdrop import MustDrop, find_key_set
 from tokencover.pruning.prune import prune
@@ -29,16 +29,16 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
 # ---- the vision tower ---------------------------------------------------------------------------
 
 
-def tower_view(states: Tensor, grid: tuple[int, int], classes: int) -> TowerView:
+def tower_view(states: Tensor, grid: tuple[int, int], classes: int) -> VisionView:
     crops, count, _ = states.shape
 
     def nothing() -> Tensor:
         raise AssertionError("not needed")
 
-    return TowerView(
+    return VisionView(
         block=1,
-        depth=4,
-        states=states,
+        num_blocks=4,
+        hidden_states=states,
         classes=classes,
         sizes=torch.ones(crops, count, dtype=torch.int64),
         grid=grid,
@@ -53,13 +53,13 @@ def tower_view(states: Tensor, grid: tuple[int, int], classes: int) -> TowerView
 def test_the_class_token_stays_alone_and_first() -> None:
     tokens = alike_in_places((6, 6), 4, (0.1, 0.1))[None]
     states = torch.cat([randn(1, 1, 8, seed=9), tokens], dim=1)
-    choice = MustDrop(4).choose_in_tower(tower_view(states, (6, 6), classes=1))
+    choice = MustDrop(4).merge_in_vision_encoder(tower_view(states, (6, 6), classes=1))
     groups, merged = merge_windows(tokens, (6, 6), 3, 0.8)
     assert choice.groups.tolist() == [[0, *(groups[0] + 1).tolist()]]
-    assert torch.equal(choice.states, torch.cat([states[:, :1], merged], dim=1))
+    assert torch.equal(choice.hidden_states, torch.cat([states[:, :1], merged], dim=1))
 
 
-def encodings(crops: int, tokens: int, index: Tensor, classes: int = 1) -> Encoded:
+def encodings(crops: int, tokens: int, index: Tensor, classes: int = 1) -> VisionOutputs:
     """Random queries and keys of a tower of three blocks; only the last may be asked for."""
     queries, keys = randn(crops, 2, tokens, 4, seed=6), randn(crops, 2, tokens, 4, seed=7)
 
@@ -67,10 +67,10 @@ def encodings(crops: int, tokens: int, index: Tensor, classes: int = 1) -> Encod
         assert block == 2
         return found
 
-    return Encoded(
+    return VisionOutputs(
         features=randn(crops, tokens, 5),
         classes=classes,
-        depth=3,
+        num_blocks=3,
         feature_block=1,
         scaling=0.5,
         index=index,
@@ -80,7 +80,7 @@ def encodings(crops: int, tokens: int, index: Tensor, classes: int = 1) -> Encod
     )
 
 
-def class_row(encoded: Encoded, crop: int, tokens: Sequence[int]) -> Tensor:
+def class_row(encoded: VisionOutputs, crop: int, tokens: Sequence[int]) -> Tensor:
     """The class token's attention to these and itself, mean over heads, itself left out."""
     queries, keys = encoded.queries(2)[crop].double(), encoded.keys(2)[crop].double()
     rows = [
@@ -146,10 +146,10 @@ def view_of(
 
 
 def rows_and_keys(view: View, row: int, sample: int) -> tuple[Tensor, set[int]]:
-    assert view.encoded is not None
+    assert view.vision is not None
     size = SIZES[sample]
-    rows = view.attention(view.block - 1, view.text_positions)[row, :, : AFTER[sample], :size]
-    tower = slow_key_set(class_row(view.encoded, sample, range(1, TOKENS)), 0.3)
+    rows = view.attention(view.layer_idx - 1, view.text_positions)[row, :, : AFTER[sample], :size]
+    tower = slow_key_set(class_row(view.vision, sample, range(1, TOKENS)), 0.3)
     return rows.mean(0), {token for token in tower if token < size - 1}
 
 
@@ -228,14 +228,14 @@ def test_merged_tokens_do_not_count_twice() -> None:
 
 def test_places() -> None:
     method = MustDrop(1)
-    assert method.blocks(32) == (3, 7, 11, 15)
-    assert method.watched(32) == (2, 6, 10, 14)
-    assert method.blocks(40) == (4, 9, 14, 19)
-    assert method.blocks(5) == (1, 2, 3, 4)
-    assert method.tower_blocks(24, 22) == (1,)
-    assert MustDrop(1, merge_threshold=None).tower_blocks(24, 22) == ()
-    assert method.encoder_blocks(24, 22) == (23,)
-    assert not method.inside_tower_blocks
+    assert method.pruning_layers(32) == (3, 7, 11, 15)
+    assert method.watched_layers(32) == (2, 6, 10, 14)
+    assert method.pruning_layers(40) == (4, 9, 14, 19)
+    assert method.pruning_layers(5) == (1, 2, 3, 4)
+    assert method.vision_blocks(24, 22) == (1,)
+    assert MustDrop(1, merge_threshold=None).vision_blocks(24, 22) == ()
+    assert method.watched_vision_blocks(24, 22) == (23,)
+    assert not method.inside_vision_blocks
     counts = method.schedule(16, 256, 32)
     assert (counts[0], counts[3], counts[7], counts[11], counts[15]) == (256, 128, 64, 32, 16)
 

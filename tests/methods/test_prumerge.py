@@ -107,7 +107,7 @@ def test_it_makes_what_the_formula_says(
     tower = random_tower(sum(p.crops for row in pictures for p in row), classes=classes)
     view, tokens = seen(tower, pictures)
     choice = kind(budget, neighbours=near).choose(view)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     assert choice.sources is not None
     for sample, mine in enumerate(tokens):
         media = view.medium[sample].tolist()
@@ -116,17 +116,19 @@ def test_it_makes_what_the_formula_says(
         assert len(kept.unique()) == len(kept) == budget == len(made)
         assert choice.sources[sample].tolist() == [source for source, _ in made]
         expected = torch.stack([state for _, state in made])
-        torch.testing.assert_close(choice.states[sample, kept], expected)
+        torch.testing.assert_close(choice.hidden_states[sample, kept], expected)
 
 
 @pytest.mark.parametrize("kind", [PruMerge, PruMergePlus])
 def test_everything_stays_as_it_is_if_the_budget_allows(kind: type[PruMerge]) -> None:
     view, tokens = seen(random_tower(CROPS), BATCH)
     choice = kind(1000).choose(view)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     for sample, mine in enumerate(tokens):
         assert choice.kept[sample].tolist() == list(range(len(mine)))
-        assert torch.equal(choice.states[sample, : len(mine)], view.states[sample, : len(mine)])
+        assert torch.equal(
+            choice.hidden_states[sample, : len(mine)], view.hidden_states[sample, : len(mine)]
+        )
 
 
 def outstanding(count: int) -> Tensor:
@@ -203,11 +205,11 @@ def test_the_pooled_token_is_last_and_holds_what_was_dropped() -> None:
     tower = tower_with_rows({2: logits})
     view, _ = seen(tower, [[Plain()]])
     choice = PruMerge(2, neighbours=0).choose(view)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     assert choice.sources is not None
     assert choice.sources[0].tolist() == [3, -1]
     weight = 1 / (4 + torch.e)  # the class token has a share too
-    first, last = choice.states[0, choice.kept[0]]
+    first, last = choice.hidden_states[0, choice.kept[0]]
     torch.testing.assert_close(first, project(tower.features[0, 4]))
     torch.testing.assert_close(last, project(weight * tower.features[0, 1:4].sum(0)))
 
@@ -218,21 +220,23 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch(kind: type[PruMerge], adapt
     tower = random_tower(CROPS)
     method = kind(0.4, adaptive=adaptive)
     together = method.choose(seen(tower, BATCH)[0])
-    assert together.states is not None
+    assert together.hidden_states is not None
     start = 0
     for sample, pictures in enumerate(BATCH):
         count = sum(picture.crops for picture in pictures)
         alone = method.choose(seen(tower.only(slice(start, start + count)), [pictures])[0])
-        assert alone.states is not None
+        assert alone.hidden_states is not None
         kept = alone.kept[0]
         assert torch.equal(kept, together.kept[sample])
-        torch.testing.assert_close(alone.states[0, kept], together.states[sample, kept])
+        torch.testing.assert_close(
+            alone.hidden_states[0, kept], together.hidden_states[sample, kept]
+        )
         start += count
 
 
 def test_settings() -> None:
     method = PruMerge(64)
-    assert list(method.encoder_blocks(24, 22)) == [23]
+    assert list(method.watched_vision_blocks(24, 22)) == [23]
     assert method.positions == "reindex"
     assert method.drops_newlines
     assert method.merges

@@ -18,7 +18,7 @@ COUNTS = [tc.MoB, tc.DivPrune, tc.CDPruner, tc.DART, tc.TokenCarve]
 
 def count_left(method: BudgetedMethod) -> int:
     view = hand_made([torch.zeros(576, 2)], depth=32, block=2)
-    return method.left(view)[0]
+    return method.num_kept(view)[0]
 
 
 @pytest.mark.parametrize("kind", [*MEANS, *COUNTS])

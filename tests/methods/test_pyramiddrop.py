@@ -19,7 +19,7 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tests.zoo.oracle import decoder_blocks
 from tokencover import InputError
-from tokencover.budget import BlockCost, tokens_left
+from tokencover.budget import LayerCost, tokens_left
 from tokencover.methods import View
 from tokencover.methods._shared.decoder_stages import shrink_evenly
 from tokencover.methods.pyramiddrop import PyramidDrop
@@ -36,7 +36,7 @@ def solved(mean: int, stages: tuple[int, ...], total: int = 576) -> int:
         total=total,
         others=40,
         schedule=lambda left: method.schedule(left, total, 32),
-        cost=BlockCost(1, 1),
+        cost=LayerCost(1, 1),
     )
 
 
@@ -97,7 +97,7 @@ def test_counts_are_the_floor_of_the_geometric_ones(
 )
 def test_stages_go_with_the_depth(depth: int, stages: tuple[int, ...]) -> None:
     method = PyramidDrop(4)
-    assert tuple(method.blocks(depth)) == tuple(method.watched(depth)) == stages
+    assert tuple(method.pruning_layers(depth)) == tuple(method.watched_layers(depth)) == stages
     schedule = method.schedule(4, 50, depth)
     assert len(schedule) == depth
     assert schedule[0] == 50
@@ -136,7 +136,9 @@ def after_stage(view: View, kept: list[list[int]], scores: list[list[float]], bl
         assert queries.tolist() == view.last.unsqueeze(-1).tolist()
         return rows
 
-    shorter = hand_made([torch.zeros(size, 4) for size in sizes], block=block, depth=view.depth)
+    shorter = hand_made(
+        [torch.zeros(size, 4) for size in sizes], block=block, depth=view.num_layers
+    )
     return replace(
         shorter, attention=attention, total=view.total, others=view.others, last=view.last
     )
@@ -192,9 +194,9 @@ def test_wrong_stages_are_refused(stages: Any) -> None:
 
 def test_stages_after_the_last_block_are_refused() -> None:
     with pytest.raises(InputError, match=r"\(8, 16, 24\) do not fit a model of 24 blocks.*23"):
-        PyramidDrop(64, (8, 16, 24)).blocks(24)
+        PyramidDrop(64, (8, 16, 24)).pruning_layers(24)
     with pytest.raises(InputError, match="a model of 1 blocks"):
-        PyramidDrop(64).blocks(1)
+        PyramidDrop(64).pruning_layers(1)
 
 
 def test_one_pool_and_new_positions() -> None:
@@ -254,7 +256,7 @@ def test_shares_are_rounded_as_the_released_code_does(total: int) -> None:
     """``int(N * ratio)`` with ratios 0.5, 0.25 and 0.125 of the whole, whatever the length."""
     method = PyramidDrop(0.125)
     view = hand_made([torch.zeros(total, 2)], depth=32, block=8)
-    (left,) = method.left(view)
+    (left,) = method.num_kept(view)
     schedule = method.schedule(left, total, 32)
     assert [schedule[block] for block in (8, 16, 24)] == [
         int(total * ratio) for ratio in (0.5, 0.25, 0.125)
@@ -266,5 +268,5 @@ def test_the_means_of_papers_can_be_asked_for(mean: int) -> None:
     """Its authors advise earlier stages for them."""
     method = PyramidDrop(mean, budget_mode="published")
     view = hand_made([torch.zeros(576, 2)], depth=32, block=2)
-    (left,) = method.left(view)
+    (left,) = method.num_kept(view)
     assert sum(method.schedule(left, 576, 32)) / 32 == pytest.approx(mean, abs=2.0)

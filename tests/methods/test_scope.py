@@ -52,7 +52,7 @@ def slow_saliency(tower: Tower, tokens: list[Token]) -> list[float]:
 def with_states(rows: Tensor, states: Tensor) -> View:
     """One picture whose patches have these class-token logits and these states."""
     view, _ = seen(tower_with_rows({1: rows[None]}), [[Plain()]])
-    return replace(view, states=states[None])
+    return replace(view, hidden_states=states[None])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 1.7])
@@ -64,7 +64,7 @@ def test_it_keeps_what_the_formula_says(budget: int, classes: int, alpha: float)
     view, tokens = seen(tower, batch, newlines=False)
     choice = SCOPE(budget, alpha).choose(view)
     for sample, (kept, mine) in enumerate(zip(choice.kept, tokens, strict=True)):
-        table = slow_cosines(view.states[sample, : len(mine)])
+        table = slow_cosines(view.hidden_states[sample, : len(mine)])
         assert kept.tolist() == slow_cover(table, slow_saliency(tower, mine), budget, alpha)
 
 
@@ -139,8 +139,8 @@ def test_a_budget_of_all_tokens_keeps_all(budget: float) -> None:
 
 def test_it_acts_before_the_decoder_on_the_block_that_makes_the_tokens() -> None:
     method = SCOPE(9)
-    assert list(method.blocks(4)) == [0]
-    assert list(method.encoder_blocks(24, 22)) == [22]
+    assert list(method.pruning_layers(4)) == [0]
+    assert list(method.watched_vision_blocks(24, 22)) == [22]
     assert method.positions == "reindex"
     assert not method.drops_newlines
     assert not method.reads_prompt

@@ -47,17 +47,17 @@ def test_the_published_lists_and_their_means(name: int) -> None:
 def test_layer_mean_counts_what_blocks_work_on(name: int) -> None:
     view = hand_made([randn(576, 2)], block=3, depth=32)
     wanted = round(INPUT_MEANS[name])
-    (left,) = SparseVLM(wanted, budget_mode="layer_mean").left(view)
+    (left,) = SparseVLM(wanted, budget_mode="layer_mean").num_kept(view)
     assert abs(left - ENDS[name]) <= 1
-    (fewer,) = SparseVLM(name, budget_mode="layer_mean").left(view)
+    (fewer,) = SparseVLM(name, budget_mode="layer_mean").num_kept(view)
     assert fewer < ENDS[name]
 
 
 def test_one_token_is_not_taken_for_all_of_them() -> None:
     view = hand_made([randn(576, 2)], block=3, depth=32)
-    assert SparseVLM(1.0, budget_mode="published").left(view) == [576]
+    assert SparseVLM(1.0, budget_mode="published").num_kept(view) == [576]
     with pytest.raises(InputError, match="cannot"):
-        SparseVLM(1, budget_mode="published").left(view)
+        SparseVLM(1, budget_mode="published").num_kept(view)
 
 
 @pytest.mark.parametrize("depth", [4, 5, 24, 28, 32, 40])
@@ -83,15 +83,15 @@ def test_between_the_lists_counts_are_linear_in_what_is_left() -> None:
 
 
 def test_places() -> None:
-    assert SparseVLM(1).blocks(32) == (0, 3, 7, 16)
-    assert SparseVLM(1).watched(32) == (2, 6, 15)
-    assert SparseVLM(1).blocks(40) == (0, 4, 9, 20)
-    assert SparseVLM(1).blocks(5) == (0, 1, 2, 3)
-    assert SparseVLM(1).blocks(2) == (0, 1)
-    assert SparseVLM(1, stages=(1, 2)).blocks(5) == (0, 2, 3)
+    assert SparseVLM(1).pruning_layers(32) == (0, 3, 7, 16)
+    assert SparseVLM(1).watched_layers(32) == (2, 6, 15)
+    assert SparseVLM(1).pruning_layers(40) == (0, 4, 9, 20)
+    assert SparseVLM(1).pruning_layers(5) == (0, 1, 2, 3)
+    assert SparseVLM(1).pruning_layers(2) == (0, 1)
+    assert SparseVLM(1, stages=(1, 2)).pruning_layers(5) == (0, 2, 3)
     assert SparseVLM(9, stages=(1, 2)).schedule(9, 90, 4)[-2:] == [49, 9]
     with pytest.raises(InputError, match="1 blocks"):
-        SparseVLM(1).blocks(1)
+        SparseVLM(1).pruning_layers(1)
 
 
 # ---- one stage on hand-made views ---------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_raters_equal_the_slow_ones() -> None:
     first, _ = views(SIZES, AFTER)
     found = find_raters(first)
     for sample, (size, tail) in enumerate(zip(SIZES, AFTER, strict=True)):
-        expected = slow_raters(first.states[sample, :size], first.text[sample, :tail])
+        expected = slow_raters(first.hidden_states[sample, :size], first.text[sample, :tail])
         places = first.text_positions[sample, expected].tolist()
         assert found[sample][found[sample] >= 0].tolist() == places
 
@@ -139,7 +139,7 @@ def test_words_that_are_all_alike_all_rate() -> None:
 
 def chosen(method: SparseVLM, first: View, second: View) -> Choice:
     start = method.choose(first)
-    assert start.states is None
+    assert start.hidden_states is None
     assert [len(each) for each in start.kept] == first.mask.sum(-1).tolist()
     return method.choose(second)
 
@@ -150,15 +150,15 @@ def test_a_stage_equals_the_slow_one(budget: int | float, positions: Any) -> Non
     method = SparseVLM(budget, positions=positions, stages=(0,))
     first, second = views(SIZES, AFTER)
     choice = chosen(method, first, second)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     assert choice.sources is not None
     for sample, (size, tail) in enumerate(zip(SIZES, AFTER, strict=True)):
-        states = first.states[sample, :size]
+        states = first.hidden_states[sample, :size]
         who = slow_raters(states, first.text[sample, :tail])
         places = first.text_positions[sample, who]
         rows = second.attention(0, first.text_positions)[sample, :, who, :size]
         assert len(places) == rows.shape[1]
-        left = method.left(second)[sample]
+        left = method.num_kept(second)[sample]
         kept, centres, means = slow_stage(states, rows.double().mean((0, 1)), left)
         if left == size:
             kept, centres, means = list(range(size)), [], []
@@ -171,7 +171,7 @@ def test_a_stage_equals_the_slow_one(budget: int | float, positions: Any) -> Non
             expected.sort(key=lambda pair: pair[0])
             assert slots == [token for token, _ in expected]
         assert choice.sources[sample].tolist() == [token for token, _ in expected]
-        found = choice.states[sample, choice.kept[sample]]
+        found = choice.hidden_states[sample, choice.kept[sample]]
         torch.testing.assert_close(found.double(), torch.stack([s for _, s in expected]))
         assert choice.details[sample] == {"clusters": len(centres)}
 
@@ -180,16 +180,18 @@ def test_a_stage_equals_the_slow_one(budget: int | float, positions: Any) -> Non
 def test_a_batch_equals_its_samples(positions: Any) -> None:
     method = SparseVLM(0.3, positions=positions)
     together = chosen(method, *views(SIZES, AFTER))
-    assert together.states is not None
+    assert together.hidden_states is not None
     assert together.sources is not None
     for sample, (size, tail) in enumerate(zip(SIZES, AFTER, strict=True)):
         alone = chosen(method, *views([size], [tail]))
-        assert alone.states is not None
+        assert alone.hidden_states is not None
         assert alone.sources is not None
         assert torch.equal(together.kept[sample], alone.kept[0])
         assert torch.equal(together.sources[sample], alone.sources[0])
         kept = alone.kept[0]  # what is not kept is never read
-        torch.testing.assert_close(together.states[sample, kept], alone.states[0, kept])
+        torch.testing.assert_close(
+            together.hidden_states[sample, kept], alone.hidden_states[0, kept]
+        )
 
 
 def test_ties_go_to_the_lowest_index() -> None:
@@ -201,7 +203,7 @@ def test_ties_go_to_the_lowest_index() -> None:
     assert choice.sources is not None
     assert choice.sources[0][:4].tolist() == [0, 1, 2, 3]
     assert choice.kept[0].tolist() == [0, 1, 2, 3, 11]
-    assert second.block == 1
+    assert second.layer_idx == 1
 
 
 def test_the_rank_decides_and_the_budget_is_a_ceiling() -> None:
@@ -209,7 +211,7 @@ def test_the_rank_decides_and_the_budget_is_a_ceiling() -> None:
     ranks = []
     first, second = views(sizes, tails)
     for sample, (size, tail) in enumerate(zip(sizes, tails, strict=True)):
-        who = slow_raters(first.states[sample, :size], first.text[sample, :tail])
+        who = slow_raters(first.hidden_states[sample, :size], first.text[sample, :tail])
         rows = second.attention(0, first.text_positions)[sample, :, who, :size].mean(0)
         ranks.append(int(torch.linalg.matrix_rank(rows.double())))
         assert ranks[-1] == len(who)

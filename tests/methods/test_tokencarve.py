@@ -76,14 +76,14 @@ def expected(
 
 def assert_same(method: TokenCarve, samples: Sequence[Tensor], maps: Sequence[Tensor]) -> None:
     choice = method.choose(a_view(samples, maps))
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     for sample, (tokens, attention) in enumerate(zip(samples, maps, strict=True)):
         wanted = expected(tokens, attention, int(method.budget), method.attention_weight)
         kept = choice.kept[sample].tolist()
         assert sorted(kept) == sorted(wanted)
         assert len(kept) == len(set(kept)) == min(method.budget, len(tokens))
         for token, state in wanted.items():
-            torch.testing.assert_close(choice.states[sample, token], state)
+            torch.testing.assert_close(choice.hidden_states[sample, token], state)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 7, 10, 15, 20])
@@ -144,16 +144,16 @@ def test_a_batch_is_its_samples_alone() -> None:
     for sample, (tokens, attention) in enumerate(zip(samples, maps, strict=True)):
         alone = TokenCarve(0.4).choose(a_view([tokens], [attention]))
         assert alone.kept[0].tolist() == together.kept[sample].tolist()
-        assert alone.states is not None
-        assert together.states is not None
-        assert torch.equal(alone.states[0], together.states[sample, : len(tokens)])
+        assert alone.hidden_states is not None
+        assert together.hidden_states is not None
+        assert torch.equal(alone.hidden_states[0], together.hidden_states[sample, : len(tokens)])
 
 
 def test_equal_tokens_merge_into_the_best() -> None:
     choice = TokenCarve(4).choose(a_view([torch.ones(9, 4)], [torch.ones(1, 14, 14)]))
     assert sorted(choice.kept[0].tolist()) == [0, 1, 2, 5]
-    assert choice.states is not None
-    assert torch.equal(choice.states[0], torch.ones(9, 4))
+    assert choice.hidden_states is not None
+    assert torch.equal(choice.hidden_states[0], torch.ones(9, 4))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -161,17 +161,17 @@ def test_a_budget_above_all_tokens_changes_nothing(size: int) -> None:
     samples = random_tokens(size)
     choice = TokenCarve(9).choose(a_view(samples, random_maps([size])))
     assert sorted(choice.kept[0].tolist()) == list(range(size))
-    assert choice.states is not None
-    assert torch.equal(choice.states[0], samples[0])
+    assert choice.hidden_states is not None
+    assert torch.equal(choice.hidden_states[0], samples[0])
 
 
 def test_gradients_reach_all_that_was_merged() -> None:
     (tokens,), maps = random_tokens(20), random_maps([20])
     tokens.requires_grad_()
     choice = TokenCarve(8).choose(a_view([tokens], maps))
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     kept = choice.kept[0]
-    choice.states[0, kept].sum().backward()
+    choice.hidden_states[0, kept].sum().backward()
     assert tokens.grad is not None
     # A mean of m tokens hands a gradient of 1 on in m equal parts, so all parts add up to it.
     torch.testing.assert_close(tokens.grad.sum(0), torch.full((12,), 8.0))
@@ -180,9 +180,9 @@ def test_gradients_reach_all_that_was_merged() -> None:
 
 def test_merging_stays_in_full_precision_under_autocast() -> None:
     samples, maps = random_tokens(20), random_maps([20])
-    plain = TokenCarve(8).choose(a_view(samples, maps)).states
+    plain = TokenCarve(8).choose(a_view(samples, maps)).hidden_states
     with torch.autocast("cpu", torch.bfloat16):
-        mixed = TokenCarve(8).choose(a_view(samples, maps)).states
+        mixed = TokenCarve(8).choose(a_view(samples, maps)).hidden_states
     assert plain is not None
     assert mixed is not None
     assert torch.equal(plain, mixed)
@@ -190,8 +190,8 @@ def test_merging_stays_in_full_precision_under_autocast() -> None:
 
 def test_where_it_acts() -> None:
     method = TokenCarve(8, after=3)
-    assert method.blocks(5) == (3,)
-    assert method.watched(5) == (2,)
+    assert method.pruning_layers(5) == (3,)
+    assert method.watched_layers(5) == (2,)
     assert method.merges
     assert method.positions == "original"
 

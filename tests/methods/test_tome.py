@@ -14,7 +14,7 @@ from tests.methods.tower_views import crop_of, lists, run_through, tower_view
 from tokencover.errors import InputError
 from tokencover.methods._shared.bipartite_matching import match_pairs
 from tokencover.methods._shared.tower_method import count_per_crop, limit_to_half, remove_evenly
-from tokencover.methods.base import TowerView
+from tokencover.methods.base import VisionView
 from tokencover.methods.registry import from_json, get_method, to_json
 from tokencover.methods.tome import ToMe
 
@@ -27,10 +27,10 @@ def cosine(one: Row, other: Row) -> float:
     return float(product / lengths**0.5)
 
 
-def slow_tome(view: TowerView, crop: int, remove: int) -> tuple[list[int], list[Row]]:
+def slow_tome(view: VisionView, crop: int, remove: int) -> tuple[list[int], list[Row]]:
     """One block of one crop, token by token: groups, and the new states."""
     keys, states, sizes = (
-        lists(each[crop]) for each in (view.keys().mean(1), view.states, view.sizes)
+        lists(each[crop]) for each in (view.keys().mean(1), view.hidden_states, view.sizes)
     )
     count = len(states)
     best: dict[int, tuple[float, int]] = {}
@@ -72,23 +72,23 @@ def test_every_block_equals_the_slow_loop(grid: tuple[int, int], classes: int) -
     view = tower_view(grid, crops=(3, 3), classes=classes)
     views = run_through(ToMe(budget=3 * 7), view)
     for before, after in pairwise(views):
-        remove = before.states.shape[1] - after.states.shape[1]
-        choice = ToMe(budget=3 * 7).choose_in_tower(before)
+        remove = before.hidden_states.shape[1] - after.hidden_states.shape[1]
+        choice = ToMe(budget=3 * 7).merge_in_vision_encoder(before)
         for crop in range(6):
             groups, states = slow_tome(before, crop, remove)
             assert choice.groups[crop].tolist() == groups
             expected = torch.tensor(states)
-            torch.testing.assert_close(choice.states[crop], expected, atol=1e-5, rtol=1e-5)
-    assert views[-1].states.shape == (6, classes + 7, 6)
+            torch.testing.assert_close(choice.hidden_states[crop], expected, atol=1e-5, rtol=1e-5)
+    assert views[-1].hidden_states.shape == (6, classes + 7, 6)
 
 
 def test_a_merged_token_is_the_mean_of_all_it_stands_for() -> None:
     view = tower_view((4, 4), crops=(2,))
     last = run_through(ToMe(budget=6), view)[-1]
     for crop in range(2):
-        for token in range(last.states.shape[1]):
-            mean = view.states[crop, last.members[crop] == token].mean(0)
-            torch.testing.assert_close(last.states[crop, token], mean, atol=1e-5, rtol=1e-5)
+        for token in range(last.hidden_states.shape[1]):
+            mean = view.hidden_states[crop, last.members[crop] == token].mean(0)
+            torch.testing.assert_close(last.hidden_states[crop, token], mean, atol=1e-5, rtol=1e-5)
     assert int(last.sizes.sum()) == 2 * 17
     assert last.members[:, 0].tolist() == [0, 0]
     assert last.sizes[:, 0].tolist() == [1, 1]
@@ -100,7 +100,7 @@ def test_a_merged_token_is_the_mean_of_all_it_stands_for() -> None:
 )
 def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[int, int]) -> None:
     method = ToMe(budget=keep)
-    blocks = list(method.tower_blocks(24, feature_block=22))
+    blocks = list(method.vision_blocks(24, feature_block=22))
     assert blocks == list(range(23))
     expected = [more[1]] * more[0] + [fewer[1]] * fewer[0]
     assert removed_per_block(method, 576, keep, len(blocks)) == expected
@@ -129,7 +129,7 @@ def test_what_halving_cannot_reach_names_the_smallest_budget() -> None:
     with pytest.raises(InputError, match=r"100 tokens down to 12: the smallest budget is 13"):
         method.plan_counts(100, 12, 3)
     with pytest.raises(InputError, match="smallest budget is 4"):
-        ToMe(budget=3).choose_in_tower(tower_view((5, 5)))
+        ToMe(budget=3).merge_in_vision_encoder(tower_view((5, 5)))
 
 
 def test_exact_counts_for_pictures_of_several_crops() -> None:
@@ -138,7 +138,7 @@ def test_exact_counts_for_pictures_of_several_crops() -> None:
     assert count_per_crop(1000, (5,), 100) == 100
     for budget, left in [(10, 5), (11, 5), (0.5, 8)]:
         last = run_through(ToMe(budget=budget), tower_view((4, 4), crops=(2, 2)))[-1]
-        assert last.states.shape[1] == 1 + left
+        assert last.hidden_states.shape[1] == 1 + left
 
 
 def test_budgets_that_crops_cannot_share() -> None:
@@ -151,7 +151,7 @@ def test_budgets_that_crops_cannot_share() -> None:
 def test_keeping_everything_changes_nothing() -> None:
     view = tower_view((3, 3), crops=(2,))
     for each in run_through(ToMe(budget=1.0), view):
-        assert torch.equal(each.states, view.states)
+        assert torch.equal(each.hidden_states, view.hidden_states)
         assert torch.equal(each.members, view.members)
 
 
@@ -180,28 +180,30 @@ def test_several_merge_into_one_and_sizes_weigh() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_means_are_summed_in_float32(dtype: torch.dtype) -> None:
     view = tower_view((4, 4), crops=(1,))
-    half = dataclasses.replace(view, states=view.states.to(dtype))
-    full = dataclasses.replace(view, states=half.states.float())
-    found, exact = (ToMe(budget=0.6).choose_in_tower(each) for each in (half, full))
-    assert found.states.dtype == dtype
-    assert torch.equal(found.states, exact.states.to(dtype))
+    half = dataclasses.replace(view, hidden_states=view.hidden_states.to(dtype))
+    full = dataclasses.replace(view, hidden_states=half.hidden_states.float())
+    found, exact = (ToMe(budget=0.6).merge_in_vision_encoder(each) for each in (half, full))
+    assert found.hidden_states.dtype == dtype
+    assert torch.equal(found.hidden_states, exact.hidden_states.to(dtype))
 
 
 def test_a_batch_of_crops_equals_each_alone() -> None:
     view = tower_view((4, 5), crops=(4,))
-    together = ToMe(budget=0.5).choose_in_tower(view)
+    together = ToMe(budget=0.5).merge_in_vision_encoder(view)
     for crop in range(4):
-        alone = ToMe(budget=0.5).choose_in_tower(crop_of(view, crop))
+        alone = ToMe(budget=0.5).merge_in_vision_encoder(crop_of(view, crop))
         assert torch.equal(alone.groups[0], together.groups[crop])
-        torch.testing.assert_close(alone.states[0], together.states[crop], atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            alone.hidden_states[0], together.hidden_states[crop], atol=1e-6, rtol=0
+        )
 
 
 def test_gradients_reach_every_state() -> None:
     view = tower_view((4, 4))
-    states = view.states.clone().requires_grad_()
-    ToMe(budget=0.5).choose_in_tower(
-        dataclasses.replace(view, states=states)
-    ).states.sum().backward()
+    states = view.hidden_states.clone().requires_grad_()
+    ToMe(budget=0.5).merge_in_vision_encoder(
+        dataclasses.replace(view, hidden_states=states)
+    ).hidden_states.sum().backward()
     assert states.grad is not None
     assert bool((states.grad.abs().sum(-1) > 0).all())
 
@@ -211,15 +213,15 @@ def test_what_is_not_a_number_is_refused() -> None:
         return torch.full((1, 2, 17, 5), torch.nan)
 
     with pytest.raises(InputError, match=r"tower block 0 the scores of crop 0 are not numbers"):
-        ToMe(budget=8).choose_in_tower(tower_view((4, 4), keys=keys))
+        ToMe(budget=8).merge_in_vision_encoder(tower_view((4, 4), keys=keys))
 
 
 def test_settings() -> None:
     method = ToMe(budget=64, inflect=-1)
     assert method.positions == "reindex"
-    assert method.inside_tower_blocks
+    assert method.inside_vision_blocks
     assert method.proportional_attention
-    assert not method.blocks(32)
+    assert not method.pruning_layers(32)
     assert method.schedule(64, 576, 32) == [64] * 32
     assert from_json(to_json(method)) == method
     assert get_method("tome", budget=0.5) == ToMe(0.5)

@@ -22,8 +22,8 @@ from .crops import Plain, Tiled, Video, random_tower, seen, slow_even, slow_rows
 def test_rows_are_those_of_explicit_maps(classes: int, block: int) -> None:
     tower = random_tower(3, classes=classes)
     view, _ = seen(tower, [[Plain()], [Plain(), Plain()]])
-    assert view.encoded is not None
-    rows = read_attention_rows(view.encoded, block)
+    assert view.vision is not None
+    rows = read_attention_rows(view.vision, block)
     expected = torch.tensor([slow_rows(tower, block, crop) for crop in range(3)])
     torch.testing.assert_close(rows, expected)
     if classes == 0:
@@ -45,7 +45,7 @@ def test_rows_of_half_precision_are_computed_in_single() -> None:
     rows = [
         read_attention_rows(encoded, 1)
         for view, _ in (seen(each, [[Plain(), Plain()]]) for each in (halved, back))
-        if (encoded := view.encoded) is not None
+        if (encoded := view.vision) is not None
     ]
     assert torch.equal(rows[0], rows[1])
 
@@ -144,7 +144,7 @@ def test_a_view_without_the_tower_is_refused() -> None:
 
 def test_tokens_that_are_not_from_the_tower_are_refused() -> None:
     view, _ = seen(random_tower(2), [[Plain()], [Plain()]])
-    assert view.encoded is not None
-    view.encoded.index[1, 3] = -1
+    assert view.vision is not None
+    view.vision.index[1, 3] = -1
     with pytest.raises(InputError, match="visual tokens of sample 1 do not come from it"):
         Crops.from_view(view, "Test")

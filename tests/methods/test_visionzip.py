@@ -91,16 +91,16 @@ def slow_visionzip(tower: Tower, tokens: list[Token], media: list[int], budget: 
 
 def check(method: VisionZip, view: View, tokens: list[list[Token]], tower: Tower) -> None:
     choice = method.choose(view)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     assert choice.sources is not None
     for sample, mine in enumerate(tokens):
-        budget = method.left(view)[sample]
+        budget = method.num_kept(view)[sample]
         made = slow_visionzip(tower, mine, view.medium[sample].tolist(), budget)
         kept = choice.kept[sample].sort().values
         assert len(kept.unique()) == len(kept) == budget == len(made)
         assert choice.sources[sample].tolist() == [source for source, _ in made]
         expected = torch.stack([state for _, state in made])
-        torch.testing.assert_close(choice.states[sample, kept], expected)
+        torch.testing.assert_close(choice.hidden_states[sample, kept], expected)
         pictures = view.medium[sample, kept].tolist()
         sources = [(place, source) for place, (source, _) in enumerate(made) if source >= 0]
         assert all(pictures[place] == view.medium[sample, source] for place, source in sources)
@@ -131,12 +131,14 @@ def test_towers_without_class_tokens_keep_none(budget: int) -> None:
 def test_everything_stays_as_it_is_if_the_budget_allows() -> None:
     view, tokens = seen(random_tower(CROPS), BATCH)
     choice = VisionZip(1000).choose(view)
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     assert choice.sources is not None
     for sample, mine in enumerate(tokens):
         everyone = list(range(len(mine)))
         assert choice.kept[sample].tolist() == choice.sources[sample].tolist() == everyone
-        assert torch.equal(choice.states[sample, : len(mine)], view.states[sample, : len(mine)])
+        assert torch.equal(
+            choice.hidden_states[sample, : len(mine)], view.hidden_states[sample, : len(mine)]
+        )
 
 
 @pytest.mark.parametrize(
@@ -162,38 +164,40 @@ def test_a_contextual_token_is_its_target_plus_the_mean_of_those_that_joined() -
     tower = Tower(tower.features, tower.queries, {1: keys}, 3, 1, 1.0)
     view, _ = seen(tower, [[Plain()]])
     choice = VisionZip(4).choose(view)  # class token, two patches, one contextual
-    assert choice.states is not None
+    assert choice.hidden_states is not None
     assert choice.sources is not None
     _, *dominant, target = choice.sources[0].tolist()
     others = [cell for cell in range(9) if cell not in (*dominant, target)]
     features = tower.features[0, 1:]
     expected = project(features[target] + features[others].mean(0))
-    torch.testing.assert_close(choice.states[0, choice.kept[0][-1]], expected)
+    torch.testing.assert_close(choice.hidden_states[0, choice.kept[0][-1]], expected)
 
 
 def test_a_sample_gets_the_same_alone_and_in_a_batch() -> None:
     tower = random_tower(CROPS)
     method = VisionZip(0.4)
     together = method.choose(seen(tower, BATCH)[0])
-    assert together.states is not None
+    assert together.hidden_states is not None
     assert together.sources is not None
     start = 0
     for sample, pictures in enumerate(BATCH):
         count = sum(picture.crops for picture in pictures)
         alone = method.choose(seen(tower.only(slice(start, start + count)), [pictures])[0])
-        assert alone.states is not None
+        assert alone.hidden_states is not None
         assert alone.sources is not None
         kept = alone.kept[0]
         assert torch.equal(kept, together.kept[sample])
         assert torch.equal(alone.sources[0], together.sources[sample])
-        torch.testing.assert_close(alone.states[0, kept], together.states[sample, kept])
+        torch.testing.assert_close(
+            alone.hidden_states[0, kept], together.hidden_states[sample, kept]
+        )
         start += count
 
 
 def test_settings() -> None:
     method = VisionZip(64)
-    assert list(method.encoder_blocks(24, 22)) == [22]
-    assert list(method.blocks(32)) == [0]
+    assert list(method.watched_vision_blocks(24, 22)) == [22]
+    assert list(method.pruning_layers(32)) == [0]
     assert method.positions == "reindex"
     assert method.drops_newlines
     assert method.merges

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tokencover.methods._shared.tower_method import TowerMethod
-from tokencover.methods.base import TowerChoice, TowerView
+from tokencover.methods.base import VisionMerge, VisionView
 
 
 def tower_view(
@@ -24,7 +24,7 @@ def tower_view(
     width: int = 6,
     seed: int = 0,
     **changes: Any,
-) -> TowerView:
+) -> VisionView:
     """A view inside a tower in which nothing has been merged yet.
 
     Parameters
@@ -45,8 +45,8 @@ def tower_view(
     total, tokens = sum(crops), classes + grid[0] * grid[1]
     fields: dict[str, Any] = {
         "block": block,
-        "depth": depth,
-        "states": torch.randn(total, tokens, width, generator=_seeded(seed)),
+        "num_blocks": depth,
+        "hidden_states": torch.randn(total, tokens, width, generator=_seeded(seed)),
         "classes": classes,
         "sizes": torch.ones(total, tokens, dtype=torch.int64),
         "grid": grid,
@@ -55,7 +55,7 @@ def tower_view(
         "members": torch.arange(tokens).expand(total, -1),
         **signals(total, tokens, seed),
     }
-    return TowerView(**{**fields, **changes})
+    return VisionView(**{**fields, **changes})
 
 
 def signals(crops: int, tokens: int, seed: int) -> dict[str, Any]:
@@ -66,35 +66,35 @@ def signals(crops: int, tokens: int, seed: int) -> dict[str, Any]:
     return {"keys": lambda: keys, "attention": lambda: attention}
 
 
-def after(view: TowerView, choice: TowerChoice, seed: int) -> TowerView:
+def after(view: VisionView, choice: VisionMerge, seed: int) -> VisionView:
     """The view in the next block: merged states, sizes and members, new keys and attention."""
-    crops, count, _ = choice.states.shape
+    crops, count, _ = choice.hidden_states.shape
     return dataclasses.replace(
         view,
         block=view.block + 1,
-        states=choice.states,
+        hidden_states=choice.hidden_states,
         sizes=view.sizes.new_zeros(crops, count).scatter_add(1, choice.groups, view.sizes),
         members=choice.groups.gather(1, view.members),
         **signals(crops, count, seed),
     )
 
 
-def run_through(method: TowerMethod, view: TowerView) -> list[TowerView]:
+def run_through(method: TowerMethod, view: VisionView) -> list[VisionView]:
     """The views of all blocks in which the method acts, and the one after the last."""
-    blocks = list(method.tower_blocks(view.depth, view.feature_block))
+    blocks = list(method.vision_blocks(view.num_blocks, view.feature_block))
     views = [dataclasses.replace(view, block=blocks[0])]
     for number, block in enumerate(blocks):
         assert views[-1].block == block
-        views.append(after(views[-1], method.choose_in_tower(views[-1]), seed=100 + number))
+        views.append(after(views[-1], method.merge_in_vision_encoder(views[-1]), seed=100 + number))
     return views
 
 
-def crop_of(view: TowerView, crop: int) -> TowerView:
+def crop_of(view: VisionView, crop: int) -> VisionView:
     """One crop as a picture of its own."""
     keys, attention = view.keys()[crop : crop + 1], view.attention()[crop : crop + 1]
     return dataclasses.replace(
         view,
-        states=view.states[crop : crop + 1],
+        hidden_states=view.hidden_states[crop : crop + 1],
         sizes=view.sizes[crop : crop + 1],
         members=view.members[crop : crop + 1],
         crops=(1,),

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokencover.budget import BlockCost
-from tokencover.methods import Encoded, View
+from tokencover.budget import LayerCost
+from tokencover.methods import View, VisionOutputs
 
 
 def hand_made(
@@ -23,7 +23,7 @@ def hand_made(
     columns: int = 0,
     attention: Mapping[int, Sequence[Tensor]] | None = None,
     keys: Mapping[int, Sequence[Tensor]] | None = None,
-    encoded: Encoded | None = None,
+    encoded: VisionOutputs | None = None,
     **changes: Any,
 ) -> View:
     """A view of samples that read: text, all visual tokens, text.
@@ -93,9 +93,9 @@ def hand_made(
 
     zeros = torch.zeros_like(place)
     fields: dict[str, Any] = {
-        "block": block,
-        "depth": depth,
-        "states": shown,
+        "layer_idx": block,
+        "num_layers": depth,
+        "hidden_states": shown,
         "mask": mask,
         "prompt": _stacked(words),
         "prompt_mask": text_mask,
@@ -117,8 +117,8 @@ def hand_made(
         "attention": found_attention,
         "ahead": no_blocks,
         "norm": lambda tokens: tokens,
-        "cost": BlockCost(linear=1000, quadratic=10),
-        "encoded": encoded,
+        "cost": LayerCost(linear=1000, quadratic=10),
+        "vision": encoded,
     }
     return View(**{**fields, **changes})
 

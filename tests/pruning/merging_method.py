@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tokencover.methods import Choice, Method, View
-from tokencover.methods.base import TowerChoice, TowerView
+from tokencover.methods.base import VisionMerge, VisionView
 
 Group = list[int]
 
@@ -30,28 +30,28 @@ class MergePairs(Method):
     tower_stages: tuple[int, ...] = (0, 1)
     stages: tuple[int, ...] = ()
     proportional_attention: bool = False
-    inside_tower_blocks: bool = False
+    inside_vision_blocks: bool = False
     drops_newlines: bool = True
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         return self.stages
 
     def choose(self, view: View) -> Choice:
         return Choice([torch.arange(0, count, 2) for count in view.mask.sum(-1).tolist()])
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         return self.tower_stages
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
-        scores = view.states.sum(-1)
-        if view.block > 0 or self.inside_tower_blocks:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
+        scores = view.hidden_states.sum(-1)
+        if view.block > 0 or self.inside_vision_blocks:
             scores = scores + view.keys().mean(1).sum(-1)
         groups = torch.stack([self.plan(each, view.classes) for each in scores])
         count = int(groups.max()) + 1
         weights = torch.nn.functional.one_hot(groups, count) * view.sizes.unsqueeze(-1)
-        weights = weights.transpose(1, 2).to(view.states)
-        states = weights @ view.states / weights.sum(-1, keepdim=True)
-        return TowerChoice(groups, states)
+        weights = weights.transpose(1, 2).to(view.hidden_states)
+        states = weights @ view.hidden_states / weights.sum(-1, keepdim=True)
+        return VisionMerge(groups, states)
 
     def plan(self, scores: Tensor, classes: int) -> Tensor:
         """Neighbours in the order of their scores become pairs, merged tokens come first."""
@@ -67,9 +67,9 @@ class MergePairs(Method):
 class MergeNothing(MergePairs):
     """Every token its own group, in the old order."""
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
-        crops, tokens, _ = view.states.shape
-        return TowerChoice(torch.arange(tokens).expand(crops, -1), view.states)
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
+        crops, tokens, _ = view.hidden_states.shape
+        return VisionMerge(torch.arange(tokens).expand(crops, -1), view.hidden_states)
 
 
 def slow_tower(tower: Any, method: MergePairs) -> Callable[..., BaseModelOutputWithPooling]:
@@ -135,13 +135,13 @@ def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
     for number, block in enumerate(tower.encoder.layer if dinov2 else tower.encoder.layers):
         parts = _Parts(block, dinov2)
         merges = number in method.tower_stages
-        if merges and not method.inside_tower_blocks:
+        if merges and not method.inside_vision_blocks:
             states, members = _merged(method, states, members, keys, classes)
         normed = parts.norm(states[None])[0]
         keys = parts.attention.k_proj(normed).unflatten(-1, (-1, parts.attention.head_dim))
         # Attending to every copy is the same as attending to sizes.
         whole = _spread(states, members) if method.proportional_attention else states
-        if merges and method.inside_tower_blocks:
+        if merges and method.inside_vision_blocks:
             whole = parts.attend(whole)
             states = _of_groups(whole, members) if method.proportional_attention else whole
             states, members = _merged(method, states, members, keys, classes)

@@ -22,7 +22,7 @@ class KeepFirst(Method):
     stage: int = 1
     drops_newlines: bool = True
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         return (self.stage,)
 
     def choose(self, view: View) -> Choice:

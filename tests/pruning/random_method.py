@@ -28,20 +28,20 @@ class KeepRandom(Method):
     merges: bool = False
     positions: Positions = "original"
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         return self.stages
 
     def choose(self, view: View) -> Choice:
         counts = view.mask.sum(-1).tolist()
         kept = [self._kept(view, count) for count in counts]
-        states = view.states * 1.5 if self.merges else None
+        states = view.hidden_states * 1.5 if self.merges else None
         return Choice(kept, states)
 
     def _kept(self, view: View, count: int) -> Tensor:
         if self.budget is None:
             return torch.arange(count)
-        left = self.budget - 2 * self.stages.index(view.block)
-        generator = torch.Generator().manual_seed(100 * count + view.block)
+        left = self.budget - 2 * self.stages.index(view.layer_idx)
+        generator = torch.Generator().manual_seed(100 * count + view.layer_idx)
         return torch.randperm(count, generator=generator)[:left]
 
 

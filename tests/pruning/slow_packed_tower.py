@@ -17,20 +17,20 @@ from torch import Tensor
 from transformers.vision_utils import get_vision_window_index
 
 from tests.pruning.merging_method import MergePairs
-from tokencover.methods.base import TowerChoice, TowerView
+from tokencover.methods.base import VisionMerge, VisionView
 
 
 @dataclass(frozen=True)
 class MergeByAttention(MergePairs):
     """Merge squares by how much they are attended to; each row of weights must add up to 1."""
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         weights = view.attention()
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
         groups = torch.stack([self.plan(each.sum(0), view.classes) for each in weights])
         joins = torch.nn.functional.one_hot(groups) * view.sizes.unsqueeze(-1)
-        shares = joins.transpose(1, 2).to(view.states)
-        return TowerChoice(groups, shares @ view.states / shares.sum(-1, keepdim=True))
+        shares = joins.transpose(1, 2).to(view.hidden_states)
+        return VisionMerge(groups, shares @ view.hidden_states / shares.sum(-1, keepdim=True))
 
 
 Patches = list[int]
@@ -74,7 +74,7 @@ class SlowTower:
         **_: Any,
     ) -> Tensor:
         parts, out = Parts(block), torch.empty_like(hidden_states)
-        merges, inside = number in self.method.tower_stages, self.method.inside_tower_blocks
+        merges, inside = number in self.method.tower_stages, self.method.inside_vision_blocks
         for frame in self.frames:
             frame.take(hidden_states)
             if merges and not inside:

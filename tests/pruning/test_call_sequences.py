@@ -374,7 +374,9 @@ class CallSequences(RuleBasedStateMachine):
             if self.run is not None:
                 self.remove()
             self.enter(
-                next(each for each in METHODS if tuple(each.blocks(DEPTH)) == chat.pruned_at)
+                next(
+                    each for each in METHODS if tuple(each.pruning_layers(DEPTH)) == chat.pruned_at
+                )
             )
         return chat
 

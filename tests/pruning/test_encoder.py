@@ -22,7 +22,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tokencover.errors import InputError
 from tokencover.families import FAMILIES
-from tokencover.methods import Choice, Encoded, Method, View
+from tokencover.methods import Choice, Method, View, VisionOutputs
 from tokencover.pruning.prune import prune
 
 NAMES = ("llava", "llava_next", "video_llava")
@@ -49,10 +49,10 @@ class Read(Method):
     seen: list[View] = field(default_factory=list, compare=False)
     drops_newlines: bool = True
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         return self.stages
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int] | None:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int] | None:
         return self.named
 
     def choose(self, view: View) -> Choice:
@@ -68,8 +68,8 @@ class MergeAndRead(MergePairs):
     stages: tuple[int, ...] = (0,)
     seen: list[View] = field(default_factory=list, compare=False)
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int] | None:
-        return range(depth)
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int] | None:
+        return range(num_blocks)
 
     def choose(self, view: View) -> Choice:
         self.seen.append(view)
@@ -82,9 +82,9 @@ def views_of(model: PreTrainedModel, inputs: Inputs, method: Read | MergeAndRead
     return method.seen
 
 
-def encoded_in(view: View) -> Encoded:
-    assert view.encoded is not None
-    return view.encoded
+def encoded_in(view: View) -> VisionOutputs:
+    assert view.vision is not None
+    return view.vision
 
 
 def check_projected(view: View, newlines: int) -> None:
@@ -96,7 +96,7 @@ def check_projected(view: View, newlines: int) -> None:
     assert int((view.mask & (encoded.index < 0)).sum()) == newlines
     there = encoded.index >= 0
     found = projected[encoded.index[there]]
-    torch.testing.assert_close(found, view.states[there], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(found, view.hidden_states[there], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -171,7 +171,7 @@ def test_attention_from_queries_and_keys_is_the_tower_s_own(entry: ZooEntry) -> 
         ]
         (view,) = views_of(model, inputs, Read(named=(2, 0, 1)))
         encoded = encoded_in(view)
-        assert (encoded.depth, encoded.feature_block, encoded.classes) == (3, 1, 1)
+        assert (encoded.num_blocks, encoded.feature_block, encoded.classes) == (3, 1, 1)
         features = torch.cat([run.hidden_states[-2] for run in runs])
         assert torch.equal(encoded.features, features)
         for block in range(3):  # block 2 is after the features
@@ -185,7 +185,7 @@ def test_siglip_has_no_class_token() -> None:
     kin = KIN["llava, siglip"]
     (view,) = views_of(kin.build(), kin.inputs, Read(named=(0,)))
     encoded = encoded_in(view)
-    assert (encoded.classes, encoded.depth, encoded.feature_block) == (0, 2, 0)
+    assert (encoded.classes, encoded.num_blocks, encoded.feature_block) == (0, 2, 0)
     assert encoded.keys(0).shape == (2, 2, 16, 12)
     check_projected(view, 0)
 
@@ -195,7 +195,7 @@ def test_dinov2_has_a_class_token_and_attention_of_its_own_make() -> None:
     model: Any = kin.build()
     (view,) = views_of(model, kin.inputs, Read(named=(0, 1)))
     encoded = encoded_in(view)
-    assert (encoded.classes, encoded.depth, encoded.feature_block) == (1, 3, 1)
+    assert (encoded.classes, encoded.num_blocks, encoded.feature_block) == (1, 3, 1)
     check_projected(view, 0)
     model.model.vision_tower.set_attn_implementation("eager")
     maps = model.model.vision_tower(kin.inputs["pixel_values"], output_attentions=True).attentions
@@ -242,13 +242,15 @@ def test_merged_tokens_are_spread(entry: ZooEntry) -> None:
 
 def test_a_block_that_was_not_named_is_refused() -> None:
     (view,) = views_of(built("llava"), ZOO["llava"].inputs("single"), Read(named=(1,)))
-    with pytest.raises(InputError, match=r"tower block 2 was not recorded, only \[1\]"):
+    with pytest.raises(
+        InputError, match=r"block 2 of the vision encoder was not recorded, only \[1\]"
+    ):
         encoded_in(view).queries(2)
 
 
 def test_methods_that_do_not_ask_get_nothing() -> None:
     (view,) = views_of(built("llava"), ZOO["llava"].inputs("single"), Read(named=None))
-    assert view.encoded is None
+    assert view.vision is None
 
 
 @pytest.mark.parametrize("entry", REFUSED)
@@ -362,7 +364,7 @@ class MergeFeatures(Read):
     def choose(self, view: View) -> Choice:
         encoded = encoded_in(view)
         projected = encoded.project(encoded.features).flatten(0, 1)[encoded.index.clamp(min=0)]
-        return Choice(super().choose(view).kept, states=projected)
+        return Choice(super().choose(view).kept, hidden_states=projected)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

@@ -50,7 +50,7 @@ def test_rounds(cases: list[endurance.Case]) -> None:
 
 def test_what_is_left_on_a_model_is_found(cases: list[endurance.Case]) -> None:
     class Forgets(KeepRandom):
-        def blocks(self, depth: int) -> list[int]:
+        def pruning_layers(self, num_layers: int) -> list[int]:
             model.forgotten = object()
             return [1]
 
@@ -66,7 +66,7 @@ def test_growing_memory_is_found(
     held: list[int] = []
 
     class Hoards(KeepRandom):
-        def blocks(self, depth: int) -> list[int]:
+        def pruning_layers(self, num_layers: int) -> list[int]:
             held.append(1)
             return [1]
 

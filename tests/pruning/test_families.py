@@ -225,8 +225,8 @@ def test_family_knows_the_modules(name: str) -> None:
     entry, model = ZOO[name], model_of(name)
     family = family_of(model)
     assert model.config.model_type in family.model_types
-    assert family.blocks(model) == list(model.get_submodule(f"{family.decoder}.layers").children())
-    assert len(family.blocks(model)) == model.config.get_text_config().num_hidden_layers == 2
+    assert family.layers(model) == list(model.get_submodule(f"{family.decoder}.layers").children())
+    assert len(family.layers(model)) == model.config.get_text_config().num_hidden_layers == 2
     assert family.deepstack == entry.deepstack
     assert family.added_features == (name == "granite4_vision")
     ids = {entry.image_token_id, entry.video_token_id} - {None}

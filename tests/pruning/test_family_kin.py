@@ -69,7 +69,7 @@ def test_layouts_of_kin(name: str, route: str) -> None:
     for layouts, truth in zip(found, (kin.images, kin.videos), strict=True):
         assert [places(layout) for layout in layouts] == [true_places(each) for each in truth]
     family = family_of(model)
-    assert len(family.blocks(model)) == 2
+    assert len(family.layers(model)) == 2
     assert {family.projector, *family.towers} <= modules_that_ran(model, kin.inputs)
 
 

@@ -179,7 +179,7 @@ def test_rows_are_the_towers_own_attention_folded(
     for attention in ("sdpa", "eager"):
         (view,) = views_of(built(entry.name, attention), inputs, Read(named=tuple(range(depth))))
         encoded = encoded_in(view)
-        assert encoded.depth == depth
+        assert encoded.num_blocks == depth
         assert encoded.feature_block == depth - 1
         there = (encoded.index >= 0)[view.mask]
         assert bool((there == (view.kind == 0)[view.mask]).all())
@@ -209,7 +209,7 @@ def test_features_are_the_visual_tokens_and_nothing_is_left(name: str) -> None:
         encoded = encoded_in(first)
         there = encoded.index >= 0
         flat = encoded.features.flatten(0, 1)
-        assert torch.equal(flat[encoded.index[there]], first.states[there])
+        assert torch.equal(flat[encoded.index[there]], first.hidden_states[there])
         assert torch.equal(encoded.project(flat), flat)
         for later in views[1:]:
             assert torch.equal(encoded_in(later).features, encoded.features)

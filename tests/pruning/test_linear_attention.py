@@ -233,7 +233,7 @@ def test_the_attention_of_the_block_about_to_run_leaves_gates_out() -> None:
     seen: list[Tensor] = []
 
     class Ask(KeepRandom):
-        def watched(self, depth: int) -> tuple[int, ...]:
+        def watched_layers(self, num_layers: int) -> tuple[int, ...]:
             return (2,)
 
         def choose(self, view: tc.View) -> tc.Choice:

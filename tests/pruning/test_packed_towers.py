@@ -49,7 +49,7 @@ KINDS = ("ragged", "image_and_video")
 METHODS = [
     pytest.param(MergePairs(2), id="before"),
     pytest.param(MergePairs(2, (1,), proportional_attention=True), id="before proportional"),
-    pytest.param(MergePairs(2, inside_tower_blocks=True), id="inside"),
+    pytest.param(MergePairs(2, inside_vision_blocks=True), id="inside"),
     pytest.param(MergePairs(2, (0, 1, 2), (), True, True), id="inside proportional"),
     pytest.param(MergeByAttention(1, (1, 2)), id="by attention"),
     pytest.param(MergeByAttention(1, (0, 1, 2), (), True, True), id="by attention inside"),
@@ -97,7 +97,7 @@ def test_merging_nothing_changes_no_bit(name: str) -> None:
     with torch.no_grad():
         before, plain = fingerprint(model), model(**inputs, use_cache=False).logits
         for inside in (False, True):
-            method = MergeNothing(proportional_attention=True, inside_tower_blocks=inside)
+            method = MergeNothing(proportional_attention=True, inside_vision_blocks=inside)
             assert torch.equal(merged_logits(model, inputs, method), plain)
         assert fingerprint(model) == before
 
@@ -155,8 +155,8 @@ def test_every_hidden_state_has_the_tower_s_length() -> None:
 class ReadsToo(MergePairs):
     """Asks for keys of the tower in which it merges."""
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        return (depth - 1,)
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
+        return (num_blocks - 1,)
 
 
 def test_keys_of_merged_tokens_that_are_rotated_are_refused() -> None:

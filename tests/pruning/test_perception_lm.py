@@ -67,7 +67,7 @@ def test_places_are_those_of_the_frames_and_tiles(kind: str, way: str) -> None:
         for row in range(rows)
         for column in range(columns)
     ]
-    assert run.trace[0].places.tolist() == places
+    assert run.trace[0].grid_locations.tolist() == places
 
 
 @pytest.mark.parametrize("kind", ["video", "both"])

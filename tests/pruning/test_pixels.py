@@ -62,8 +62,8 @@ def test_what_was_encoded_waits_in_its_own_thread() -> None:
             pool.submit(run_other).result()
         model(**mine, mm_encoder_outputs=features)
     for view, crops in zip(method.seen, (4, 1), strict=True):
-        assert view.encoded is not None
-        assert len(view.encoded.features) == crops
+        assert view.vision is not None
+        assert len(view.vision.features) == crops
         check_projected(view, 0)
 
 

@@ -57,7 +57,7 @@ class Watch(KeepRandom):
     def queries(self) -> Tensor:
         return self.asks[-1]
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         return self.blocks_watched
 
     def choose(self, view: View) -> Choice:
@@ -65,9 +65,9 @@ class Watch(KeepRandom):
             self.ask(view)
         else:
             for block in self.blocks_watched:
-                if block < view.block:
+                if block < view.layer_idx:
                     rows = view.attention(block, self.queries)
-                    self.seen.append(Seen(view.block, block, view, view.keys(block), rows))
+                    self.seen.append(Seen(view.layer_idx, block, view, view.keys(block), rows))
         return super().choose(view)
 
 
@@ -339,7 +339,7 @@ def first_dropped(view: View) -> int:
 
 
 def ask_for_dropped(view: View) -> None:
-    if view.block == 3:
+    if view.layer_idx == 3:
         first = first_dropped(view)
         assert view.attention(0, places([first], [-1], [-1])).shape == (3, 4, 1, BUDGET)
         view.attention(2, places([first], [-1], [-1]))

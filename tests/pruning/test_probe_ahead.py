@@ -53,13 +53,13 @@ class Foresee(Watch):
 
     def choose(self, view: View) -> Choice:
         for block in self.blocks_watched:
-            if block <= view.block:
+            if block <= view.layer_idx:
                 rows = view.attention(block, self.queries)
-                self.seen.append(Seen(view.block, block, view, view.keys(block), rows))
+                self.seen.append(Seen(view.layer_idx, block, view, view.keys(block), rows))
         return KeepRandom.choose(self, view)
 
     def _kept(self, view: View, count: int) -> Tensor:
-        everything = view.block == self.keeps_all_before
+        everything = view.layer_idx == self.keeps_all_before
         return torch.arange(count) if everything else super()._kept(view, count)
 
 
@@ -72,10 +72,10 @@ class LookAhead(Watch):
     blocks_ahead: tuple[nn.Module, ...] = ()
 
     def choose(self, view: View) -> Choice:
-        if view.block == self.before:
+        if view.layer_idx == self.before:
             rows = view.ahead(self.blocks_ahead, self.queries)
             last = self.before + len(self.blocks_ahead) - 1
-            self.seen.append(Seen(view.block, last, view, torch.empty(0), rows))
+            self.seen.append(Seen(view.layer_idx, last, view, torch.empty(0), rows))
         return KeepRandom.choose(self, view)
 
 
@@ -208,8 +208,8 @@ def test_rotated_keys_before_and_after_a_block_ran(entry: ZooEntry) -> None:
     found: dict[int, Tensor] = {}
 
     def ask(view: View) -> None:
-        if view.block >= 2:
-            found[view.block] = view.keys(2, view.text_positions, rotated=True)
+        if view.layer_idx >= 2:
+            found[view.layer_idx] = view.keys(2, view.text_positions, rotated=True)
 
     inputs = entry.inputs("ragged")
     method = replace(Watch(stages=(1, 2, 3), blocks_watched=(2,), ask=ask), asks=[torch.empty(0)])
@@ -285,11 +285,11 @@ def test_nobody_takes_looking_ahead_for_the_pass(entry: ZooEntry) -> None:
 
     def ask(view: View) -> None:
         view.ahead(blocks, plain.queries)
-        view.attention(view.block, plain.queries)
+        view.attention(view.layer_idx, plain.queries)
         for block in (0, 2):
-            if block < view.block:
+            if block < view.layer_idx:
                 rows = view.attention(block, plain.queries)
-                method.seen.append(Seen(view.block, block, view, view.keys(block), rows))
+                method.seen.append(Seen(view.layer_idx, block, view, view.keys(block), rows))
 
     method = Watch(blocks_watched=(0, 1, 2, 3), ask=ask)
     found = run(model, method, entry, inputs, **wanted)
@@ -312,7 +312,7 @@ def test_the_sequence_is_let_go_after_the_choice() -> None:
         keys: Any = view.keys
         views.append(view)
         sequences.append(weakref.ref(keys.__self__._probe._upcoming.states))
-        view.attention(view.block, places([-1], [-1], [-1]))
+        view.attention(view.layer_idx, places([-1], [-1], [-1]))
 
     entry = ZOO["llava"]
     run(built("llava"), Watch(blocks_watched=(1, 3), ask=ask), entry, entry.inputs("ragged"))
@@ -437,10 +437,10 @@ def looked(model: Any, called: Any, entry: ZooEntry) -> list[Seen]:
 
     def ask(view: View) -> None:
         rows = view.ahead(blocks[2:4], queries)
-        found.append(Seen(view.block, 3, view, torch.empty(0), rows))
+        found.append(Seen(view.layer_idx, 3, view, torch.empty(0), rows))
         for block in (0, 2):
             rows = view.attention(block, queries)
-            found.append(Seen(view.block, block, view, view.keys(block), rows))
+            found.append(Seen(view.layer_idx, block, view, view.keys(block), rows))
 
     method = Watch(stages=(2,), blocks_watched=(0, 2), ask=ask)
     with torch.no_grad(), tc.prune(model, method, prompt=words):

@@ -52,7 +52,7 @@ class AskKeys(Watch):
 
     def choose(self, view: View) -> Choice:
         for block in self.blocks_watched:
-            if block < view.block:
+            if block < view.layer_idx:
                 self.told.append(self._ask(view, block))
         return KeepRandom.choose(self, view)
 
@@ -159,7 +159,7 @@ def test_positions_without_gaps_turn_keys_otherwise() -> None:
         told: list[Tensor] = []
 
         def ask(view: View, told: list[Tensor] = told) -> None:
-            if view.block == 3:
+            if view.layer_idx == 3:
                 told.append(view.keys(2, view.last.unsqueeze(-1), rotated=True))
 
         method = Watch(ask=ask, positions=positions)
@@ -171,7 +171,7 @@ def test_positions_without_gaps_turn_keys_otherwise() -> None:
 
 
 def ask_for_dropped_keys(view: View) -> None:
-    if view.block == 3:
+    if view.layer_idx == 3:
         dropped = places([first_dropped(view)], [-1], [-1])
         assert view.keys(0, dropped)[0].any()
         view.keys(2, dropped)

@@ -17,7 +17,7 @@ from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_embeddings import embedded
 from tests.pruning.test_matrix import NEVER, built, generate
 from tests.zoo import ZOO
-from tokencover.errors import InputError, UserNote
+from tokencover.errors import InputError, TokenCoverWarning
 from tokencover.families.versions import read_version
 
 ENTRY = ZOO["llava"]
@@ -146,7 +146,7 @@ def test_visual_tokens_without_pixels_are_noted() -> None:
     model, inputs = built("llava"), ENTRY.inputs("single")
     blind = {name: each for name, each in inputs.items() if name != "pixel_values"}
     with torch.no_grad(), tc.prune(model, KeepRandom(7)):
-        with pytest.warns(UserNote, match="without pixels"):
+        with pytest.warns(TokenCoverWarning, match="without pixels"):
             model(**blind)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -156,7 +156,7 @@ def test_visual_tokens_without_pixels_are_noted() -> None:
 def test_chunked_prefill_is_noted_or_refused() -> None:
     """Before transformers 5.23 it drops the pixels; since then it gives each chunk a part."""
     model, inputs = built("llava"), ENTRY.inputs("single")
-    expected: Any = pytest.warns(UserNote, match="prefill_chunk_size")
+    expected: Any = pytest.warns(TokenCoverWarning, match="prefill_chunk_size")
     if read_version(transformers.__version__) >= (5, 23):
         expected = pytest.raises(tc.InputError, match="prefill_chunk_size")
     with tc.prune(model, KeepRandom(7)), expected:
@@ -167,7 +167,7 @@ def test_a_label_behind_padding_is_noted() -> None:
     model, inputs = built("llava"), ENTRY.inputs("ragged", "left")
     labels = inputs["input_ids"].masked_fill(~inputs["attention_mask"].bool(), -100)
     with torch.no_grad(), tc.prune(model, KeepRandom(7), prompt=ENTRY.user_words(inputs)):
-        with pytest.warns(UserNote, match="-100"):
+        with pytest.warns(TokenCoverWarning, match="-100"):
             model(**inputs, labels=labels)
         first = inputs["attention_mask"].bool().int().argmax(-1)
         labels[torch.arange(len(labels)), first] = -100

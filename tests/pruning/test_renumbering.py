@@ -12,7 +12,7 @@ from tests.pruning.random_method import KeepRandom, dropped_by
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import additive_mask, extended
-from tokencover.errors import UserNote
+from tokencover.errors import TokenCoverWarning
 from tokencover.families import family_of
 from tokencover.methods import DivPrune, FinalWipe
 from tokencover.pruning.prune import prune
@@ -131,7 +131,7 @@ def test_models_that_cannot_reindex_keep_positions(name: str) -> None:
         with prune(model, expected) as plain:
             logits = model(**inputs).logits
         for method in (KeepRandom(7, positions="reindex"), FinalWipe(DivPrune(7), block=4)):
-            with pytest.warns(UserNote, match="on the command line .*original"):
+            with pytest.warns(TokenCoverWarning, match="on the command line .*original"):
                 run = prune(model, method)
             with run:
                 found = model(**inputs).logits

@@ -123,7 +123,7 @@ def test_merged_squares_equal_those_merged_by_hand(
     model: Any = ZOO[name].build()
     entry, inputs = ZOO[name], ZOO[name].inputs("ragged")
     tower, seen = model.model.vision_tower, []
-    method = MergePairs(2, stages, (), proportional, inside_tower_blocks=True)
+    method = MergePairs(2, stages, (), proportional, inside_vision_blocks=True)
     with torch.no_grad():
         model(**inputs)  # transformers puts hooks on the model in its first pass
         before, visual = fingerprint(model), entry.visual(inputs)

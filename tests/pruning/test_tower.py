@@ -27,7 +27,7 @@ from tests.zoo.oracle import (
 )
 from tokencover.errors import InputError
 from tokencover.families import FAMILIES, family_of
-from tokencover.methods.base import TowerChoice, TowerView
+from tokencover.methods.base import VisionMerge, VisionView
 from tokencover.pruning.prune import prune
 
 NAMES = ("llava", "llava_next", "video_llava", "deepseek_vl", "janus")
@@ -42,9 +42,9 @@ METHODS = [
     pytest.param(MergePairs(), id="pairs"),
     pytest.param(MergePairs(tower_stages=(1,)), id="late"),
     pytest.param(MergePairs(proportional_attention=True), id="proportional"),
-    pytest.param(MergePairs(inside_tower_blocks=True), id="inside"),
+    pytest.param(MergePairs(inside_vision_blocks=True), id="inside"),
     pytest.param(
-        MergePairs(2, proportional_attention=True, inside_tower_blocks=True),
+        MergePairs(2, proportional_attention=True, inside_vision_blocks=True),
         id="inside proportional",
     ),
 ]
@@ -160,7 +160,7 @@ def test_merging_goes_together_with_stages_in_the_decoder(
 @pytest.mark.parametrize("entry", ABLE)
 def test_merging_nothing_equals_the_unpruned_model_both_ways(entry: ZooEntry, inside: bool) -> None:
     model = built(entry.name)
-    method = MergeNothing(proportional_attention=True, inside_tower_blocks=inside)
+    method = MergeNothing(proportional_attention=True, inside_vision_blocks=inside)
     for kind in entry.kinds:
         inputs = entry.inputs(kind)
         real = inputs["attention_mask"].bool()
@@ -286,7 +286,7 @@ def test_the_counts_are_exact() -> None:
 )
 @pytest.mark.parametrize("inside", [False, True])
 def test_kin_of_llava(name: str, stages: tuple[int, ...], left: int, inside: bool) -> None:
-    kin, method = KIN[name], MergePairs(2, stages, inside_tower_blocks=inside)
+    kin, method = KIN[name], MergePairs(2, stages, inside_vision_blocks=inside)
     prompt = torch.zeros_like(kin.inputs["input_ids"])
     with torch.no_grad(), prune(kin.build(), method, prompt=prompt) as run:
         run._session.model(**kin.inputs)
@@ -311,7 +311,7 @@ def test_families_without_such_towers_are_refused(entry: ZooEntry) -> None:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("entry", ABLE)
 def test_nothing_is_left_behind(entry: ZooEntry, inside: bool) -> None:
-    method = MergePairs(inside_tower_blocks=inside)
+    method = MergePairs(inside_vision_blocks=inside)
     model, inputs = built(entry.name), entry.inputs("ragged")
     with torch.no_grad():
         plain = model(**inputs).logits
@@ -329,11 +329,11 @@ class Stumbles(MergePairs):
 
     failed = False
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         if view.block == 1 and not Stumbles.failed:
             Stumbles.failed = True
             raise RuntimeError("stumbled")
-        return super().choose_in_tower(view)
+        return super().merge_in_vision_encoder(view)
 
 
 def test_an_error_in_the_tower_does_not_spoil_the_next_pass() -> None:
@@ -368,10 +368,10 @@ def test_gradient_checkpointing_of_the_tower_is_refused() -> None:
         model(**inputs)
 
 
-def choice_of(kind: str, view: TowerView) -> TowerChoice:
-    crops, tokens, _ = view.states.shape
+def choice_of(kind: str, view: VisionView) -> VisionMerge:
+    crops, tokens, _ = view.hidden_states.shape
     groups = torch.arange(tokens).repeat(crops, 1)
-    states = view.states
+    states = view.hidden_states
     if kind == "class merged":
         groups, states = (groups - 1).clamp(min=0), states[:, 1:]
     elif kind == "class moved":
@@ -384,7 +384,7 @@ def choice_of(kind: str, view: TowerView) -> TowerChoice:
         groups = groups.int()
     elif kind == "width":
         states = states[..., 1:]
-    return TowerChoice(groups, states)
+    return VisionMerge(groups, states)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def choice_of(kind: str, view: TowerView) -> TowerChoice:
 )
 def test_impossible_choices_are_refused(kind: str, message: str) -> None:
     class Wrong(MergePairs):
-        def choose_in_tower(self, view: TowerView) -> TowerChoice:
+        def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
             return choice_of(kind, view)
 
     model, inputs = built("llava"), ZOO["llava"].inputs("single")
@@ -416,9 +416,9 @@ def test_blocks_the_tower_does_not_have_are_refused(stages: tuple[int, ...]) -> 
 
 def test_there_are_no_keys_before_the_first_block() -> None:
     class Early(MergePairs):
-        def choose_in_tower(self, view: TowerView) -> TowerChoice:
+        def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
             view.keys()
-            return super().choose_in_tower(view)
+            return super().merge_in_vision_encoder(view)
 
     model, inputs = built("llava"), ZOO["llava"].inputs("single")
     with pytest.raises(InputError, match="no keys before tower block 0"):

@@ -30,7 +30,7 @@ def encode(model: Any, pixels: Tensor) -> Any:
 @pytest.mark.parametrize("tower", ["siglip", "dinov2"])
 @pytest.mark.parametrize("inside", [False, True])
 def test_merging_nothing_changes_no_bit(tower: str, inside: bool) -> None:
-    kin, method = KIN[f"llava, {tower}"], MergeNothing(inside_tower_blocks=inside)
+    kin, method = KIN[f"llava, {tower}"], MergeNothing(inside_vision_blocks=inside)
     model = kin.build()
     with torch.no_grad():
         plain = model(**kin.inputs, use_cache=False).logits
@@ -40,7 +40,7 @@ def test_merging_nothing_changes_no_bit(tower: str, inside: bool) -> None:
 def test_merging_inside_blocks_that_accelerate_moves() -> None:
     hooks = pytest.importorskip("accelerate.hooks")
     model: Any = ZOO["llava"].build()
-    inputs, method = ZOO["llava"].inputs("ragged"), MergePairs(inside_tower_blocks=True)
+    inputs, method = ZOO["llava"].inputs("ragged"), MergePairs(inside_vision_blocks=True)
     expected = merged_logits(model, inputs, method)
     block, calls = model.model.vision_tower.encoder.layers[0], []
 

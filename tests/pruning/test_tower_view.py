@@ -17,7 +17,7 @@ from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs
 from tokencover.errors import InputError
-from tokencover.methods.base import TowerChoice, TowerView
+from tokencover.methods.base import VisionMerge, VisionView
 from tokencover.pruning.prune import prune
 
 WAYS = [(False, False), (False, True), (True, False), (True, True)]
@@ -30,15 +30,15 @@ class Watch(MergePairs):
     pairs: int = 2
     tower_stages: tuple[int, ...] = (1, 2)
     asked: list[tuple[int, int]] = field(default_factory=list, compare=False)
-    seen: list[tuple[TowerView, Tensor, Tensor]] = field(default_factory=list, compare=False)
+    seen: list[tuple[VisionView, Tensor, Tensor]] = field(default_factory=list, compare=False)
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
-        self.asked.append((depth, feature_block))
-        return super().tower_blocks(depth, feature_block)
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
+        self.asked.append((num_blocks, feature_block))
+        return super().vision_blocks(num_blocks, feature_block)
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         self.seen.append((view, view.keys(), view.attention()))
-        return super().choose_in_tower(view)
+        return super().merge_in_vision_encoder(view)
 
 
 def run(model: PreTrainedModel, inputs: Inputs, method: MergePairs) -> None:
@@ -49,7 +49,7 @@ def run(model: PreTrainedModel, inputs: Inputs, method: MergePairs) -> None:
 @pytest.mark.parametrize(("inside", "proportional"), WAYS)
 def test_attention_is_what_the_block_computed(inside: bool, proportional: bool) -> None:
     model: Any = built("llava", "eager")
-    method = Watch(inside_tower_blocks=inside, proportional_attention=proportional)
+    method = Watch(inside_vision_blocks=inside, proportional_attention=proportional)
     recorded: list[Tensor] = []
     handles = [
         block.self_attn.register_forward_hook(lambda _, args, output: recorded.append(output[1]))
@@ -63,14 +63,14 @@ def test_attention_is_what_the_block_computed(inside: bool, proportional: bool) 
         block = view.block if inside else view.block - 1
         assert attention.dtype == torch.float32
         torch.testing.assert_close(attention, recorded[block].mean(1), atol=1e-6, rtol=1e-5)
-        assert keys.shape == (*view.states.shape[:1], 2, view.states.shape[1], 12)
+        assert keys.shape == (*view.hidden_states.shape[:1], 2, view.hidden_states.shape[1], 12)
 
 
 @pytest.mark.parametrize("proportional", [False, True])
 def test_attention_equals_the_softmax_by_hand(proportional: bool) -> None:
     """The second merge, inside block 2: keys and bias are those of tokens merged in block 1."""
     model: Any = built("llava")
-    method = Watch(inside_tower_blocks=True, proportional_attention=proportional)
+    method = Watch(inside_vision_blocks=True, proportional_attention=proportional)
     block = model.model.vision_tower.encoder.layers[2]
     received: list[Tensor] = []
     handle = block.register_forward_pre_hook(lambda _, args: received.append(args[0]))
@@ -91,12 +91,12 @@ def test_attention_equals_the_softmax_by_hand(proportional: bool) -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_members_say_what_each_first_token_is_part_of(inside: bool) -> None:
-    method = Watch(inside_tower_blocks=inside)
+    method = Watch(inside_vision_blocks=inside)
     run(built("llava"), ZOO["llava"].inputs("two_images"), method)
     (first, _, _), (second, _, _) = method.seen
     everyone = torch.arange(26).expand(4, -1)
     assert torch.equal(first.members, everyone)
-    assert second.states.shape[1] == 24
+    assert second.hidden_states.shape[1] == 24
     for crop in range(4):
         counts = second.members[crop].bincount(minlength=24)
         assert torch.equal(counts, second.sizes[crop])
@@ -114,7 +114,7 @@ def crops_of(name: str, inputs: Inputs) -> list[tuple[int, ...]]:
     method = Watch(tower_stages=(1,))
     run(built(name), inputs, method)
     for view, _, _ in method.seen:
-        assert sum(view.crops) == len(view.states)
+        assert sum(view.crops) == len(view.hidden_states)
     return [view.crops for view, _, _ in method.seen]
 
 

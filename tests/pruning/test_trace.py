@@ -40,7 +40,7 @@ def test_a_trace_becomes_plain_values(run: Run) -> None:
     ]
     for place, token in enumerate(found["kept"]):
         where = [found[name][place] for name in ("medium", "frame", "row", "column")]
-        assert where == trace.places[token].tolist()
+        assert where == trace.grid_locations[token].tolist()
     (split,) = found["split"]
     assert split["prompt_budget"] + split["visual_budget"] == 6
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_matrix import built
-from tokencover.errors import UserNote
+from tokencover.errors import TokenCoverWarning
 from tokencover.families import versions
 from tokencover.families.versions import TESTED, note_newer, read_version
 from tokencover.pruning import prune
@@ -47,7 +47,7 @@ def test_the_range_is_that_of_the_pins_and_of_the_package() -> None:
 def test_a_newer_version_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TESTED, "transformers", ("5.0", "5.1"))
     model = built("llava")
-    with pytest.warns(UserNote, match=r"transformers 5\.\S+ is newer than 5\.1") as caught:
+    with pytest.warns(TokenCoverWarning, match=r"transformers 5\.\S+ is newer than 5\.1") as caught:
         prune(model, KeepRandom(7)).remove()
     assert len(caught) == 1
     assert "\n" not in str(caught[0].message)

@@ -60,7 +60,7 @@ def test_tokens_that_are_left_keep_their_places(way: str) -> None:
                 model(**each)
             else:
                 model.generate(**each, max_new_tokens=2, do_sample=False)
-        found.append(torch.cat([trace.places for trace in run.trace]))
+        found.append(torch.cat([trace.grid_locations for trace in run.trace]))
     assert torch.equal(found[0][mask], found[1])
 
 

@@ -34,7 +34,7 @@ def read(**document: Any) -> ServingSettings:
 def test_every_served_method_acts_before_the_decoder(name: str) -> None:
     method = make_served_method(name, budget=64)
     assert method.name == name
-    assert method.blocks(32) == (0,)
+    assert method.pruning_layers(32) == (0,)
     assert method.positions == "original"
 
 

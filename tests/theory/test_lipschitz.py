@@ -113,13 +113,13 @@ class Twins(Method):
 
     both: bool
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         return (1,)
 
     merges = True
 
     def choose(self, view: View) -> Choice:
-        states = view.states.clone()
+        states = view.hidden_states.clone()
         states[:, 1] = states[:, 0]
         kept = torch.arange(int(view.mask.sum()))
         return Choice([kept if self.both else kept[kept != 1]], states)

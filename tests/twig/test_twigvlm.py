@@ -30,7 +30,7 @@ class Seeing(TwigVLM):
     seen: list[Tensor] = []  # noqa: RUF012
 
     def choose(self, view: View) -> Choice:
-        if view.block == self.after:
+        if view.layer_idx == self.after:
             self.seen.append(self.read_ahead(view))
         return super().choose(view)
 

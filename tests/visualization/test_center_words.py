@@ -22,7 +22,9 @@ def chosen_at(*places: int) -> Trace:
     """A trace whose prompt centres were chosen by the words at these places."""
     columns = max(1, len(places))
     centers = [(0, 0, 0, column) for column in range(len(places))]
-    return make_trace({(0, 0): (1, columns)}, centers, centers_words=torch.tensor(places).long())
+    return make_trace(
+        {(0, 0): (1, columns)}, centers, center_prompt_positions=torch.tensor(places).long()
+    )
 
 
 @every_kind

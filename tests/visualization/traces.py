@@ -57,5 +57,5 @@ def make_trace(
         flops_unpruned=0,
         seconds=0.0,
         details=details,
-        places=everywhere,
+        grid_locations=everywhere,
     )

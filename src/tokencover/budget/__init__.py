@@ -12,9 +12,9 @@ the threshold tau        `threshold.py`; measured `profile.Profile`, in use `onl
 """
 
 from tokencover.budget.amount import (
-    BlockCost,
     Budget,
     BudgetMode,
+    LayerCost,
     PublishedMode,
     block_cost,
     check_mode,
@@ -43,13 +43,13 @@ __all__ = [
     "NO_PRIOR",
     "SPLITS",
     "BalancedSplit",
-    "BlockCost",
     "Budget",
     "BudgetMode",
     "Coupling",
     "CouplingSplit",
     "Decision",
     "FixedSplit",
+    "LayerCost",
     "Modality",
     "OnlineSplit",
     "OnlineThreshold",

@@ -34,7 +34,7 @@ RUN_ALL_EXPERTS = ("Llama4TextExperts",)
 
 
 @dataclass(frozen=True, slots=True)
-class BlockCost:
+class LayerCost:
     """Floating-point operations of one decoder block on a sequence of n tokens.
 
     A multiplication and an addition count as two operations; attention counts all n * n pairs, as
@@ -56,7 +56,7 @@ class BlockCost:
         return self.linear * tokens + self.quadratic * tokens * tokens
 
 
-def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
+def block_cost(blocks: Sequence[nn.Module], config: Any) -> LayerCost:
     """Operations of one decoder block; the mean, where blocks differ.
 
     Parameters
@@ -74,7 +74,7 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> BlockCost:
         raise InputError(f"the cost of a {kind} is not known: its attention has no q_proj.")
     weights = sum(_count_weights(block, config) for block in blocks)
     depth = len(blocks)
-    return BlockCost(Fraction(2 * weights, depth), Fraction(2 * sum(widths), depth))
+    return LayerCost(Fraction(2 * weights, depth), Fraction(2 * sum(widths), depth))
 
 
 def _count_products(block: nn.Module) -> int | None:
@@ -188,7 +188,7 @@ def tokens_left(
     total: int,
     others: int,
     schedule: Callable[[int], Sequence[int]],
-    cost: BlockCost,
+    cost: LayerCost,
 ) -> int:
     """How many visual tokens must be left in the end to meet a budget as nearly as possible.
 
@@ -206,7 +206,7 @@ def tokens_left(
     schedule : callable
         The visual tokens that each block works on, for the number left in the end; never falling
         when that number grows.
-    cost : BlockCost
+    cost : LayerCost
         Of one block.
 
     Raises
@@ -253,7 +253,7 @@ def _find_last(total: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def _count_tokens_costing(spent: Fraction, others: int, cost: BlockCost) -> Fraction:
+def _count_tokens_costing(spent: Fraction, others: int, cost: LayerCost) -> Fraction:
     """The visual tokens, between two whole numbers if need be, with which a block costs this."""
     low, high = 0, 1
     while cost.of(high + others) < spent:

@@ -135,7 +135,7 @@ def try_settings(
     loaded = load_model(model, device=device, dtype=dtype, **options)
     warn_about_images(model, names)
     loaded.check(found)
-    depth = len(family_of(loaded.model).blocks(loaded.model))
+    depth = len(family_of(loaded.model).layers(loaded.model))
     settings = _choose_settings(what, read_budgets(budgets), values, prompt_share, depth)
     wanted = dict.fromkeys([Combination(None), *(each.combination for each in settings)])
     plan = EvaluationPlan(tuple(wanted), found, timed=False)

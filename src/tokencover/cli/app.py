@@ -29,7 +29,7 @@ from tokencover.cli import (
     studio,
 )
 from tokencover.cli.stopping import INTERRUPTED, StopKey, tell_stopped
-from tokencover.errors import InputError, TokenCoverError, UserNote
+from tokencover.errors import InputError, TokenCoverError, TokenCoverWarning
 
 LOOK: Final = "Look"
 SERVE: Final = "Serve"
@@ -92,7 +92,7 @@ def _describe(error: Exception) -> str:
 def _run_telling_notes(arguments: Sequence[str] | None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_note
-        warnings.simplefilter("always", UserNote)
+        warnings.simplefilter("always", TokenCoverWarning)
         # Pillow warns where we refuse.
         warnings.filterwarnings("ignore", "Image size .* exceeds limit")
         return run(arguments)
@@ -107,7 +107,7 @@ def _show_note(
     line: str | None = None,
 ) -> None:
     """Say what is for the user in a line; other warnings look as always."""
-    if issubclass(category, UserNote):
+    if issubclass(category, TokenCoverWarning):
         print(f"tokencover: {message}", file=sys.stderr)
     else:
         print(warnings.formatwarning(message, category, filename, lineno, line), file=sys.stderr)

@@ -34,7 +34,7 @@ from tokencover.cli.options import (
     take,
 )
 from tokencover.cli.queries import Query, make_request
-from tokencover.errors import InputError, UserNote
+from tokencover.errors import InputError, TokenCoverWarning
 from tokencover.files import write_atomically
 from tokencover.tables import TextTable, print_table, print_text
 
@@ -239,7 +239,7 @@ def _tell_unknown_words(model: str, processor: Any, queries: Sequence[Query]) ->
         warnings.warn(
             f"{model} has no token for {words}, and cannot tell such words apart: ask in others, "
             "or another model.",
-            UserNote,
+            TokenCoverWarning,
             stacklevel=2,
         )
 

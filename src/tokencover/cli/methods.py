@@ -66,7 +66,7 @@ def list_methods(
     else:
         total = len(read_families())
         rows = [
-            (each.name, each.objective, each.place, _count_families(each, total))
+            (each.name, each.objective, each.pruning_point, _count_families(each, total))
             for each in entries
         ]
         print_table(TextTable(HEADER, rows, words=len(HEADER), notes=NOTES))
@@ -88,7 +88,7 @@ def _print_methods_of_family(
     entries: Sequence[MethodEntry], family: FamilyEntry, absent: Sequence[str]
 ) -> None:
     rows = [
-        (each.name + "*" * (family.name in each.original_only), each.objective, each.place)
+        (each.name + "*" * (family.name in each.original_only), each.objective, each.pruning_point)
         for each in entries
     ]
     notes = [f"{len(rows)} methods run on {family.name}."]
@@ -116,7 +116,7 @@ def _describe_method(
     published = ", ".join(filter(None, [str(entry.year or ""), entry.paper]))
     return [
         ("name", f"{entry.name} ({entry.title}{f', {published}' if published else ''})"),
-        ("prunes", entry.place),
+        ("prunes", entry.pruning_point),
         ("objective", entry.objective),
         ("signal", entry.signal),
         ("needs", "; ".join(NEEDED.get(each, each) for each in entry.needs)),

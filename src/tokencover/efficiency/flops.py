@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from tokencover.budget import BlockCost, block_cost
+from tokencover.budget import LayerCost, block_cost
 from tokencover.errors import InputError
 from tokencover.families import family_of
 
@@ -25,7 +25,7 @@ class PrefillCost:
 
     Attributes
     ----------
-    block : BlockCost
+    block : LayerCost
         Of one block.
     depth : int
         Number of blocks.
@@ -33,7 +33,7 @@ class PrefillCost:
         Operations of the head for each position that it predicts the next word of.
     """
 
-    block: BlockCost
+    block: LayerCost
     depth: int
     head: int
 
@@ -88,7 +88,7 @@ class DecoderDimensions:
         keys = self.key_value_heads * self.head_width
         # Queries and output, keys and values; gate, up and down.
         weights = 2 * self.width * (queries + keys) + 3 * self.width * self.feed_forward
-        block = BlockCost(linear=2 * weights, quadratic=2 * 2 * queries)
+        block = LayerCost(linear=2 * weights, quadratic=2 * 2 * queries)
         return PrefillCost(block, self.blocks, head=2 * self.width * self.vocabulary)
 
 
@@ -107,7 +107,7 @@ VICUNA_7B: Final = DecoderDimensions(
 def compute_prefill_cost(model: Any) -> PrefillCost:
     """What a loaded vision-language model's decoder and head cost, read off their weights."""
     family = family_of(model)
-    blocks = family.blocks(model)
+    blocks = family.layers(model)
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Linear):
         raise InputError(
@@ -120,10 +120,10 @@ def compute_prefill_cost(model: Any) -> PrefillCost:
     )
 
 
-def limit_to_visible_pairs(cost: BlockCost) -> BlockCost:
+def limit_to_visible_pairs(cost: LayerCost) -> LayerCost:
     """The same block, counting only the pairs of tokens that causal attention sees.
 
     These are n * (n + 1) / 2 of the n * n pairs: half of the quadratic part becomes linear.
     """
     half = Fraction(cost.quadratic) / 2
-    return BlockCost(linear=cost.linear + half, quadratic=half)
+    return LayerCost(linear=cost.linear + half, quadratic=half)

@@ -165,7 +165,7 @@ class OperationCounter:
         with _count_products(self._base) as counts:
             choice = choose(view)
         self.selection += sum(counts)
-        if name == "choose_in_tower":
+        if name == "merge_in_vision_encoder":
             self._selection_in_tower += sum(counts)
         return choice
 
@@ -216,7 +216,7 @@ def _wrap_choices(
 ) -> Method:
     """A copy of the method; `choose` gets the real way to choose, its name, and the view."""
     copied = copy.copy(method)
-    for name in ("choose", "choose_in_tower"):
+    for name in ("choose", "merge_in_vision_encoder"):
         run = functools.partial(choose, getattr(method, name), name)
         object.__setattr__(copied, name, run)  # dataclasses of methods are frozen
     return copied

@@ -21,7 +21,7 @@ from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results_folder import ResultsError
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.files import name_path, write_atomically
-from tokencover.methods import Card, Choice, Method, View, one_block
+from tokencover.methods import Card, Choice, Method, View, validate_layer_idx
 from tokencover.pruning import prune
 
 Couplings = list[float | None]
@@ -43,22 +43,22 @@ class MeasureCoupling(Method):
         title="Measure coupling",
         year=None,
         objective="none",
-        place="after decoder block 1",
+        pruning_point="after decoder block 1",
         signal="distances of visual tokens and prompt words; nothing is dropped",
     )
 
     after: int = 1
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before the block that follows the first `after` ones."""
-        return one_block(self.after, depth)
+        return validate_layer_idx(self.after, num_layers)
 
     def choose(self, view: View) -> Choice:
         """Keep everything."""
         tokens = [
             Tokens(states[mask], words[word_mask])
             for states, mask, words, word_mask in zip(
-                view.states, view.mask, view.prompt, view.prompt_mask, strict=True
+                view.hidden_states, view.mask, view.prompt, view.prompt_mask, strict=True
             )
         ]
         kept = [torch.arange(len(each.visual), device=view.mask.device) for each in tokens]

@@ -175,7 +175,7 @@ class Family:
             return None
         return f"it needs transformers {needs} or later, and {__version__} is installed"
 
-    def blocks(self, model: nn.Module) -> list[nn.Module]:
+    def layers(self, model: nn.Module) -> list[nn.Module]:
         """The decoder's blocks, in order."""
         return list(model.get_submodule(f"{self.decoder}.layers").children())
 
@@ -293,7 +293,7 @@ def find_claims(method: type[Method]) -> list[Claim]:
 
 def _asks(method: type[Method]) -> bool:
     """Whether a method asks decoder blocks for keys or attention."""
-    return method.watched is not Method.watched or method.looks_ahead
+    return method.watched_layers is not Method.watched_layers or method.looks_ahead
 
 
 def _has(family: Family, needs: set[str]) -> bool:

@@ -7,7 +7,7 @@ import warnings
 from importlib.metadata import version
 from typing import Final
 
-from tokencover.errors import UserNote
+from tokencover.errors import TokenCoverWarning
 
 TESTED: Final = {"torch": ("2.6", "2.15"), "transformers": ("5.19", "5.23")}
 """The lowest and the newest tested version of each package."""
@@ -27,6 +27,6 @@ def note_newer() -> None:
             warnings.warn(
                 f"{name} {version(name)} is newer than {newest}, the newest version that "
                 f"tokencover was tested with. If something fails, install {name}=={newest}.*",
-                UserNote,
+                TokenCoverWarning,
                 stacklevel=2,
             )

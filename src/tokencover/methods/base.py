@@ -27,7 +27,7 @@ from tokencover.budget import (
 )
 from tokencover.errors import InputError
 from tokencover.methods.card import Card, Objective
-from tokencover.methods.view import Encoded, TowerView, View
+from tokencover.methods.view import View, VisionOutputs, VisionView
 
 __all__ = [
     "ActsOnce",
@@ -36,15 +36,15 @@ __all__ = [
     "Card",
     "Choice",
     "Details",
-    "Encoded",
-    "Later",
+    "LazyValue",
     "Method",
     "Objective",
     "Positions",
-    "TowerChoice",
-    "TowerView",
     "View",
-    "one_block",
+    "VisionMerge",
+    "VisionOutputs",
+    "VisionView",
+    "validate_layer_idx",
 ]
 
 Positions = Literal["original", "reindex"]
@@ -59,7 +59,7 @@ class Choice:
     ----------
     kept : sequence of Tensor
         For each sample, indices into its visual tokens of the view; order does not matter.
-    states : Tensor, optional
+    hidden_states : Tensor, optional
         ``(b, n, d)``, for methods that merge what they drop; only those of kept tokens are read.
     sources : sequence of Tensor, optional
         For methods that write a token's state to another token's slot: for each sample, for each
@@ -67,11 +67,11 @@ class Choice:
         The trace then tells where those lie in the picture.
     details : sequence of Mapping
         What is worth telling about each sample; it becomes part of the trace. What costs something
-        and may never be read can be a `Later`, in a `Details`.
+        and may never be read can be a `LazyValue`, in a `Details`.
     """
 
     kept: Sequence[Tensor]
-    states: Tensor | None = None
+    hidden_states: Tensor | None = None
     sources: Sequence[Tensor] | None = None
     details: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ class Choice:
         return kept
 
 
-class Later:
+class LazyValue:
     """A value that is computed when it is first asked for, by calling this.
 
     A trace may live long: give it copies of the few tensors that it needs, without their history.
@@ -116,9 +116,9 @@ class Later:
 
 
 class Details(dict[str, Any]):
-    """What is told about one sample, by name; a `Later` among it reads as its value.
+    """What is told about one sample, by name; a `LazyValue` among it reads as its value.
 
-    A copy by ``dict(details)`` or ``{**details}`` reads nothing: it has the same `Later`.
+    A copy by ``dict(details)`` or ``{**details}`` reads nothing: it has the same `LazyValue`.
     """
 
     def __getitem__(self, name: str) -> Any:
@@ -143,7 +143,7 @@ class Told(Mapping[str, Any]):
     Parameters
     ----------
     told : Mapping
-        By name; some values may be a `Later`.
+        By name; some values may be a `LazyValue`.
     """
 
     __slots__ = ("_told",)
@@ -168,12 +168,12 @@ class Told(Mapping[str, Any]):
 
 
 def read_value(value: Any) -> Any:
-    """The value itself, or what a `Later` computes."""
-    return value() if isinstance(value, Later) else value
+    """The value itself, or what a `LazyValue` computes."""
+    return value() if isinstance(value, LazyValue) else value
 
 
 @dataclass(frozen=True, slots=True)
-class TowerChoice:
+class VisionMerge:
     """How a method merges tokens inside a vision tower.
 
     Attributes
@@ -181,12 +181,12 @@ class TowerChoice:
     groups : Tensor
         ``(c, n)`` int64, which of the new tokens ``0 .. m-1`` each token becomes part of. Every
         new token has a member in every crop, so all crops stay of one length.
-    states : Tensor
+    hidden_states : Tensor
         ``(c, m, d)``, states of the new tokens.
     """
 
     groups: Tensor
-    states: Tensor
+    hidden_states: Tensor
 
 
 class Method(ABC):
@@ -209,34 +209,34 @@ class Method(ABC):
     """Whether `choose` asks for attention in blocks that have not run yet, by `View.ahead`."""
     merges: bool = False
     """Whether `choose` returns new states; only then gradients flow through it."""
-    inside_tower_blocks: bool = False
-    """Whether `choose_in_tower` acts between the attention and the feed-forward network of a tower
-    block, instead of before it."""
+    inside_vision_blocks: bool = False
+    """Whether `merge_in_vision_encoder` acts between the attention and the feed-forward network of
+    a vision-encoder block, instead of before it."""
     proportional_attention: bool = False
     """Whether later tower blocks attend to a merged token as to all the tokens it stands for."""
 
     @abstractmethod
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """The decoder blocks before which the method acts, given their number; ascending."""
 
     @abstractmethod
     def choose(self, view: View) -> Choice:
         """Choose the tokens to keep."""
 
-    def shows_newlines(self, block: int, depth: int) -> bool:
+    def shows_newlines(self, layer_idx: int, num_layers: int) -> bool:
         """Whether newline tokens are shown, and may be dropped, before this decoder block."""
         return self.drops_newlines
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """The decoder blocks whose keys or attention rows `choose` will ask for."""
         return ()
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int] | None:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int] | None:
         """The vision tower's blocks whose queries and keys `choose` will ask for.
 
         Parameters
         ----------
-        depth : int
+        num_blocks : int
             Number of the tower's blocks.
         feature_block : int
             The block whose output becomes visual tokens.
@@ -248,14 +248,14 @@ class Method(ABC):
         """
         return None
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The vision tower's blocks before (or inside) which the method merges; ascending."""
         return ()
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         """Merge tokens before, or inside, a block of the vision tower."""
         raise NotImplementedError(
-            f"{type(self).__name__} names tower blocks but has no choose_in_tower"
+            f"{type(self).__name__} names tower blocks but has no merge_in_vision_encoder"
         )
 
 
@@ -286,17 +286,17 @@ class BudgetedMethod(Method):
         if self.positions not in get_args(Positions):
             raise InputError(f"positions must be 'original' or 'reindex', got {self.positions!r}.")
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
-        """The visual tokens each decoder block works on if `left` of `total` are left in the end.
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
+        """Return the number of visual tokens each decoder layer processes, `num_kept` at the end.
 
-        Methods that act several times have their own. It never falls when `left` grows.
+        Methods that act several times have their own. It never falls when `num_kept` grows.
         """
-        first, *more = self.blocks(depth)
+        first, *more = self.pruning_layers(num_layers)
         if more:
             raise NotImplementedError(f"{type(self).__name__} acts several times: override this")
-        return [total] * first + [left] * (depth - first)
+        return [total] * first + [num_kept] * (num_layers - first)
 
-    def left(self, view: View) -> list[int]:
+    def num_kept(self, view: View) -> list[int]:
         """How many visual tokens of each sample must be left in the end."""
         samples = list(zip(view.total.tolist(), view.others.tolist(), strict=True))
         found = {
@@ -305,7 +305,7 @@ class BudgetedMethod(Method):
                 resolve_mode(self.budget_mode, self.published_mode),
                 total=total,
                 others=others,
-                schedule=lambda left, total=total: self.schedule(left, total, view.depth),  # type: ignore[misc]
+                schedule=lambda left, total=total: self.schedule(left, total, view.num_layers),  # type: ignore[misc]
                 cost=view.cost,
             )
             for total, others in set(samples)  # in a batch they are often alike
@@ -315,8 +315,8 @@ class BudgetedMethod(Method):
     def count_here(self, view: View) -> list[int]:
         """How many visual tokens of each sample the block about to run works on."""
         return [
-            self.schedule(left, total, view.depth)[view.block]
-            for left, total in zip(self.left(view), view.total.tolist(), strict=True)
+            self.schedule(left, total, view.num_layers)[view.layer_idx]
+            for left, total in zip(self.num_kept(view), view.total.tolist(), strict=True)
         ]
 
 
@@ -340,9 +340,9 @@ class ActsOnce(BudgetedMethod):
         if isinstance(self.after, bool) or not isinstance(self.after, int) or self.after < 0:
             raise InputError(f"after must be a number of blocks, 0 or more, got {self.after!r}.")
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before the block that follows the first `after` ones."""
-        return one_block(self.after, depth)
+        return validate_layer_idx(self.after, num_layers)
 
 
 @dataclass(frozen=True)
@@ -351,12 +351,12 @@ class BeforeDecoder(BudgetedMethod):
 
     positions: Positions = field(default="reindex", kw_only=True)
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before the decoder."""
         return (0,)
 
 
-def one_block(after: int, depth: int) -> tuple[int]:
+def validate_layer_idx(after: int, depth: int) -> tuple[int]:
     """The block that follows the first `after` ones; refused if there is none."""
     if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < depth:
         raise InputError(

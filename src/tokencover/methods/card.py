@@ -22,7 +22,7 @@ class Card:
     objective : str
         "prompt" (alignment with what was asked), "visual" (preserving the picture), "both" or
         "none".
-    place : str
+    pruning_point : str
         Where it acts, in a few words.
     signal : str
         What it looks at, in a few words.
@@ -45,7 +45,7 @@ class Card:
     title: str
     year: int | None
     objective: Objective
-    place: str
+    pruning_point: str
     signal: str
     paper: str = ""
     needs: tuple[str, ...] = ()

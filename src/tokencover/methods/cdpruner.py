@@ -59,7 +59,7 @@ class CDPruner(BeforeDecoder):
         title="CDPruner",
         year=2025,
         objective="both",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="volume spanned by the kept tokens, weighted by cosine with the prompt words",
         paper="2506.10967",
         departs=(
@@ -88,9 +88,9 @@ class CDPruner(BeforeDecoder):
     def choose(self, view: View) -> Choice:
         """The greedy set of the conditional determinantal point process, of every sample."""
         kept = []
-        for sample, count in enumerate(self.left(view)):
-            with keep_precision(view.states.device):
-                states, mask = view.states[sample], view.mask[sample]
+        for sample, count in enumerate(self.num_kept(view)):
+            with keep_precision(view.hidden_states.device):
+                states, mask = view.hidden_states[sample], view.mask[sample]
                 tokens = to_float32(states if mask.all() else states[mask])
                 words = to_float32(view.prompt[sample, view.prompt_mask[sample]])
                 check_finite("prompt", words)
@@ -99,7 +99,7 @@ class CDPruner(BeforeDecoder):
                     check_finite("visual", tokens)
                 relevance = rate_by_prompt(points, words, self.sign)
                 chosen = fill_up(choose_volume(points, relevance, count), relevance, count)
-            kept.append(chosen.to(view.states.device))
+            kept.append(chosen.to(view.hidden_states.device))
         return Choice(kept)
 
 

@@ -60,7 +60,7 @@ class DART(ReadsLastBlock):
         title="DART",
         year=2025,
         objective="visual",
-        place="after 2 decoder blocks",
+        pruning_point="after 2 decoder blocks",
         signal="norms of keys choose pivots; low cosine to a pivot",
         paper="2502.11494",
         departs='exactly K (`count="published"` keeps 4 + 8 ⌊K/8⌋); pivots in a defined order',
@@ -93,9 +93,9 @@ class DART(ReadsLastBlock):
         image = _find_strongest(image_norms, view.mask, self.image_pivots)
         text = _find_strongest(text_norms, view.text_mask, self.text_pivots)
         kept = []
-        for sample, left in enumerate(self.left(view)):
+        for sample, left in enumerate(self.num_kept(view)):
             mask, own = view.mask[sample], image[sample]
-            mine = view.states[sample]
+            mine = view.hidden_states[sample]
             words = view.text[sample, text[sample]]
             with keep_precision(mine.device):
                 visual = view.norm(mine if mask.all() else mine[mask])

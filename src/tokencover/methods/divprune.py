@@ -38,7 +38,7 @@ class DivPrune(BeforeDecoder):
         title="DivPrune",
         year=2025,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="cosine distances among visual tokens (max-min)",
         paper="2503.02175",
         departs="one pool for all pictures; exact distances",
@@ -48,7 +48,9 @@ class DivPrune(BeforeDecoder):
     def choose(self, view: View) -> Choice:
         """Farthest point sampling from the most isolated token."""
         kept = []
-        for states, mask, count in zip(view.states, view.mask, self.left(view), strict=True):
+        for states, mask, count in zip(
+            view.hidden_states, view.mask, self.num_kept(view), strict=True
+        ):
             tokens = states if mask.all() else states[mask]  # which copies them
             kept.append(choose_diverse(tokens, budget=count))
         return Choice(kept)

@@ -35,7 +35,7 @@ class Downsample(ActsOnce):
         title="Downsample",
         year=None,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="places of tokens in the picture; means of cells",
     )
     reads_prompt = False
@@ -45,12 +45,14 @@ class Downsample(ActsOnce):
 
     def choose(self, view: View) -> Choice:
         """The mean of every cell, in the slot of its middle."""
-        states, kept = view.states.clone(), []
-        for sample, cells in enumerate(cut_into_cells(view, self.left(view))):
+        states, kept = view.hidden_states.clone(), []
+        for sample, cells in enumerate(cut_into_cells(view, self.num_kept(view))):
             centers = torch.tensor([cell.center for cell in cells], device=states.device)
-            states[sample, centers] = _average_cells(view.states[sample], cells).to(states.dtype)
+            states[sample, centers] = _average_cells(view.hidden_states[sample], cells).to(
+                states.dtype
+            )
             kept.append(centers)
-        return Choice(kept, states=states)
+        return Choice(kept, hidden_states=states)
 
 
 def _average_cells(states: Tensor, cells: Sequence[PictureCell]) -> Tensor:

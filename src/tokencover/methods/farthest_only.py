@@ -29,7 +29,7 @@ class FarthestOnly(ActsOnce):
         title="Farthest points",
         year=2025,
         objective="visual",
-        place="after 1 decoder block",
+        pruning_point="after 1 decoder block",
         signal="cosines among visual tokens: MoB's visual half alone",
         paper="NeurIPS 2025",
         ours=True,
@@ -41,9 +41,9 @@ class FarthestOnly(ActsOnce):
     def choose(self, view: View) -> Choice:
         """Farthest point sampling on every sample."""
         covers = mob_batch(
-            view.states,
+            view.hidden_states,
             view.prompt,
-            budget=self.left(view),
+            budget=self.num_kept(view),
             prompt_budget=0,
             fold=1,
             visual_mask=view.mask,

@@ -42,7 +42,7 @@ class FasterVLM(ReadsTower):
         title="FasterVLM",
         year=2024,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="class token's attention in the vision tower",
         paper="2412.01818",
         needs=("encoder",),
@@ -55,6 +55,6 @@ class FasterVLM(ReadsTower):
         """The best of every crop."""
         encoded, crops = Crops.from_view(view, "FasterVLM")
         scores = read_attention_rows(encoded, encoded.feature_block).mean(1)
-        budgets = self.left(view)
+        budgets = self.num_kept(view)
         chosen = choose_best(scores, crops.visible, crops.share_evenly(budgets))
         return crops.keep(chosen, budgets, view)

@@ -41,7 +41,7 @@ class FastV(ReadsLastBlock):
         title="FastV",
         year=2024,
         objective="visual",
-        place="after 2 decoder blocks",
+        pruning_point="after 2 decoder blocks",
         signal="attention of the last prompt token in the block before",
         paper="2403.06764",
         departs=(
@@ -54,4 +54,4 @@ class FastV(ReadsLastBlock):
 
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row."""
-        return Choice(choose_best(self.read_last_row(view), view.mask, self.left(view)))
+        return Choice(choose_best(self.read_last_row(view), view.mask, self.num_kept(view)))

@@ -24,7 +24,7 @@ from tokencover.methods._shared.tower_method import (
     leave_unchanged,
     remove_evenly,
 )
-from tokencover.methods.base import Card, TowerChoice, TowerView
+from tokencover.methods.base import Card, VisionMerge, VisionView
 from tokencover.methods.registry import register_method
 
 WINDOW = 2
@@ -75,7 +75,7 @@ class FiCoCoV(TowerMethod):
         title="FiCoCo-V",
         year=2024,
         objective="visual",
-        place="in the second half of the vision tower",
+        pruning_point="in the second half of the vision tower",
         signal="attention among patches, attention of the class token",
         paper="2411.17686",
         needs=("tower",),
@@ -99,20 +99,20 @@ class FiCoCoV(TowerMethod):
                 limit = "at least 0" if name != "quantile" else "between 0 and 1"
                 raise InputError(f"{name} must be a number {limit}, got {value!r}.")
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The tower's second half up to the feature block, or that block alone if it is earlier."""
-        return range(min(depth // 2, feature_block), feature_block + 1)
+        return range(min(num_blocks // 2, feature_block), feature_block + 1)
 
     def plan_counts(self, total: int, left: int, blocks: int) -> list[int]:
         """See `TowerMethod.plan_counts`."""
         return remove_evenly(total, left, blocks)
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         """Filter, correlate, compress."""
         remove = self.count_to_remove(view)
         if remove == 0:
             return leave_unchanged(view)
-        with keep_precision(view.states.device):
+        with keep_precision(view.hidden_states.device):
             attention = view.attention().float()
             redundancy = self._rate_redundancy(view, attention)
             check_numbers(redundancy, view)
@@ -123,11 +123,11 @@ class FiCoCoV(TowerMethod):
                 2, kept.unsqueeze(1).expand(-1, remove, -1)
             )
             shares = share_dropped(among, self.quantile)
-        states = compress(view.states, kept, dropped, shares)
-        states = torch.cat([view.states[:, : view.classes], states], dim=1)
-        return TowerChoice(_group_tokens(view.classes, kept, dropped, among), states)
+        states = compress(view.hidden_states, kept, dropped, shares)
+        states = torch.cat([view.hidden_states[:, : view.classes], states], dim=1)
+        return VisionMerge(_group_tokens(view.classes, kept, dropped, among), states)
 
-    def _rate_redundancy(self, view: TowerView, attention: Tensor) -> Tensor:
+    def _rate_redundancy(self, view: VisionView, attention: Tensor) -> Tensor:
         """``(c, n - classes)``, how little each token would be missed, windows applied."""
         received = attention[:, view.classes :, view.classes :].mean(1)
         if view.classes:
@@ -165,12 +165,12 @@ def attend_from_mean_key(keys: Tensor) -> Tensor:
     return logits.squeeze(-1).softmax(-1).mean(1)
 
 
-def find_windows(view: TowerView) -> Tensor:
+def find_windows(view: VisionView) -> Tensor:
     """``(c, n - classes)`` int64, the window in which the first member of each token lies."""
     rows, columns = view.grid
     patches = view.members[:, view.classes :] - view.classes
     cell = torch.arange(rows * columns, device=patches.device).expand_as(patches)
-    count = view.states.shape[1] - view.classes
+    count = view.hidden_states.shape[1] - view.classes
     unset = patches.new_full((len(patches), count), rows * columns)
     place = unset.scatter_reduce(1, patches, cell, "amin")
     return place // columns // WINDOW * -(-columns // WINDOW) + place % columns // WINDOW

@@ -19,9 +19,9 @@ from tokencover.methods.base import (
     Card,
     Choice,
     Method,
-    TowerChoice,
-    TowerView,
     View,
+    VisionMerge,
+    VisionView,
 )
 from tokencover.methods.registry import register_method
 
@@ -30,7 +30,7 @@ SAME_AS_INNER: Final = (
     "reads_prompt",
     "drops_newlines",
     "merges",
-    "inside_tower_blocks",
+    "inside_vision_blocks",
     "proportional_attention",
 )
 
@@ -58,7 +58,7 @@ class FinalWipe(Method):
         title="FinalWipe",
         year=2025,
         objective="none",
-        place="after 24 of 32 decoder blocks, on top",
+        pruning_point="after 24 of 32 decoder blocks, on top",
         signal="none: all visual tokens go",
         paper="2503.14075",
         needs=("another method",),
@@ -77,27 +77,29 @@ class FinalWipe(Method):
         for name in SAME_AS_INNER:
             object.__setattr__(self, name, getattr(self.inner, name))
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Those of the inner method, and the wipe."""
-        stages = tuple(self.inner.blocks(depth))
-        return (*stages, find_wipe_block(self.block, depth, stages))
+        stages = tuple(self.inner.pruning_layers(num_layers))
+        return (*stages, find_wipe_block(self.block, num_layers, stages))
 
-    def shows_newlines(self, block: int, depth: int) -> bool:
+    def shows_newlines(self, layer_idx: int, num_layers: int) -> bool:
         """Newline tokens are wiped with the rest, whatever the inner method does with them."""
-        return block == self.blocks(depth)[-1] or self.inner.shows_newlines(block, depth)
+        return layer_idx == self.pruning_layers(num_layers)[-1] or self.inner.shows_newlines(
+            layer_idx, num_layers
+        )
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
         if not isinstance(self.inner, BudgetedMethod):
             raise InputError(
                 f"{type(self.inner).__name__} has no budget, so nothing is known of its schedule."
             )
-        end = self.blocks(depth)[-1]
-        return [*self.inner.schedule(left, total, depth)[:end], *[0] * (depth - end)]
+        end = self.pruning_layers(num_layers)[-1]
+        return [*self.inner.schedule(num_kept, total, num_layers)[:end], *[0] * (num_layers - end)]
 
     def choose(self, view: View) -> Choice:
         """What the inner method keeps, or nothing."""
-        if view.block == self.blocks(view.depth)[-1]:
+        if view.layer_idx == self.pruning_layers(view.num_layers)[-1]:
             return wipe(view)
         choice = self._wiped_inner.choose(view)
         remember(view, choice)
@@ -111,18 +113,18 @@ class FinalWipe(Method):
             object.__setattr__(inner, "schedule", self.schedule)
         return inner
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """As the inner method."""
-        return self.inner.watched(depth)
+        return self.inner.watched_layers(num_layers)
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int] | None:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int] | None:
         """As the inner method."""
-        return self.inner.encoder_blocks(depth, feature_block)
+        return self.inner.watched_vision_blocks(num_blocks, feature_block)
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """As the inner method."""
-        return self.inner.tower_blocks(depth, feature_block)
+        return self.inner.vision_blocks(num_blocks, feature_block)
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         """As the inner method."""
-        return self.inner.choose_in_tower(view)
+        return self.inner.merge_in_vision_encoder(view)

@@ -24,7 +24,7 @@ from tokencover.methods._shared.tower_crops import (
     group_pictures,
     share_out,
 )
-from tokencover.methods.base import Card, Choice, Encoded, View
+from tokencover.methods.base import Card, Choice, View, VisionOutputs
 from tokencover.methods.registry import register_method
 
 
@@ -60,7 +60,7 @@ class GlobalCom2(ReadsTower):
         title="GlobalCom2",
         year=2025,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="class tokens' attention logits of base view and tiles",
         paper="2501.05179",
         needs=("encoder", "tiles"),
@@ -76,16 +76,16 @@ class GlobalCom2(ReadsTower):
                 f"temperature must be above 0, got {self.temperature}; the paper's is 10."
             )
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The tower's last block, though visual tokens may come from an earlier one."""
-        return (depth - 1,)
+        return (num_blocks - 1,)
 
     def choose(self, view: View) -> Choice:
         """The best of base view and tiles, as many as their budgets."""
         encoded, crops = Crops.from_view(view, "GlobalCom2")
         local = score_cells(encoded, crops.visible)
         row, column = crops.row, crops.column
-        budgets = self.left(view)
+        budgets = self.num_kept(view)
         scores, counts = local.clone(), [0] * len(local)
         capacities = crops.capacities
         for sample, mine in enumerate(group_pictures(crops)):
@@ -103,7 +103,7 @@ class GlobalCom2(ReadsTower):
         return crops.keep(choose_best(scores, crops.visible, counts), budgets, view)
 
 
-def score_cells(encoded: Encoded, visible: Tensor) -> Tensor:
+def score_cells(encoded: VisionOutputs, visible: Tensor) -> Tensor:
     """What the class token of each crop looks for.
 
     Parameters
@@ -123,7 +123,7 @@ def score_cells(encoded: Encoded, visible: Tensor) -> Tensor:
         counts = there.sum(1).clamp(min=1).view(-1, 1, 1)
         mean = (features * there.unsqueeze(-1)).sum(1, keepdim=True) / counts
         return -nn.functional.cosine_similarity(features, mean, dim=-1)
-    last = encoded.depth - 1
+    last = encoded.num_blocks - 1
     logits = compute_class_logits(encoded.queries(last), encoded.keys(last), encoded.scaling)
     return logits.mean(1)[:, encoded.classes :]
 

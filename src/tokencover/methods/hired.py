@@ -63,7 +63,7 @@ class HiRED(ReadsTower):
         title="HiRED",
         year=2024,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="class token's attention in the tower; an early block divides K among tiles",
         paper="2408.10945",
         needs=("encoder",),
@@ -84,7 +84,7 @@ class HiRED(ReadsTower):
         if self.partition not in get_args(Partition):
             raise InputError(f"partition must be 'spatial' or 'bands', got {self.partition!r}.")
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The first block, and the one that makes the visual tokens."""
         return sorted({0, feature_block})
 
@@ -93,7 +93,7 @@ class HiRED(ReadsTower):
         encoded, crops = Crops.from_view(view, "HiRED")
         scores = read_attention_rows(encoded, encoded.feature_block).sum(1)
         pictures = group_pictures(crops)
-        budgets = self.left(view)
+        budgets = self.num_kept(view)
         if any(crops.tile):
             first = read_attention_rows(encoded, 0).sum(1)
             row, column = crops.row, crops.column

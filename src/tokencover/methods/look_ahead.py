@@ -44,7 +44,7 @@ class LookAhead(LooksAhead):
         title="look-ahead FastV + FinalWipe",
         year=2025,
         objective="prompt",
-        place="after 2 and 24 of 32 decoder blocks",
+        pruning_point="after 2 and 24 of 32 decoder blocks",
         signal="attention row of the last prompt token, three of the model's own blocks ahead",
         paper="2503.14075",
     )
@@ -57,14 +57,14 @@ class LookAhead(LooksAhead):
         if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
             raise InputError(f"layers must be 1 block or more to run ahead, got {self.layers!r}.")
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before the block that follows the first `after` ones, and the wipe."""
-        if self.after + self.layers > depth:
+        if self.after + self.layers > num_layers:
             raise InputError(
                 f"layers={self.layers} blocks cannot be run ahead after {self.after}: this model "
-                f"has {depth}."
+                f"has {num_layers}."
             )
-        return super().blocks(depth)
+        return super().pruning_layers(num_layers)
 
     def read_ahead(self, view: View) -> Tensor:
         """``(b, heads, 1, n)``, from the model's own next blocks."""

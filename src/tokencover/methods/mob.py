@@ -33,7 +33,7 @@ from tokencover.covering import (
     to_float32,
 )
 from tokencover.errors import InputError
-from tokencover.methods.base import ActsOnce, Card, Choice, Details, Later, View
+from tokencover.methods.base import ActsOnce, Card, Choice, Details, LazyValue, View
 from tokencover.methods.registry import register_method
 
 
@@ -65,7 +65,7 @@ class MoB(ActsOnce):
         title="MoB",
         year=2025,
         objective="both",
-        place="after 1 decoder block",
+        pruning_point="after 1 decoder block",
         signal="cosines of visual tokens with prompt words and with each other",
         paper="NeurIPS 2025",
         ours=True,
@@ -136,7 +136,7 @@ class MoB(ActsOnce):
             resolve_mode(self.budget_mode, self.published_mode),
             total=total,
             others=group.others,
-            schedule=lambda left: self.schedule(left, total, view.depth),
+            schedule=lambda left: self.schedule(left, total, view.num_layers),
             cost=view.cost,
         )
 
@@ -180,7 +180,7 @@ def _group_tokens(view: View, per: str) -> list[Group]:
     numbers = torch.stack([each.to(view.mask.device).long() for each in sizes], dim=-1).tolist()
     groups = []
     for sample, (size, words, others, video) in enumerate(numbers):
-        states = view.states[sample, :size].detach()
+        states = view.hidden_states[sample, :size].detach()
         prompt = view.prompt[sample, :words].detach()
         if per == "prompt":
             tokens = Tokens(states, prompt, "video" if video else "image")
@@ -198,9 +198,9 @@ def _group_tokens(view: View, per: str) -> list[Group]:
 def _gather_states(view: View, groups: list[Group]) -> tuple[Tensor, Tensor]:
     """Visual tokens and prompt words of every group; nothing is copied if groups are samples."""
     samples = [group.sample for group in groups]
-    if samples == list(range(len(view.states))):
-        return view.states, view.prompt
-    return view.states[samples], view.prompt[samples]
+    if samples == list(range(len(view.hidden_states))):
+        return view.hidden_states, view.prompt
+    return view.hidden_states[samples], view.prompt[samples]
 
 
 def _mark_tokens(view: View, groups: list[Group]) -> Tensor | None:
@@ -236,7 +236,7 @@ def _join_parts(view: View, parts: list[Part], rule: str) -> Choice:
                 split=[part.decision.split for part in mine],
                 groups=groups,
                 group=groups[0] if len(set(groups)) == 1 else None,
-                centers_words=tell_center_words(view, sample, prompt_centers),
+                center_prompt_positions=tell_center_words(view, sample, prompt_centers),
             )
         )
     return Choice(kept, details=details)
@@ -244,7 +244,7 @@ def _join_parts(view: View, parts: list[Part], rule: str) -> Choice:
 
 def tell_coupling(tokens: list[Tokens]) -> Any:
     """The largest eta of some tokens; if no rule asked for it, it is measured when it is read."""
-    later = Later(_find_largest_coupling, tokens)
+    later = LazyValue(_find_largest_coupling, tokens)
     return later() if all(each.knows_coupling for each in tokens) else later
 
 
@@ -253,15 +253,15 @@ def _find_largest_coupling(tokens: list[Tokens]) -> float | None:
     return max(known) if known else None
 
 
-def tell_center_words(view: View, sample: int, centers: Tensor) -> Later:
+def tell_center_words(view: View, sample: int, centers: Tensor) -> LazyValue:
     """For each prompt centre the word that speaks for it; looked for when it is read.
 
     A word is told by its place in the whole sequence, int64. It is the one with the largest cosine
     to the centre, which is what the centre was ranked by. Ties go to the first word.
     """
-    return Later(
+    return LazyValue(
         _find_nearest_words,
-        view.states[sample, centers.to(view.states.device)].detach(),
+        view.hidden_states[sample, centers.to(view.hidden_states.device)].detach(),
         view.prompt[sample].detach(),
         view.prompt_mask[sample],
         view.prompt_positions[sample],

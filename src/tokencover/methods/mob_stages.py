@@ -55,7 +55,7 @@ class MoBStages(BudgetedMethod):
         title="MoB in stages",
         year=2026,
         objective="both",
-        place="before the decoder and after a third of it",
+        pruning_point="before the decoder and after a third of it",
         signal="cosines among visual tokens; later also attention of the last prompt token",
         ours=True,
     )
@@ -78,48 +78,48 @@ class MoBStages(BudgetedMethod):
                 raise InputError(f"{name} must be a share from 0 to 1, got {share!r}.")
         object.__setattr__(self, "merges", self.folded > 0)
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before each stage."""
         stages = self.stages
         if stages is None:
-            stages = (0, round_half_up(Fraction(depth, 3))) if depth > 1 else (0,)
-        return fit_stages(stages, depth)
+            stages = (0, round_half_up(Fraction(num_layers, 3))) if num_layers > 1 else (0,)
+        return fit_stages(stages, num_layers)
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """The blocks about to run at stages after the first."""
-        return self.blocks(depth)[1:]
+        return self.pruning_layers(num_layers)[1:]
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
-        stages, ratio = self.blocks(depth), Fraction(self.ratio)
+        stages, ratio = self.pruning_layers(num_layers), Fraction(self.ratio)
         later = range(len(stages) - 1, -1, -1)
-        present = [min(total, round_half_up(left * ratio**stage)) for stage in later]
-        return count_by_block([total, *present], stages, depth)
+        present = [min(total, round_half_up(num_kept * ratio**stage)) for stage in later]
+        return count_by_block([total, *present], stages, num_layers)
 
     def choose(self, view: View) -> Choice:
         """Prompt centres by attention, at the first stage none; then farthest points."""
         counts = self.count_here(view)
         details = []
         for sample, asked in enumerate(self._find_asked(view, counts)):
-            states = view.states[sample, view.mask[sample]].detach()
+            states = view.hidden_states[sample, view.mask[sample]].detach()
             budget = counts[sample] - len(asked)
             rest = farthest_points(states, budget=budget, start=asked)
             details.append({"prompt_centers": asked, "visual_centers": rest})
         kept = [torch.cat([*each.values()]) for each in details]
         merged = self._fold(view, kept) if self.merges else None
-        return Choice(kept, states=merged, details=details)
+        return Choice(kept, hidden_states=merged, details=details)
 
     def _fold(self, view: View, kept: Sequence[Tensor]) -> Tensor:
-        states = view.states.clone()
+        states = view.hidden_states.clone()
         for sample, index in enumerate(kept):
-            tokens = view.states[sample, view.mask[sample]]
+            tokens = view.hidden_states[sample, view.mask[sample]]
             states[sample, index] = fold_into_nearest(tokens, index, self.folded).to(states)
         return states
 
     def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
         """What the last prompt token of each sample will attend to most."""
-        if view.block == self.blocks(view.depth)[0]:
+        if view.layer_idx == self.pruning_layers(view.num_layers)[0]:
             return [view.positions.new_empty(0) for _ in counts]
-        rows = view.attention(view.block, view.last.unsqueeze(-1))
+        rows = view.attention(view.layer_idx, view.last.unsqueeze(-1))
         wanted = [round_half_up(Fraction(self.asked) * count) for count in counts]
         return choose_best(rows.squeeze(2).mean(1), view.mask, wanted)

@@ -44,11 +44,11 @@ from tokencover.methods.base import (
     BudgetedMethod,
     Card,
     Choice,
-    Encoded,
     Positions,
-    TowerChoice,
-    TowerView,
     View,
+    VisionMerge,
+    VisionOutputs,
+    VisionView,
 )
 from tokencover.methods.registry import register_method
 
@@ -119,7 +119,7 @@ class MustDrop(BudgetedMethod):
         title="MustDrop",
         year=2024,
         objective="both",
-        place="in the tower; after 3, 7, 11, 15 of 32 blocks",
+        pruning_point="in the tower; after 3, 7, 11, 15 of 32 blocks",
         signal="likeness of neighbours, class token's attention, attention of the text",
         paper="2411.10803",
         needs=("encoder", "class token", "tower", "text after the picture"),
@@ -158,45 +158,48 @@ class MustDrop(BudgetedMethod):
 
     # ---- the vision tower -------------------------------------------------------------------
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """After the first block, that is, before the second."""
         return () if self.merge_threshold is None else (1,)
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         """Merge windows of neighbours that are alike."""
         assert self.merge_threshold is not None
-        classes, tokens = view.states[:, : view.classes], view.states[:, view.classes :]
+        classes, tokens = (
+            view.hidden_states[:, : view.classes],
+            view.hidden_states[:, view.classes :],
+        )
         groups, merged = merge_windows(tokens, view.grid, WINDOW, self.merge_threshold)
-        states = view.states if merged is tokens else torch.cat([classes, merged], dim=1)
+        states = view.hidden_states if merged is tokens else torch.cat([classes, merged], dim=1)
         alone = torch.arange(view.classes, device=groups.device).expand(len(groups), -1)
-        return TowerChoice(torch.cat([alone, groups + view.classes], dim=1), states)
+        return VisionMerge(torch.cat([alone, groups + view.classes], dim=1), states)
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The last block, after the one that makes the features."""
-        return (depth - 1,)
+        return (num_blocks - 1,)
 
     # ---- the decoder ------------------------------------------------------------------------
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before the block that follows each stage's."""
         if self.stages is None:
-            return scale_stages(STAGES, DEPTH, depth)
+            return scale_stages(STAGES, DEPTH, num_layers)
         return tuple(stage + 1 for stage in self.stages)
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """The block before each stage."""
-        return tuple(block - 1 for block in self.blocks(depth))
+        return tuple(block - 1 for block in self.pruning_layers(num_layers))
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """The visual tokens each decoder block works on, of `total` that reached the decoder."""
-        stages = self.blocks(depth)
-        present = [total, *shrink_evenly(total, Fraction(left, total), len(stages))]
-        return count_by_block(present, stages, depth)
+        stages = self.pruning_layers(num_layers)
+        present = [total, *shrink_evenly(total, Fraction(num_kept, total), len(stages))]
+        return count_by_block(present, stages, num_layers)
 
     def choose(self, view: View) -> Choice:
         """The key set, and what the text looks at most."""
         check_text(view)
-        encoded = view.encoded
+        encoded = view.vision
         if encoded is None or encoded.classes == 0:
             raise InputError(
                 "MustDrop needs the class token's attention to each visual token in the vision "
@@ -206,7 +209,7 @@ class MustDrop(BudgetedMethod):
         if START not in view.notes:
             view.notes[START] = self._begin(view, encoded)
         start: _Start = view.notes[START]
-        rows = view.attention(view.block - 1, view.text_positions).mean(1)
+        rows = view.attention(view.layer_idx - 1, view.text_positions).mean(1)
         sums, mask = rows.sum(1), view.mask
         index = encoded.index
         key = start.key.to(rows.device)[index.clamp(min=0)] & (index >= 0) & mask
@@ -214,11 +217,11 @@ class MustDrop(BudgetedMethod):
         orders = choose_best(sums, mask, view.mask.sum(-1).tolist())
         kept = []
         for sample, by_attention in enumerate(orders):
-            ceiling = self.schedule(start.left[sample], start.present[sample], view.depth)
+            ceiling = self.schedule(start.left[sample], start.present[sample], view.num_layers)
             key_first = rank_descending(key[sample, by_attention])
             order = by_attention[key_first]
             passing = order[allowed[sample, order]]
-            kept.append(passing[: ceiling[view.block]] if len(passing) else order[:1])
+            kept.append(passing[: ceiling[view.layer_idx]] if len(passing) else order[:1])
         return Choice(kept, details=[{"key_tokens": int(each.sum())} for each in key])
 
     def _find_above(self, rows: Tensor, sums: Tensor) -> Tensor:
@@ -228,7 +231,7 @@ class MustDrop(BudgetedMethod):
         share = self.global_threshold * sums.sum(-1, keepdim=True)
         return (sums >= share) | (rows.amax(1) >= self.individual_threshold)
 
-    def _begin(self, view: View, encoded: Encoded) -> _Start:
+    def _begin(self, view: View, encoded: VisionOutputs) -> _Start:
         """Counts of the merged tokens: `view.total` counts them before merging."""
         present = view.mask.sum(-1).tolist()
         left = []
@@ -241,19 +244,19 @@ class MustDrop(BudgetedMethod):
                     resolve_mode(self.budget_mode, self.published_mode),
                     total=count,
                     others=others,
-                    schedule=lambda end, count=count: self.schedule(end, count, view.depth),  # type: ignore[misc]
+                    schedule=lambda end, count=count: self.schedule(end, count, view.num_layers),  # type: ignore[misc]
                     cost=view.cost,
                 )
             )
         return _Start(present, left, find_key_set(encoded, self.key_share))
 
 
-def find_key_set(encoded: Encoded, share: float) -> Tensor:
+def find_key_set(encoded: VisionOutputs, share: float) -> Tensor:
     """The tokens of each crop that the class token looks at most in the tower's last block.
 
     Parameters
     ----------
-    encoded : Encoded
+    encoded : VisionOutputs
         With at least one class token; the first is asked. What was merged in the tower is there as
         copies, which are told by their equal keys and count as one token.
     share : float
@@ -264,7 +267,7 @@ def find_key_set(encoded: Encoded, share: float) -> Tensor:
     Tensor
         ``(c * t,)`` bool.
     """
-    block, classes = encoded.depth - 1, encoded.classes
+    block, classes = encoded.num_blocks - 1, encoded.classes
     with keep_precision(encoded.features.device):
         keys = encoded.keys(block).float()
         products = compute_class_logits(encoded.queries(block), keys, encoded.scaling)

@@ -31,7 +31,7 @@ class NearestOnly(ActsOnce):
         title="Nearest to the prompt",
         year=2025,
         objective="prompt",
-        place="after 1 decoder block",
+        pruning_point="after 1 decoder block",
         signal="cosines of visual tokens with prompt words: MoB's prompt half alone",
         paper="NeurIPS 2025",
         ours=True,
@@ -41,9 +41,9 @@ class NearestOnly(ActsOnce):
 
     def choose(self, view: View) -> Choice:
         """The K nearest tokens of every sample."""
-        left = self.left(view)
+        left = self.num_kept(view)
         covers = mob_batch(
-            view.states,
+            view.hidden_states,
             view.prompt,
             budget=left,
             prompt_budget=left,
@@ -61,7 +61,7 @@ def _describe(view: View, sample: int, cover: Cover) -> Details:
     details = Details(
         prompt_centers=cover.prompt_centers,
         visual_centers=cover.visual_centers,
-        centers_words=tell_center_words(view, sample, cover.prompt_centers),
+        center_prompt_positions=tell_center_words(view, sample, cover.prompt_centers),
     )
     if len(cover.prompt_centers) == 0:
         details["fallback"] = "the prompt has no words: farthest points were kept"

@@ -17,7 +17,7 @@ from tokencover.errors import InputError
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, Made, write_tokens
 from tokencover.methods._shared.ranking import choose_best, find_highest
 from tokencover.methods._shared.tower_crops import Crops, ReadsTower, compute_attention_rows
-from tokencover.methods.base import Card, Choice, Encoded, View
+from tokencover.methods.base import Card, Choice, View, VisionOutputs
 from tokencover.methods.registry import register_method
 
 WHISKER = 1.5
@@ -60,7 +60,7 @@ class PruMerge(ReadsTower):
         title="PruMerge",
         year=2024,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal=(
             "class token's attention in the tower's last block; neighbours by keys are "
             "added, the dropped pooled"
@@ -83,23 +83,26 @@ class PruMerge(ReadsTower):
         if self.neighbours < 0:
             raise InputError(f"neighbours must be at least 0 tokens, got {self.neighbours}.")
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The tower's last block, though visual tokens may come from an earlier one."""
-        return (depth - 1,)
+        return (num_blocks - 1,)
 
     def choose(self, view: View) -> Choice:
         """Kept and pooled tokens of every crop."""
         encoded, crops = Crops.from_view(view, type(self).__name__)
-        queries, keys = encoded.queries(encoded.depth - 1), encoded.keys(encoded.depth - 1)
+        queries, keys = (
+            encoded.queries(encoded.num_blocks - 1),
+            encoded.keys(encoded.num_blocks - 1),
+        )
         if encoded.classes:
             queries = queries[:, :, :1]  # no other query looks for anything
         queries, keys = _join_heads(queries), _join_heads(keys)
         scaling = queries.shape[-1] ** -0.5
-        segments = encoded.segments(encoded.depth - 1)
+        segments = encoded.segments(encoded.num_blocks - 1)
         rows = compute_attention_rows(queries, keys, scaling, encoded.classes, segments)
         scores = encoded.fold(rows).squeeze(1)
         keys = encoded.fold(keys[:, 0, encoded.classes :].transpose(1, 2)).transpose(1, 2)
-        budgets = self.left(view)
+        budgets = self.num_kept(view)
         counts = crops.share_evenly(budgets)
         made = {}
         for sample, mine in enumerate(crops.members):
@@ -116,7 +119,7 @@ class PruMerge(ReadsTower):
                     slots, features, near, weights = parts
                     kept = self._choose_cells(weights, counts[crop])
                     made[crop] = self._make_tokens(
-                        view.states[sample], encoded, slots, features, near, weights, kept
+                        view.hidden_states[sample], encoded, slots, features, near, weights, kept
                     )
         fill = None if self.adaptive else budgets
         return write_tokens(made, crops, view, fill, stay=self.positions == "original")
@@ -140,7 +143,7 @@ class PruMerge(ReadsTower):
     def _make_tokens(
         self,
         states: Tensor,
-        encoded: Encoded,
+        encoded: VisionOutputs,
         slots: Tensor,
         features: Tensor,
         keys: Tensor,
@@ -153,7 +156,7 @@ class PruMerge(ReadsTower):
         ----------
         states : Tensor
             ``(n, d)``, visual tokens of the sample.
-        encoded : Encoded
+        encoded : VisionOutputs
             For its projector.
         slots : Tensor
             ``(m,)`` int64, the crop's tokens among them.
@@ -204,7 +207,7 @@ class PruMergePlus(PruMerge):
         title="PruMerge+",
         year=2024,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="as PruMerge, and tokens at even steps",
         paper="2403.15388",
         needs=("encoder",),

@@ -56,7 +56,7 @@ class PyramidDrop(BudgetedMethod):
         title="PyramidDrop",
         year=2024,
         objective="prompt",
-        place="at each quarter of the decoder",
+        pruning_point="at each quarter of the decoder",
         signal="attention of the last prompt token in the block about to run",
         paper="2410.17247",
         departs="the share of each stage follows from the budget",
@@ -75,31 +75,31 @@ class PyramidDrop(BudgetedMethod):
                 f"{self.stages!r}."
             )
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before each stage."""
         stages = self.stages
         if stages is None and self.budget_mode == "published":
-            stages = scale_stages(EARLY, EARLY_DEPTH, depth)
+            stages = scale_stages(EARLY, EARLY_DEPTH, num_layers)
         if stages is None:
-            stages = tuple(sorted({max(1, depth * quarter // 4) for quarter in (1, 2, 3)}))
-        return fit_stages(stages, depth)
+            stages = tuple(sorted({max(1, num_layers * quarter // 4) for quarter in (1, 2, 3)}))
+        return fit_stages(stages, num_layers)
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """The blocks about to run."""
-        return self.blocks(depth)
+        return self.pruning_layers(num_layers)
 
-    def left(self, view: View) -> list[int]:
+    def num_kept(self, view: View) -> list[int]:
         """How many visual tokens of each sample must be left in the end; shares round down."""
         share = self._share
         if share is None:
-            return super().left(view)
+            return super().num_kept(view)
         return [_round_down(share, total) for total in view.total.tolist()]
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
-        stages = self.blocks(depth)
-        present = _count_at_stages(left, total, self._share, len(stages))
-        return count_by_block(present, stages, depth)
+        stages = self.pruning_layers(num_layers)
+        present = _count_at_stages(num_kept, total, self._share, len(stages))
+        return count_by_block(present, stages, num_layers)
 
     @property
     def _share(self) -> float | None:
@@ -109,7 +109,7 @@ class PyramidDrop(BudgetedMethod):
 
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row, as many as the stage leaves."""
-        rows = view.attention(view.block, view.last.unsqueeze(-1))
+        rows = view.attention(view.layer_idx, view.last.unsqueeze(-1))
         return Choice(choose_best(rows.squeeze(2).mean(1), view.mask, self.count_here(view)))
 
 

@@ -43,7 +43,7 @@ class Random(ActsOnce):
         title="Random",
         year=None,
         objective="none",
-        place="after 1 decoder block",
+        pruning_point="after 1 decoder block",
         signal="none: tokens are drawn by a seeded lot",
     )
     reads_prompt = False
@@ -59,7 +59,9 @@ class Random(ActsOnce):
     def choose(self, view: View) -> Choice:
         """Draw for every sample."""
         sizes = view.mask.sum(-1).tolist()
-        kept = [self._draw(size, left) for size, left in zip(sizes, self.left(view), strict=True)]
+        kept = [
+            self._draw(size, left) for size, left in zip(sizes, self.num_kept(view), strict=True)
+        ]
         return Choice([each.to(view.mask.device) for each in kept])
 
     def _draw(self, size: int, count: int) -> Tensor:

@@ -58,7 +58,7 @@ class SCOPE(ReadsTower):
         title="SCOPE",
         year=2025,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="coverage by cosines, weighted by the class token's attention",
         paper="2510.24214",
         needs=("encoder",),
@@ -84,10 +84,10 @@ class SCOPE(ReadsTower):
     def choose(self, view: View) -> Choice:
         """The greedy cover of every sample."""
         kept = []
-        with keep_precision(view.states.device):
+        with keep_precision(view.hidden_states.device):
             salient = to_float32(read_saliency(view))
-            states = view.states if self.compare == "projected" else read_features(view)
-            for sample, count in enumerate(self.left(view)):
+            states = view.hidden_states if self.compare == "projected" else read_features(view)
+            for sample, count in enumerate(self.num_kept(view)):
                 mask = view.mask[sample]
                 mine = states[sample]
                 tokens = to_float32(mine if mask.all() else mine[mask])
@@ -95,7 +95,7 @@ class SCOPE(ReadsTower):
                 check_finite("visual", tokens)
                 check_finite("saliency", weights)
                 chosen = choose_cover(compare_in_steps(tokens), weights, count, self.alpha)
-                kept.append(chosen.to(view.states.device))
+                kept.append(chosen.to(view.hidden_states.device))
         return Choice(kept)
 
 

@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.budget import BlockCost, Budget, PublishedMode, round_half_up, tokens_left
+from tokencover.budget import Budget, LayerCost, PublishedMode, round_half_up, tokens_left
 from tokencover.covering import keep_precision, rank_descending
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder_stages import (
@@ -93,7 +93,7 @@ class SparseVLM(BudgetedMethod):
         title="SparseVLM",
         year=2024,
         objective="prompt",
-        place="after 3, 7 and 16 of 32 decoder blocks",
+        pruning_point="after 3, 7 and 16 of 32 decoder blocks",
         signal="attention of rater words; the best of the rest become clusters",
         paper="2410.04417",
         needs=("text after the picture",),
@@ -119,46 +119,46 @@ class SparseVLM(BudgetedMethod):
                 f"adaptive must be (scale, bias) with a scale above 0, got {self.adaptive!r}."
             )
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before the decoder, to choose the raters, and at each stage."""
-        return (0, *self._find_stages(depth))
+        return (0, *self._find_stages(num_layers))
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """The block before each stage."""
-        return tuple(block - 1 for block in self._find_stages(depth))
+        return tuple(block - 1 for block in self._find_stages(num_layers))
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """The visual tokens each decoder block works on, clusters included.
 
         One of the published lists has three tokens more after the first stage than the next larger
-        one, so this may fall there by one when `left` grows; the sum over the published stages
+        one, so this may fall there by one when `num_kept` grows; the sum over the published stages
         never falls.
         """
-        return _make_schedule(left, total, self._find_stages(depth), depth)
+        return _make_schedule(num_kept, total, self._find_stages(num_layers), num_layers)
 
-    def left(self, view: View) -> list[int]:
+    def num_kept(self, view: View) -> list[int]:
         """How many visual tokens of each sample must be left in the end.
 
         The published means are over what blocks put out; a stage's block puts out fewer tokens than
         it works on.
         """
         if self.budget_mode != "published":
-            return super().left(view)
+            return super().num_kept(view)
 
-        stages = self._find_stages(view.depth)
+        stages = self._find_stages(view.num_layers)
         return [
-            _find_left_as_published(self.budget, total, stages, view.depth)
+            _find_left_as_published(self.budget, total, stages, view.num_layers)
             for total in view.total.tolist()
         ]
 
     def choose(self, view: View) -> Choice:
         """The raters before the decoder, and what they look at after each stage's block."""
         present = view.mask.sum(-1).tolist()
-        if view.block == 0:
+        if view.layer_idx == 0:
             view.notes[RATERS] = find_raters(view)
             return Choice([torch.arange(count, device=view.mask.device) for count in present])
         who = view.notes[RATERS]
-        rows = view.attention(view.block - 1, who).mean(1)
+        rows = view.attention(view.layer_idx - 1, who).mean(1)
         asked = (who >= 0).to(rows.device)
         scores = rows.sum(1) / asked.sum(-1, keepdim=True)
         plans = [
@@ -171,10 +171,12 @@ class SparseVLM(BudgetedMethod):
         chosen = choose_best(scores, view.mask, wanted)
         samples = [
             _recycle(states, order, plan, count, in_place=self.positions == "original")
-            for states, order, plan, count in zip(view.states, chosen, plans, present, strict=True)
+            for states, order, plan, count in zip(
+                view.hidden_states, chosen, plans, present, strict=True
+            )
         ]
         slots, contents, sources = zip(*samples, strict=True)
-        states = torch.empty_like(view.states)  # what is not kept is not written
+        states = torch.empty_like(view.hidden_states)  # what is not kept is not written
         for sample, (slot, content) in enumerate(zip(slots, contents, strict=True)):
             states[sample].index_copy_(0, slot, content)
         return Choice(slots, states, sources, [{"clusters": plan.clusters} for plan in plans])
@@ -209,9 +211,9 @@ def find_raters(view: View) -> Tensor:
         ``(b, q)`` int64, places in the whole sequence; -1 where a sample has fewer raters.
     """
     check_text(view)
-    with keep_precision(view.states.device):
+    with keep_precision(view.hidden_states.device):
         # Words first, which takes half the time.
-        products = view.text.float() @ view.states.float().transpose(-1, -2)
+        products = view.text.float() @ view.hidden_states.float().transpose(-1, -2)
         words = view.text_mask.to(products.device)
         weights = products.masked_fill(~words.unsqueeze(-1), -torch.inf).softmax(1)
         tokens = view.mask.to(products.device).unsqueeze(1)
@@ -239,7 +241,7 @@ def _find_left_as_published(budget: Budget, total: int, stages: tuple[int, ...],
         total=total,
         others=0,  # a mean counts visual tokens alone
         schedule=lambda left: [*_make_schedule(left, total, stages, depth)[1:], left],
-        cost=BlockCost(linear=1, quadratic=0),
+        cost=LayerCost(linear=1, quadratic=0),
     )
 
 

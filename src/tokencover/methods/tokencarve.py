@@ -65,7 +65,7 @@ class TokenCarve(ReadsLastBlock):
         title="TokenCarve",
         year=2025,
         objective="both",
-        place="after 2 decoder blocks",
+        pruning_point="after 2 decoder blocks",
         signal="share in the singular values, attention of the last token; then merging",
         paper="2503.10501",
         departs="the caches of the first blocks keep all tokens; the span is not off by one",
@@ -86,10 +86,10 @@ class TokenCarve(ReadsLastBlock):
     def choose(self, view: View) -> Choice:
         """Rank, prune and merge, for every sample."""
         attention = self.read_last_row(view)
-        states, kept, details = view.states.clone(), [], []
-        for sample, left in enumerate(self.left(view)):
+        states, kept, details = view.hidden_states.clone(), [], []
+        for sample, left in enumerate(self.num_kept(view)):
             size = int(view.mask[sample].sum())
-            tokens = view.states[sample, :size]
+            tokens = view.hidden_states[sample, :size]
             score = self._score(attention[sample, :size], tokens)
             everything = torch.ones(1, size, dtype=torch.bool, device=score.device)
             (order,) = choose_best(score.unsqueeze(0), everything, [min(left + left // 2, size)])
@@ -98,7 +98,7 @@ class TokenCarve(ReadsLastBlock):
             states[sample, targets] = means.to(states)
             kept.append(order[~torch.isin(order, merged.sources)])
             details.append({"merged": len(merged.sources)})
-        return Choice(kept, states=states, details=details)
+        return Choice(kept, hidden_states=states, details=details)
 
     def _score(self, attention: Tensor, tokens: Tensor) -> Tensor:
         by_attention = rank_scores(attention)

@@ -19,7 +19,7 @@ from tokencover.methods._shared.tower_method import (
     limit_to_half,
     remove_evenly,
 )
-from tokencover.methods.base import Card, TowerChoice, TowerView
+from tokencover.methods.base import Card, VisionMerge, VisionView
 from tokencover.methods.registry import register_method
 
 
@@ -53,7 +53,7 @@ class ToMe(TowerMethod):
         title="ToMe",
         year=2023,
         objective="visual",
-        place="in every block of the vision tower",
+        pruning_point="in every block of the vision tower",
         signal="similarity of keys",
         paper="2210.09461",
         needs=("tower",),
@@ -73,7 +73,7 @@ class ToMe(TowerMethod):
         if not -1 <= self.inflect <= 1:
             raise InputError(f"inflect must lie between -1 and 1, got {self.inflect}.")
 
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Every block that matters to the visual tokens."""
         return range(feature_block + 1)
 
@@ -81,7 +81,7 @@ class ToMe(TowerMethod):
         """See `TowerMethod.plan_counts`; a block cannot merge more than half of its tokens."""
         return limit_to_half(remove_evenly(total, left, blocks, self.inflect), total)
 
-    def choose_in_tower(self, view: TowerView) -> TowerChoice:
+    def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         """Bipartite soft matching of the keys."""
         remove = self.count_to_remove(view)
         if remove == 0:
@@ -89,4 +89,4 @@ class ToMe(TowerMethod):
         metric = view.keys().float().mean(1)
         check_numbers(metric, view)
         matching = match_pairs(metric, remove, view.classes)
-        return TowerChoice(matching.groups, matching.average(view.states, view.sizes))
+        return VisionMerge(matching.groups, matching.average(view.hidden_states, view.sizes))

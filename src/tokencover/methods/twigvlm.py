@@ -49,7 +49,7 @@ class TwigVLM(LooksAhead):
         title="TwigVLM",
         year=2025,
         objective="prompt",
-        place="after 2 and 24 of 32 decoder blocks",
+        pruning_point="after 2 and 24 of 32 decoder blocks",
         signal="attention row of the last prompt token in a trained twig",
         paper="2503.14075",
         needs=("trained twig",),
@@ -76,8 +76,8 @@ class TwigVLM(LooksAhead):
 
     def _fit_blocks(self, view: View) -> list[nn.Module]:
         """The twig's blocks, of the type and on the device of the states."""
-        plan, states = self.twig.plan, view.states
-        found = (view.depth, states.shape[-1], self.after)
+        plan, states = self.twig.plan, view.hidden_states
+        found = (view.num_layers, states.shape[-1], self.after)
         if (plan.base_depth, plan.width, plan.after) != found:
             raise InputError(
                 f"the twig {self.weights!r} was grown on a decoder of {plan.base_depth} blocks of "

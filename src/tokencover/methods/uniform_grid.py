@@ -32,7 +32,7 @@ class UniformGrid(ActsOnce):
         title="Uniform grid",
         year=None,
         objective="visual",
-        place="after 1 decoder block",
+        pruning_point="after 1 decoder block",
         signal="places of tokens in the picture",
     )
     reads_prompt = False
@@ -41,7 +41,7 @@ class UniformGrid(ActsOnce):
 
     def choose(self, view: View) -> Choice:
         """The middle of every cell."""
-        cells = cut_into_cells(view, self.left(view))
+        cells = cut_into_cells(view, self.num_kept(view))
         device = view.mask.device
         return Choice(
             [torch.tensor([cell.center for cell in each], device=device) for each in cells]

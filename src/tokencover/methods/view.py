@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from tokencover.budget import BlockCost
+from tokencover.budget import LayerCost
 
 
 class Keys(Protocol):
@@ -30,11 +30,11 @@ class View:
 
     Attributes
     ----------
-    block : int
+    layer_idx : int
         The decoder block about to run; 0 is before the decoder.
-    depth : int
+    num_layers : int
         Number of decoder blocks.
-    states : Tensor
+    hidden_states : Tensor
         ``(b, n, d)``, states of the visual tokens that may be dropped.
     mask : Tensor
         ``(b, n)`` bool, which of them exist.
@@ -78,17 +78,17 @@ class View:
         a number stands for a block of the model itself.
     norm : callable
         The decoder's final norm, for states of any shape ``(..., d)``.
-    cost : BlockCost
+    cost : LayerCost
         What a decoder block costs.
     notes : dict
         Empty when a pass begins; what a method writes at one place it finds again at the next.
-    encoded : Encoded or None
-        What the vision tower computed, if the method asked for it by `Method.encoder_blocks`.
+    vision : VisionOutputs or None
+        What the vision encoder computed, if `Method.watched_vision_blocks` requests it.
     """
 
-    block: int
-    depth: int
-    states: Tensor
+    layer_idx: int
+    num_layers: int
+    hidden_states: Tensor
     mask: Tensor
     prompt: Tensor
     prompt_mask: Tensor
@@ -110,9 +110,9 @@ class View:
     attention: Callable[[int, Tensor], Tensor]
     ahead: Callable[[Sequence[nn.Module | int], Tensor], Tensor]
     norm: Callable[[Tensor], Tensor]
-    cost: BlockCost
+    cost: LayerCost
     notes: dict[str, Any] = field(default_factory=dict)
-    encoded: Encoded | None = None
+    vision: VisionOutputs | None = None
 
 
 def _leave(values: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def _see_all(block: int) -> Tensor | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class VisionOutputs:
     """What the vision tower computed, crop by crop.
 
     Shapes: ``c`` crops (images, tiles or frames of all samples), ``t`` tokens of each, class tokens
@@ -147,7 +147,7 @@ class Encoded:
         them. Zeros beyond the cells of a crop that is smaller than others.
     classes : int
         How many class tokens stand before the others; 0 for SigLIP and the Qwens.
-    depth : int
+    num_blocks : int
         Number of the tower's blocks.
     feature_block : int
         The block whose output `features` is.
@@ -157,8 +157,8 @@ class Encoded:
         ``(b, n)`` int64, for each visual token of the view its place in ``c * t``, that is, crop
         times ``t`` plus token; -1 where it does not come from the tower.
     queries, keys : callable
-        Give ``(c, heads, p, head_dim)`` of a tower block that `Method.encoder_blocks` named, not
-        scaled; rotated, if the tower rotates them.
+        Give ``(c, heads, p, head_dim)`` of a block in `Method.watched_vision_blocks`, not scaled;
+        rotated, if the vision encoder rotates them.
     project : callable
         From features ``(..., w)`` to states ``(..., d)`` of the decoder.
     fold : callable
@@ -177,7 +177,7 @@ class Encoded:
 
     features: Tensor
     classes: int
-    depth: int
+    num_blocks: int
     feature_block: int
     scaling: float
     index: Tensor
@@ -191,7 +191,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class TowerView:
+class VisionView:
     """The tokens inside a vision tower: before one of its blocks, or between its two halves.
 
     Shapes: ``c`` crops (images, tiles or frames of the whole batch), ``n`` tokens of each, all
@@ -202,9 +202,9 @@ class TowerView:
     block : int
         The tower block about to run, or, for methods that act inside blocks, the one whose
         attention has run and whose feed-forward network has not.
-    depth : int
+    num_blocks : int
         Number of tower blocks.
-    states : Tensor
+    hidden_states : Tensor
         ``(c, n, d)``, class tokens first.
     classes : int
         How many class tokens stand before the others; they must stay alone and first.
@@ -228,8 +228,8 @@ class TowerView:
     """
 
     block: int
-    depth: int
-    states: Tensor
+    num_blocks: int
+    hidden_states: Tensor
     classes: int
     sizes: Tensor
     grid: tuple[int, int]

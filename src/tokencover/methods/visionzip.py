@@ -19,7 +19,7 @@ from tokencover.covering import find_largest
 from tokencover.methods._shared.crop_tokens import CropTokens, Made, write_tokens
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
-from tokencover.methods.base import Card, Choice, Encoded, View
+from tokencover.methods.base import Card, Choice, View, VisionOutputs
 from tokencover.methods.registry import register_method
 
 CONTEXTUAL_SHARE = Fraction(5, 32)
@@ -58,7 +58,7 @@ class VisionZip(ReadsTower):
         title="VisionZip",
         year=2024,
         objective="visual",
-        place="before the decoder",
+        pruning_point="before the decoder",
         signal="class token's attention in the vision tower; the rest merged by similar keys",
         paper="2412.04467",
         needs=("encoder",),
@@ -74,7 +74,7 @@ class VisionZip(ReadsTower):
     def choose(self, view: View) -> Choice:
         """Dominant and contextual tokens of every crop."""
         encoded, crops = Crops.from_view(view, "VisionZip")
-        budgets = self.left(view)
+        budgets = self.num_kept(view)
         counts, capacities = crops.share_evenly(budgets), crops.capacities
         whole = [count == fits for count, fits in zip(counts, capacities, strict=True)]
         contextual = [
@@ -99,7 +99,7 @@ class VisionZip(ReadsTower):
                     classes=_take_class_token(
                         encoded, crops, crop, kept=has_class and not whole[crop]
                     ),
-                    patches=Made(slots, view.states[sample].index_select(0, slots)),
+                    patches=Made(slots, view.hidden_states[sample].index_select(0, slots)),
                     merged=Made(crops.slot[crop, targets[crop]], encoded.project(merged[crop])),
                 )
         stay = self.positions == "original"
@@ -122,12 +122,12 @@ def space_evenly(rest: Tensor, counts: Sequence[int]) -> Tensor:
     return rest & (rank % step == 0) & (rank // step < wanted)
 
 
-def merge_into(encoded: Encoded, members: Tensor, targets: Tensor) -> list[Tensor]:
+def merge_into(encoded: VisionOutputs, members: Tensor, targets: Tensor) -> list[Tensor]:
     """Features of the targets, which have received the mean of the members nearest to them.
 
     Parameters
     ----------
-    encoded : Encoded
+    encoded : VisionOutputs
         Features, and keys of the block that made them.
     members, targets : Tensor
         ``(c, cells)`` bool.
@@ -163,7 +163,7 @@ def _mark(like: Tensor, chosen: Sequence[Tensor]) -> Tensor:
     return marked
 
 
-def _take_class_token(encoded: Encoded, crops: Crops, crop: int, *, kept: bool) -> Made:
+def _take_class_token(encoded: VisionOutputs, crops: Crops, crop: int, *, kept: bool) -> Made:
     """The first class token of a crop, or nothing."""
     count = int(kept)
     source = crops.class_slot[crop : crop + count]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokencover.errors import InputError, UserNote
+from tokencover.errors import InputError, TokenCoverWarning
 from tokencover.families import Family, lay_in_lines, needs_own_masks
 from tokencover.methods import Method
 from tokencover.pruning.call_structure import check_executed, check_structure, find_real_tokens
@@ -190,7 +190,7 @@ class PassReader:
                 f"The prompt has {count} visual tokens, but the model was called without pixels, "
                 "so it attends to placeholder embeddings and nothing is pruned. Pass the "
                 "processor's pixel_values. (generate(prefill_chunk_size=...) drops them.)",
-                UserNote,
+                TokenCoverWarning,
                 stacklevel=2,
             )
 
@@ -275,7 +275,7 @@ def mark_used(
             warnings.warn(
                 "A label follows padding (for example on BOS with left padding). Pruning drops "
                 "padding, so that label is scored with logits of zero. Set it to -100.",
-                UserNote,
+                TokenCoverWarning,
                 stacklevel=2,
             )
         used = used | scored

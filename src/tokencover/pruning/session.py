@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tokencover.families import Family, needs_own_masks
 from tokencover.families.versions import note_newer
-from tokencover.methods import Choice, Encoded, Method
+from tokencover.methods import Choice, Method, VisionOutputs
 from tokencover.pruning import tensor_parallel
 from tokencover.pruning.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
 from tokencover.pruning.decoder import (
@@ -83,7 +83,7 @@ class Session:
         self.trace = Traces()
         self._base = model.get_submodule(family.base)
         self._decoder = model.get_submodule(family.decoder)
-        self._blocks = family.blocks(model)
+        self._blocks = family.layers(model)
         check_internals()
         note_newer()
         check_layers(self._blocks, self._decoder.config)
@@ -93,9 +93,9 @@ class Session:
         self._merger: TowerMerger | None = None
         self._reader: TowerReader | None = None
         tower = guess_tower(model.config)
-        if len(method.tower_blocks(*tower)):
+        if len(method.vision_blocks(*tower)):
             self._merger = TowerMerger(model, family, method)
-        if method.encoder_blocks(*tower) is not None:
+        if method.watched_vision_blocks(*tower) is not None:
             self._reader = TowerReader(model, family, method, self._merger)
         self._folds = self._reader is not None and self._reader.folds
         # In this order: what is read from the tower has been spread over its first tokens before.
@@ -112,7 +112,7 @@ class Session:
         )
         self._local = threading.local()
         self._recorders: dict[int, Recorder] = {}
-        if watched := tuple(method.watched(len(self._blocks))):
+        if watched := tuple(method.watched_layers(len(self._blocks))):
             self._recorders = make_recorders(
                 method,
                 watched,
@@ -347,7 +347,7 @@ class Session:
 
     def _find_encoded(
         self, current: VisualPass, tokens: VisualTokens, states: Tensor
-    ) -> Encoded | None:
+    ) -> VisionOutputs | None:
         if self._reader is None:
             return None
         if current.encodings is None:

@@ -62,12 +62,12 @@ class Trace:
     seconds : float
         Time the method took to choose, at all its places, for the whole batch.
     details : Mapping
-        What the method has to say; `prompt_centers`, `visual_centers`, `centers_words`, `coupling`
-        and `split` read from here. Centres are indices among all visual tokens of the sample, like
-        `kept`. What costs time and does not decide anything (the words, and eta where the split
-        does not depend on it) is computed when it is first read; until then the trace holds the
-        states that it needs for that.
-    places : Tensor
+        Values recorded by the method; `prompt_centers`, `visual_centers`,
+        `center_prompt_positions`, `coupling` and `split` read from here. Centers are indices among
+        all visual tokens of the sample, like `kept`. What is expensive and decides nothing (the
+        prompt positions, and eta where the split does not depend on it) is computed on first
+        access; until then the trace holds the hidden states that it needs.
+    grid_locations : Tensor
         ``(visual_tokens, 4)`` int64, medium, frame, row and column of every visual token, of the
         dropped ones too; -1 where a token has none.
     """
@@ -85,7 +85,7 @@ class Trace:
     flops_unpruned: int
     seconds: float
     details: Mapping[str, Any] = field(default_factory=dict)
-    places: Tensor = field(default_factory=lambda: torch.empty(0, 4, dtype=torch.int64))
+    grid_locations: Tensor = field(default_factory=lambda: torch.empty(0, 4, dtype=torch.int64))
 
     @property
     def mean_tokens(self) -> float:
@@ -103,9 +103,9 @@ class Trace:
         return self._read_indices("visual_centers")
 
     @property
-    def centers_words(self) -> Tensor:
+    def center_prompt_positions(self) -> Tensor:
         """For each prompt centre the place in the sequence of the prompt word nearest to it."""
-        return self._read_indices("centers_words")
+        return self._read_indices("center_prompt_positions")
 
     @property
     def coupling(self) -> float | None:
@@ -124,7 +124,7 @@ class Trace:
             for (medium, frame), (rows, columns) in self.grids.items()
         ]
         places = {name: getattr(self, name) for name in ("medium", "frame", "row", "column")}
-        chosen = ("prompt_centers", "visual_centers", "centers_words")
+        chosen = ("prompt_centers", "visual_centers", "center_prompt_positions")
         return {
             "sample": self.sample,
             "visual_tokens": self.visual_tokens,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tokencover.budget import BlockCost, block_cost
+from tokencover.budget import LayerCost, block_cost
 from tokencover.errors import InputError
 from tokencover.families import Places
-from tokencover.methods import Choice, Encoded, Told, View
+from tokencover.methods import Choice, Told, View, VisionOutputs
 from tokencover.pruning.forward_pass import Kept, VisualPass, pack_left
 from tokencover.pruning.hooks import move_to
 from tokencover.pruning.trace import Trace
@@ -41,7 +41,7 @@ class Decoder:
         return normed.to(states.device)
 
     @functools.cached_property
-    def cost(self) -> BlockCost:
+    def cost(self) -> LayerCost:
         """What a decoder layer costs on average; counted when first needed."""
         return block_cost(self.layers, self.config)
 
@@ -85,12 +85,12 @@ class VisualTokens:
         dropped = (self.mask & ~kept).nonzero()
         keep[self.samples[dropped[:, 0]], self.index[dropped[:, 0], dropped[:, 1]]] = False
         keep |= current.used
-        if choice.states is not None:
+        if choice.hidden_states is not None:
             slots = find_slots(self.index, self.mask, self.samples, current, earlier)
             here = kept.nonzero()
             rows, places = self.samples[here[:, 0]], slots[here[:, 0], here[:, 1]]
-            here = here.to(choice.states.device)
-            new = choice.states[here[:, 0], here[:, 1]].to(states)
+            here = here.to(choice.hidden_states.device)
+            new = choice.hidden_states[here[:, 0], here[:, 1]].to(states)
             states = states.index_put((rows.to(states.device), places.to(states.device)), new)
         return keep, states
 
@@ -179,7 +179,7 @@ def make_view(
     block: int,
     decoder: Decoder,
     answers: Answers,
-    encoded: Encoded | None,
+    encoded: VisionOutputs | None,
 ) -> View:
     """Everything a method may see before a block, on the device of its states.
 
@@ -201,9 +201,9 @@ def make_view(
     places = current.places
     positions = torch.arange(1, current.length + 1, device=samples.device)
     return View(
-        block=block,
-        depth=decoder.depth,
-        states=gather(tokens.index, tokens.mask),
+        layer_idx=block,
+        num_layers=decoder.depth,
+        hidden_states=gather(tokens.index, tokens.mask),
         mask=tokens.mask.to(device),
         prompt=gather(prompt_index, prompt_mask),
         prompt_mask=prompt_mask.to(device),
@@ -227,7 +227,7 @@ def make_view(
         norm=decoder.apply_norm,
         cost=decoder.cost,
         notes=current.notes,
-        encoded=encoded,
+        vision=encoded,
     )
 
 
@@ -279,7 +279,7 @@ def make_traces(
                 flops_unpruned=round(decoder.depth * decoder.cost.of(others + len(visual))),
                 seconds=current.seconds,
                 details=Told(details),
-                places=_stack_places(planes, sample, visual),
+                grid_locations=_stack_places(planes, sample, visual),
             )
         )
     return traces

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.budget import BlockCost
+from tokencover.budget import LayerCost
 from tokencover.errors import TokenCoverError
 from tokencover.families import Layout
 from tokencover.methods import BudgetedMethod, View
@@ -62,8 +62,8 @@ def choose_tokens(
     keep = ~droppable
     keep[shown[choice.kept[0].cpu()]] = True
     kept = keep.nonzero().squeeze(-1).to(states.device)
-    if choice.states is not None:
-        states = states.index_copy(0, here, choice.states[0].to(states))
+    if choice.hidden_states is not None:
+        states = states.index_copy(0, here, choice.hidden_states[0].to(states))
     return Selection(kept, states[kept], choice.details[0] if choice.details else {})
 
 
@@ -87,9 +87,9 @@ def make_picture_view(states: Tensor, words: Tensor, layout: Layout, shown: Tens
     places = len(layout) + torch.arange(spoken, device=device).unsqueeze(0)
     zeros = torch.zeros(1, count, dtype=torch.int64, device=device)
     return View(
-        block=0,
-        depth=1,
-        states=states.unsqueeze(0),
+        layer_idx=0,
+        num_layers=1,
+        hidden_states=states.unsqueeze(0),
         mask=mask,
         prompt=words.unsqueeze(0),
         prompt_mask=prompt_mask,
@@ -111,7 +111,7 @@ def make_picture_view(states: Tensor, words: Tensor, layout: Layout, shown: Tens
         attention=_refuse,
         ahead=_refuse,
         norm=_refuse,
-        cost=BlockCost(linear=1, quadratic=0),
+        cost=LayerCost(linear=1, quadratic=0),
     )
 
 

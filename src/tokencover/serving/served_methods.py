@@ -56,7 +56,7 @@ def make_served_method(
     kind = METHODS[str(settings.get("method"))]
     fields = getattr(kind, "__dataclass_fields__", {})
     settings.setdefault("budget", budget)
-    if "after" in fields and kind.watched is Method.watched:
+    if "after" in fields and kind.watched_layers is Method.watched_layers:
         settings.setdefault("after", 0)
     if "per" in fields:
         settings["per"] = "image"
@@ -98,16 +98,16 @@ def check_served(method: Method) -> BudgetedMethod:
     name = method.name
     if not isinstance(method, BudgetedMethod):
         raise InputError(f"{name} has no budget, so it cannot be served: use {_list_served()}.")
-    if tuple(method.blocks(_ANY_DEPTH)) != (0,):
+    if tuple(method.pruning_layers(_ANY_DEPTH)) != (0,):
         raise InputError(
             f"{name} acts inside the decoder, where an engine's caches have all tokens already; "
             f"give it after=0 if it has that, or use {_list_served()}."
         )
     reads_model = (
-        method.watched(_ANY_DEPTH)
+        method.watched_layers(_ANY_DEPTH)
         or method.looks_ahead
-        or method.encoder_blocks(*_ANY_TOWER) is not None
-        or method.tower_blocks(*_ANY_TOWER)
+        or method.watched_vision_blocks(*_ANY_TOWER) is not None
+        or method.vision_blocks(*_ANY_TOWER)
     )
     if reads_model:
         raise InputError(

@@ -60,7 +60,7 @@ class ModelDesk:
         self.name = name
         self.processor = processor
         self.longest = longest
-        self.depth = len(family_of(model).blocks(model))
+        self.depth = len(family_of(model).layers(model))
         self.family = family_of(model).name
         self._model = model
         self._one_at_a_time = threading.Lock()

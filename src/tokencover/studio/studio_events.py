@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import gradio as gr
 
-from tokencover.errors import TokenCoverError, UserNote
+from tokencover.errors import TokenCoverError, TokenCoverWarning
 from tokencover.studio.setup_link import Setup, read_query, write_query
 from tokencover.studio.studio_desks import Desks, StudioPage, StudioRequest
 
@@ -183,14 +183,14 @@ class PageEvents:
 def _tell_visitor() -> Iterator[None]:
     """Errors of ours become a message on the page; notes about pictures do as well."""
     with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always", UserNote)
+        warnings.simplefilter("always", TokenCoverWarning)
         try:
             yield
         except TokenCoverError as error:
             told = escape(str(error))
             raise gr.Error(told, title="That did not work", print_exception=False) from error
     for note in noted:
-        if issubclass(note.category, UserNote):
+        if issubclass(note.category, TokenCoverWarning):
             gr.Info(escape(str(note.message)))
 
 

@@ -159,7 +159,7 @@ class _ChangedTokens(Method):
     views: list[View] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         return (self.block,)
 
     def choose(self, view: View) -> Choice:
@@ -176,8 +176,8 @@ class _ChangedTokens(Method):
         """For each sample its visual tokens after the change, or some of them, and its words."""
         if not self.views:
             raise InputError("the inputs hold no picture: there is nothing to prune.")
-        view, states = self.views[-1], self.choices[-1].states
-        states = view.states if states is None else states
+        view, states = self.views[-1], self.choices[-1].hidden_states
+        states = view.hidden_states if states is None else states
         found = []
         for sample, mask in enumerate(view.mask):
             tokens = states[sample, mask]
@@ -188,7 +188,7 @@ class _ChangedTokens(Method):
 
 
 def _keep_everything(view: View) -> Choice:
-    return Choice([torch.arange(count) for count in view.mask.sum(-1).tolist()], view.states)
+    return Choice([torch.arange(count) for count in view.mask.sum(-1).tolist()], view.hidden_states)
 
 
 def _keep_random_subset(generator: torch.Generator) -> Change:
@@ -197,24 +197,24 @@ def _keep_random_subset(generator: torch.Generator) -> Change:
         for count in view.mask.sum(-1).tolist():
             left = int(torch.randint(1, count + 1, (), generator=generator))
             kept.append(torch.randperm(count, generator=generator)[:left])
-        return Choice(kept, view.states)
+        return Choice(kept, view.hidden_states)
 
     return change
 
 
 def _nudge(generator: torch.Generator, size: float) -> Change:
     def change(view: View) -> Choice:
-        noise = torch.randn(view.states.shape, generator=generator).to(view.states)
-        length = view.states.norm(dim=-1, keepdim=True)
+        noise = torch.randn(view.hidden_states.shape, generator=generator).to(view.hidden_states)
+        length = view.hidden_states.norm(dim=-1, keepdim=True)
         step = noise * (size * length / math.sqrt(noise.shape[-1]))
-        turned = torch.nn.functional.normalize(view.states + step, dim=-1) * length
+        turned = torch.nn.functional.normalize(view.hidden_states + step, dim=-1) * length
         return Choice(_keep_everything(view).kept, turned)
 
     return change
 
 
 def _find_only_block(model: nn.Module, method: Method) -> int:
-    blocks = method.blocks(len(family_of(model).blocks(model)))
+    blocks = method.pruning_layers(len(family_of(model).layers(model)))
     if len(blocks) != 1 or method.merges:
         raise InputError(
             f"{method!r} acts before {len(blocks)} decoder blocks"

@@ -34,7 +34,7 @@ def words_of_centers(trace: Trace, input_ids: Tensor, tokenizer: Any) -> list[st
         whole, in scripts that have capitals; elsewhere it is the token. Empty if the method does
         not tell which words chose its centres.
     """
-    places: list[int] = trace.centers_words.tolist()
+    places: list[int] = trace.center_prompt_positions.tolist()
     if input_ids.dim() != 2 or trace.sample >= len(input_ids):
         raise InputError(
             f"input_ids of shape {tuple(input_ids.shape)} have no row {trace.sample}: pass "

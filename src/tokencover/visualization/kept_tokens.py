@@ -119,7 +119,7 @@ def _list_left_tokens(trace: Trace) -> list[tuple[int, list[int]]]:
     wiped: Tensor | None = trace.details.get("wiped")
     if wiped is not None:
         index = torch.cat([index, wiped.to(index)])
-        places = torch.cat([places, trace.places[wiped].to(places)])
+        places = torch.cat([places, trace.grid_locations[wiped].to(places)])
     return list(zip(index.tolist(), places.tolist(), strict=True))
 
 

@@ -84,7 +84,7 @@ def write_tokens(
         positions are kept.
     """
     # What is not kept is not written: to copy all would cost more than the rest.
-    states = torch.empty_like(view.states)
+    states = torch.empty_like(view.hidden_states)
     kept, sources, details = [], [], []
     for sample, mine in enumerate(crops.members):
         sections = _group_sections(mine, made, crops)
@@ -99,13 +99,13 @@ def write_tokens(
             spare = crops.find_fillers(sample, view)
             spare = spare[~torch.isin(spare, slots)][:missing]
             here = spare.to(states.device)
-            _write(states[sample], here, [view.states[sample, here]])
+            _write(states[sample], here, [view.hidden_states[sample, here]])
             slots, found = torch.cat([slots, spare]), torch.cat([found, spare])
         places, order = slots.sort()
         kept.append(places)
         sources.append(found[order])
         details.append({"crop_budgets": [_count_tokens(made.get(crop)) for crop in mine]})
-    return Choice(kept, states=states, sources=sources, details=details)
+    return Choice(kept, hidden_states=states, sources=sources, details=details)
 
 
 def _write(states: Tensor, slots: Tensor, parts: Sequence[Tensor]) -> None:

@@ -24,7 +24,7 @@ class ReadsLastBlock(ActsOnce):
                 f"after=0 leaves {self.card.title} without {self.reads}: let at least 1 block run."
             )
 
-    def watched(self, depth: int) -> Sequence[int]:
+    def watched_layers(self, num_layers: int) -> Sequence[int]:
         """The block that ran last before pruning."""
         return (self.after - 1,)
 

@@ -52,39 +52,43 @@ class LooksAhead(ActsOnce):
     def read_ahead(self, view: View) -> Tensor:
         """``(b, heads, 1, n)``, attention of the last prompt token, some blocks ahead."""
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Before the block that follows the first `after` ones, and the wipe."""
-        stages = super().blocks(depth)
-        return stages if self.wipe is None else (*stages, find_wipe_block(self.wipe, depth, stages))
+        stages = super().pruning_layers(num_layers)
+        return (
+            stages
+            if self.wipe is None
+            else (*stages, find_wipe_block(self.wipe, num_layers, stages))
+        )
 
-    def shows_newlines(self, block: int, depth: int) -> bool:
+    def shows_newlines(self, layer_idx: int, num_layers: int) -> bool:
         """Newline tokens stay until the wipe."""
-        return block != self.after
+        return layer_idx != self.after
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
-        first, end = (*self.blocks(depth), depth)[:2]
-        return [total] * first + [left] * (end - first) + [0] * (depth - end)
+        first, end = (*self.pruning_layers(num_layers), num_layers)[:2]
+        return [total] * first + [num_kept] * (end - first) + [0] * (num_layers - end)
 
-    def left(self, view: View) -> list[int]:
+    def num_kept(self, view: View) -> list[int]:
         """How many visual tokens of each sample are kept until the wipe."""
         if resolve_mode(self.budget_mode, self.published_mode) != "layer_mean":
-            return super().left(view)
+            return super().num_kept(view)
         return [
             find_count_for_mean(
                 tokens_to_keep(self.budget, total),
                 total,
-                functools.partial(self.schedule, total=total, depth=view.depth),
+                functools.partial(self.schedule, total=total, num_layers=view.num_layers),
             )
             for total in view.total.tolist()
         ]
 
     def choose(self, view: View) -> Choice:
         """The highest head means of the last row, or nothing."""
-        if view.block != self.after:
+        if view.layer_idx != self.after:
             return wipe(view)
         scores = self.read_ahead(view).squeeze(2).mean(1)
-        choice = Choice(choose_best(scores, view.mask, self.left(view)))
+        choice = Choice(choose_best(scores, view.mask, self.num_kept(view)))
         remember(view, choice)
         return choice
 

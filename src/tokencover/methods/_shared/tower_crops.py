@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.methods.base import BeforeDecoder, Choice, Encoded, View
+from tokencover.methods.base import BeforeDecoder, Choice, View, VisionOutputs
 
 MAP_SIZE = 2**22
 """Numbers of an attention map that are computed at a time."""
@@ -29,12 +29,12 @@ class ReadsTower(BeforeDecoder):
 
     reads_prompt = False
 
-    def encoder_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The block that makes the visual tokens."""
         return (feature_block,)
 
 
-def read_attention_rows(encoded: Encoded, block: int) -> Tensor:
+def read_attention_rows(encoded: VisionOutputs, block: int) -> Tensor:
     """What the class token of each crop attends to in a tower block, head by head.
 
     Returns
@@ -57,7 +57,7 @@ def compute_attention_rows(
     Parameters
     ----------
     scaling, classes, segments
-        See `Encoded`.
+        See `VisionOutputs`.
     """
     if classes > 0:
         logits = compute_class_logits(queries, keys, scaling)
@@ -171,7 +171,7 @@ class Crops:
     view: View
 
     @classmethod
-    def from_view(cls, view: View, method: str) -> tuple[Encoded, Crops]:
+    def from_view(cls, view: View, method: str) -> tuple[VisionOutputs, Crops]:
         """What the tower computed, and its crops.
 
         Raises
@@ -179,7 +179,7 @@ class Crops:
         InputError
             If nothing is known of the tower, or visual tokens do not come from it one to one.
         """
-        encoded = view.encoded
+        encoded = view.vision
         if encoded is None:
             raise InputError(
                 f"{method} reads the attention of the vision tower, but the view has none: run it "
@@ -219,7 +219,7 @@ class Crops:
     @cached_property
     def tile(self) -> list[bool]:
         """Whether each crop is a tile of an image."""
-        encoded = self.view.encoded
+        encoded = self.view.vision
         if encoded is None or not encoded.tiles or max(self.frame, default=0) <= 0:
             return [False] * len(self.some_token)
         videos = self._read(self.view.video)

@@ -18,9 +18,9 @@ from tokencover.methods.base import (
     BudgetedMethod,
     Choice,
     Positions,
-    TowerChoice,
-    TowerView,
     View,
+    VisionMerge,
+    VisionView,
 )
 
 
@@ -46,12 +46,12 @@ class TowerMethod(BudgetedMethod):
 
     reads_prompt = False
 
-    inside_tower_blocks = True
+    inside_vision_blocks = True
 
     positions: Positions = field(default="reindex", kw_only=True)
 
     @abstractmethod
-    def tower_blocks(self, depth: int, feature_block: int) -> Sequence[int]:
+    def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """The tower's blocks inside which the method merges; ascending."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class TowerMethod(BudgetedMethod):
             If the method cannot remove that many.
         """
 
-    def blocks(self, depth: int) -> Sequence[int]:
+    def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Never in the decoder."""
         return ()
 
@@ -72,27 +72,27 @@ class TowerMethod(BudgetedMethod):
         """Keep everything: the decoder is given merged tokens."""
         return Choice([torch.arange(count) for count in view.mask.sum(-1).tolist()])
 
-    def schedule(self, left: int, total: int, depth: int) -> list[int]:
-        """`left` tokens in every block."""
-        return [left] * depth
+    def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
+        """`num_kept` tokens in every block."""
+        return [num_kept] * num_layers
 
-    def count_to_remove(self, view: TowerView) -> int:
+    def count_to_remove(self, view: VisionView) -> int:
         """How many tokens each crop must lose in this block; class tokens do not count."""
-        blocks = list(self.tower_blocks(view.depth, view.feature_block))
+        blocks = list(self.vision_blocks(view.num_blocks, view.feature_block))
         total = view.grid[0] * view.grid[1]
         left = count_per_crop(self.budget, view.crops, total)
         after = self.plan_counts(total, left, len(blocks))[blocks.index(view.block)]
-        return view.states.shape[1] - view.classes - after
+        return view.hidden_states.shape[1] - view.classes - after
 
 
-def leave_unchanged(view: TowerView) -> TowerChoice:
+def leave_unchanged(view: VisionView) -> VisionMerge:
     """Every token stays what it is, where it is."""
-    crops, count, _ = view.states.shape
-    groups = torch.arange(count, device=view.states.device).expand(crops, -1)
-    return TowerChoice(groups, view.states)
+    crops, count, _ = view.hidden_states.shape
+    groups = torch.arange(count, device=view.hidden_states.device).expand(crops, -1)
+    return VisionMerge(groups, view.hidden_states)
 
 
-def check_numbers(values: Tensor, view: TowerView) -> None:
+def check_numbers(values: Tensor, view: VisionView) -> None:
     """Refuse to choose by what is not a number, ``(c, ...)``."""
     bad = values.isnan().flatten(1).any(1)
     if bool(bad.any()):

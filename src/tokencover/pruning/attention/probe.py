@@ -151,7 +151,7 @@ class Probe:
         if block > self._block or block not in self._current.recorded:
             raise InputError(
                 f"block {block} has not run yet, or its pass is over: ask in `choose` for blocks "
-                "up to `view.block`."
+                "up to `view.layer_idx`."
             )
         recorded, left = self._current.recorded[block], self._current.find_left(block)
         queries = recorded.projections["queries"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tokencover.errors import InputError, UserNote
+from tokencover.errors import InputError, TokenCoverWarning
 from tokencover.families import Family
 from tokencover.methods import Method, name_method
 
@@ -41,7 +41,7 @@ def keep_positions(method: Method, family: Family, own_masks: bool) -> Method:
         f"{name} uses positions='reindex', which {family.name} does not support because {reason}. "
         "Using positions='original'. To silence this note, pass positions='original', or on the "
         f"command line {name_method(changed) or 'positions=original'}.",
-        UserNote,
+        TokenCoverWarning,
         stacklevel=3,
     )
     return changed

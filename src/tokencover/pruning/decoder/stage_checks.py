@@ -41,7 +41,7 @@ def _has(block: nn.Module, name: str) -> bool:
 
 def find_stages(method: Method, depth: int) -> tuple[int, ...]:
     """The decoder blocks before which the method acts, checked."""
-    stages = tuple(method.blocks(depth))
+    stages = tuple(method.pruning_layers(depth))
     if list(stages) != sorted(set(stages)) or any(not 0 <= each < depth for each in stages):
         raise InputError(
             f"{type(method).__name__} wants to act before blocks {stages}: they must ascend and "

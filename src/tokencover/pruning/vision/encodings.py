@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.families import FoldedCrops
-from tokencover.methods import Encoded
+from tokencover.methods import VisionOutputs
 from tokencover.pruning.hooks import move_to
 from tokencover.pruning.vision.segments import number_segments
 from tokencover.pruning.vision.vision_tower import VisionTower
@@ -117,7 +117,7 @@ class Encodings:
         found = empty.index_put((numbers[there],), states[there])
         self.features["all"] = found.view(crops, tokens, -1)
 
-    def show(self, tokens: VisualTokens, states: Tensor) -> Encoded:
+    def show(self, tokens: VisualTokens, states: Tensor) -> VisionOutputs:
         """What a method may see of it, for the visual tokens that are left.
 
         Parameters
@@ -127,10 +127,10 @@ class Encodings:
         """
         device = states.device
         index = self.numbers[tokens.samples].gather(1, tokens.index).clamp(min=-1)
-        return Encoded(
+        return VisionOutputs(
             features=self._find_features().to(device),
             classes=self.tower.classes,
-            depth=self.tower.depth,
+            num_blocks=self.tower.depth,
             feature_block=self.tower.feature_block,
             scaling=self.tower.find_attention(0).scaling,
             index=index.masked_fill(~tokens.mask, -1).to(device),
@@ -153,7 +153,8 @@ class Encodings:
         if any(block not in each.blocks for each in self.recordings):
             named = sorted({block for each in self.recordings for block in each.blocks})
             raise InputError(
-                f"tower block {block} was not recorded, only {named}: name it in encoder_blocks."
+                f"block {block} of the vision encoder was not recorded, only {named}. "
+                "Return it from watched_vision_blocks."
             )
         return [each.blocks[block] for each in self.recordings]
 

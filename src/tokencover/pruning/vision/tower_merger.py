@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.families import FAMILIES, Family, Media
-from tokencover.methods import Method, TowerView
+from tokencover.methods import Method, VisionView
 from tokencover.pruning.vision.encoder_calls import EncoderCalls
 from tokencover.pruning.vision.row import begin_row, reshape_like
 from tokencover.pruning.vision.tower_attention import check_whole
@@ -70,7 +70,7 @@ class TowerMerger:
             _check_blocks(tower, method)
             _check_attention(tower, method)
         self._stages = _find_blocks(method, self._towers.first)
-        self._inside = method.inside_tower_blocks
+        self._inside = method.inside_vision_blocks
         self.thread_state = threading.local()
 
     def list_hooks(self) -> Iterator[Hook]:
@@ -224,12 +224,12 @@ class TowerMerger:
             squares = run.row.sets[part].squares
             view = self._make_view(tower, number, squares.join(own), run, part)
             begin = time.perf_counter()
-            choice = self._method.choose_in_tower(view)
+            choice = self._method.merge_in_vision_encoder(view)
             run.seconds += time.perf_counter() - begin
             check_choice(choice, view, where)
-            changed = changed or choice.states is not view.states
+            changed = changed or choice.hidden_states is not view.hidden_states
             groups.append(choice.groups)
-            merged.append(choice.states)
+            merged.append(choice.hidden_states)
         if not changed:
             return states
         run.row = run.row.merge(groups, [each.shape[1] for each in merged])
@@ -238,13 +238,13 @@ class TowerMerger:
 
     def _make_view(
         self, tower: VisionTower, number: int, states: Tensor, run: TowerRun, part: int
-    ) -> TowerView:
+    ) -> VisionView:
         crops, members = run.row.sets[part], run.row.groups[part]
         attended = number if self._inside else number - 1
-        return TowerView(
+        return VisionView(
             block=number,
-            depth=tower.depth,
-            states=states,
+            num_blocks=tower.depth,
+            hidden_states=states,
             classes=tower.classes,
             sizes=run.row.count_members()[part].to(states.device),
             grid=(crops.squares.rows, crops.squares.columns),
@@ -304,7 +304,7 @@ def _add_bias(mask: Tensor | None, bias: Tensor | None, states: Tensor) -> Tenso
 
 def _find_blocks(method: Method, tower: VisionTower) -> tuple[int, ...]:
     """The tower blocks that the method names, ascending and within the tower."""
-    stages = tuple(method.tower_blocks(tower.depth, tower.feature_block))
+    stages = tuple(method.vision_blocks(tower.depth, tower.feature_block))
     if list(stages) != sorted(set(stages)) or any(not 0 <= each < tower.depth for each in stages):
         raise InputError(
             f"{type(method).__name__} wants to merge at tower blocks {stages}: they must ascend "

@@ -261,7 +261,7 @@ def _refuse_rotated(method: Method, family: Family, tower: VisionTower) -> None:
         raise InputError(
             f"{type(method).__name__} {READING} where it merges, but the tower of {family.name} "
             "rotates queries and keys: those of a merged token have no place of their own that "
-            "could be told. Name no encoder_blocks, or no tower_blocks."
+            "could be told. Name no watched_vision_blocks, or no vision_blocks."
         )
 
 
@@ -274,7 +274,7 @@ def _find_blocks(method: Method, tower: VisionTower, model: str) -> tuple[int, .
             f"{tower.feature_blocks} to one visual token: use a method that acts in the decoder, "
             "for example tc.MoB."
         )
-    wanted = tuple(method.encoder_blocks(tower.depth, tower.feature_block) or ())
+    wanted = tuple(method.watched_vision_blocks(tower.depth, tower.feature_block) or ())
     if any(not 0 <= each < tower.depth for each in wanted):
         raise InputError(
             f"{name} wants queries and keys of tower blocks {wanted}: they must lie between 0 and "

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tokencover.errors import InputError
-from tokencover.methods import TowerChoice, TowerView
+from tokencover.methods import VisionMerge, VisionView
 from tokencover.pruning.vision.row import Row, count_members, reshape_like
 from tokencover.pruning.vision.segments import bound_segments
 from tokencover.pruning.vision.vision_tower import VisionTower
@@ -155,10 +155,10 @@ def _shorten_told(kwargs: dict[str, Any], row: Row, segments: Tensor) -> dict[st
     return changed
 
 
-def check_choice(choice: TowerChoice, view: TowerView, where: str) -> None:
+def check_choice(choice: VisionMerge, view: VisionView, where: str) -> None:
     """Refuse a choice that is no merging of the tokens that were shown."""
-    groups, states = choice.groups, choice.states
-    crops, tokens, width = view.states.shape
+    groups, states = choice.groups, choice.hidden_states
+    crops, tokens, width = view.hidden_states.shape
     if groups.dtype != torch.int64 or groups.shape != (crops, tokens):
         raise InputError(
             f"{where} groups have shape {tuple(groups.shape)} and type {groups.dtype}; expected "
