@@ -108,9 +108,9 @@ def test_a_batch_equals_its_samples_alone(half: Any, budget: float) -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 def test_where_they_act(half: Any) -> None:
-    assert list(half(4).blocks(8)) == [1]
-    assert list(half(4, after=0).blocks(8)) == [0]
+    assert list(half(4).pruning_layers(8)) == [1]
+    assert list(half(4, after=0).pruning_layers(8)) == [0]
     with pytest.raises(InputError, match="after=8 leaves no block"):
-        half(4, after=8).blocks(8)
+        half(4, after=8).pruning_layers(8)
     with pytest.raises(InputError, match="got -2"):
         half(4, after=-2)

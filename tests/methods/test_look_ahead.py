@@ -97,8 +97,8 @@ def test_without_a_wipe_tokens_stay_to_the_end() -> None:
 def test_the_papers_counts(kind: Any, mean: int, total: int, left: int) -> None:
     view = hand_made([torch.zeros(total, 1)], block=2, depth=32)
     method = kind(mean, budget_mode="layer_mean")
-    assert method.blocks(32) == (2, 24)
-    assert method.left(view) == [left]
+    assert method.pruning_layers(32) == (2, 24)
+    assert method.num_kept(view) == [left]
     counts = method.schedule(left, total, 32)
     assert counts == [total] * 2 + [left] * 22 + [0] * 8
     assert mean <= sum(counts) / 32 < mean + 22 / 32  # it rounds up

@@ -55,7 +55,7 @@ def dropped_by(method: KeepRandom, inputs: dict[str, Tensor], visual: Tensor) ->
             positions = mask.nonzero().squeeze(-1)
             if len(positions) == 0:
                 continue
-            view = _OnlyBlock(stage)
+            view = _OnlyLayer(stage)
             kept = set(method._kept(view, len(positions)).tolist())  # type: ignore[arg-type]
             for number, position in enumerate(positions.tolist()):
                 if number not in kept:
@@ -65,5 +65,5 @@ def dropped_by(method: KeepRandom, inputs: dict[str, Tensor], visual: Tensor) ->
 
 
 @dataclass
-class _OnlyBlock:
-    block: int
+class _OnlyLayer:
+    layer_idx: int
