@@ -24,7 +24,7 @@ TOOLS_ENV := $(CACHE)/tools-$(shell (cat constraints.txt; echo "$(TOOLS)"; $(PYT
 # The lowest versions, in an environment that is named by what is in it: a second run finds it there.
 LOWEST := $(CACHE)/lowest-$(shell cksum < constraints-lowest.txt | cut -d' ' -f1)
 LOWEST_TESTS := tests/pruning/test_family_kin.py tests/pruning/test_prune.py \
-	tests/pruning/test_matrix.py tests/pruning/test_folded_towers.py tests/pebble/test_shipped.py
+	tests/pruning/test_matrix.py tests/pruning/test_folded_towers.py models/tests/test_shipped_pebble.py
 
 # The newest versions that an index has: updated in every run. TORCH=newest takes the newest torch
 # too, by default the build for CPUs that constraints.txt has.
@@ -33,7 +33,7 @@ NEWEST_TESTS := tests/zoo tests/methods tests/pruning/test_prune.py tests/prunin
 	tests/pruning/test_family_kin.py tests/pruning/test_matrix.py tests/pruning/test_own_masks.py \
 	tests/pruning/test_tower.py tests/pruning/test_tower_inside.py tests/pruning/test_squares.py \
 	tests/pruning/test_modes.py tests/pruning/test_rejected_calls.py tests/test_loading.py \
-	tests/pebble/test_shipped.py
+	models/tests/test_shipped_pebble.py
 
 .PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-quantized test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
 
@@ -47,12 +47,12 @@ check-python:
 	@$(PYTHON) -c '' 2>/dev/null || { echo "PYTHON=$(PYTHON) does not run: name another, make env PYTHON=/path/to/python" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v < (3, 11) and sys.exit(f"PYTHON=$(PYTHON) is Python {v[0]}.{v[1]}, and tokencover needs 3.11 or newer: make env PYTHON=python3.12")'
 
-$(STAMP): pyproject.toml constraints.txt | check-python
+$(STAMP): pyproject.toml models/pyproject.toml constraints.txt | check-python
 	@echo "==> creating $(VENV) with $$($(PYTHON) --version) (1.6 GB; a few minutes the first time)"
 	@$(PYTHON) -m venv $(VENV)
 	@sh tools/install_torch.sh $(BIN)/python $(TORCH)
 	@echo "==> installing tokencover and its tools"
-	@$(BIN)/python $(PIP_QUIETLY) --editable '.[dev]'
+	@$(BIN)/python $(PIP_QUIETLY) --editable '.[dev]' --editable ./models
 	@touch $@
 	@echo "==> environment ready: $$(du -sh $(VENV) | cut -f1)"
 
@@ -82,7 +82,8 @@ test-browser: ## studio and report in Chromium, in an environment of their own
 
 test-lowest: $(LOWEST)/.ready ## a representative subset, with the lowest versions that are supported
 	@echo "==> running tests with the lowest versions"
-	@PYTHONPATH=src $(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS) \
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable . --editable ./models
+	@$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(LOWEST_TESTS) \
 		-k 'not matrix or exactly_the_budget or (batch_equals and left) or keeping_all'
 
 $(LOWEST)/.ready:
@@ -98,7 +99,7 @@ test-newest: | check-python ## a representative subset, with the newest transfor
 	@echo "==> updating $(NEWEST)"
 	@$(NEWEST)/bin/python -m pip freeze | grep '^torch==' > $(NEWEST)/torch.txt
 	@$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
-		--upgrade-strategy eager --constraint $(NEWEST)/torch.txt --editable '.[dev]'
+		--upgrade-strategy eager --constraint $(NEWEST)/torch.txt --editable '.[dev]' --editable ./models
 	@$(NEWEST)/bin/python -m pip freeze | grep -E '^(torch|transformers)=='
 	@$(NEWEST)/bin/python -m pytest -p no:cacheprovider -W 'ignore:.*newer than' $(NEWEST_TESTS)
 
@@ -131,11 +132,11 @@ bench: $(STAMP) ## how fast selection and prefill are, as ratios within one run
 pictures: $(STAMP) ## draw the pictures of README and docs again
 	@$(BIN)/python tools/draw_pictures.py
 
-pebble: $(STAMP) ## train the bundled model again (an hour or two on two quiet cores; can be resumed)
-	@$(BIN)/tokencover pebble train --out pebble-training --seed 1 --resume
+pebble: $(STAMP) ## retrain the test model pebble (an hour or two on two idle cores; can be resumed)
+	@$(BIN)/python -m research.pebble_training --out pebble-training --seed 1 --resume
 
-study: $(STAMP) ## all methods, costs and training seeds on pebble (hours; goes on from where it stands)
-	@$(BIN)/python benchmarks/study.py --out results/study
+study: $(STAMP) ## all methods, costs and training seeds on pebble (hours; can be resumed)
+	@$(BIN)/python -m research.study.run --out results/study
 
 docs: | $(TOOLS_ENV)/.ready ## build the documentation into site/, strictly and without network
 	@echo "==> building the documentation"
@@ -154,6 +155,7 @@ build-dist: | $(TOOLS_ENV)/.ready
 	@echo "==> building wheel and sdist"
 	@rm -rf dist
 	@$(TOOLS_ENV)/bin/python -m build --no-isolation . > /dev/null
+	@$(TOOLS_ENV)/bin/python -m build --no-isolation --outdir dist models > /dev/null
 	@$(TOOLS_ENV)/bin/twine check --strict dist/*
 	@$(PYTHON) tools/check_dist.py dist
 

@@ -31,8 +31,9 @@ from chat_client import make_chat, to_url
 from random_llava import copy_with_known_names, make_wide_llava
 from server_runs import run, serve_pruned, serve_whole
 from serving_loads import Load, compare, describe, find_percentile
+from tokencover.bundled_models import MODELS
 from tokencover.files import write_atomically
-from tokencover.loading import BUNDLED
+from tokencover.loading import get_source
 from tokencover.tables import print_table
 
 WORDS = (
@@ -142,11 +143,11 @@ def main() -> None:
     """Run both servers."""
     options = read_options()
     with tempfile.TemporaryDirectory() as folder:
-        model = str(BUNDLED.get(options.model, options.model))
+        model = str(get_source(options.model)) if options.model in MODELS else options.model
         if options.model == "wide":
             model = str(Path(folder) / "made")
             make_wide_llava(Path(model))
-        if options.model in ("wide", *BUNDLED):
+        if options.model == "wide" or options.model in MODELS:
             copy_with_known_names(Path(model), Path(folder) / "copy")
             model = str(Path(folder) / "copy")
         ours = ["--budget", options.budget, "--choose-by", options.choose_by]

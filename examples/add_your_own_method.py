@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import tokencover as tc
 from tokencover.methods import ActsOnce, Card, Choice, View, choose_best
-from tokencover.pebble.data import make_examples
+from tokencover_models.pebble.data import make_examples
 
 
 @tc.register

@@ -12,7 +12,7 @@ from collections import defaultdict
 
 import tokencover as tc
 from tokencover.budget import Profile
-from tokencover.pebble.data import make_examples
+from tokencover_models.pebble.data import make_examples
 
 KINDS = ("color", "read", "common_color", "place")
 

@@ -12,7 +12,7 @@ import argparse
 import torch
 
 import tokencover as tc
-from tokencover.pebble.data import make_examples
+from tokencover_models.pebble.data import make_examples
 
 KINDS = ("exist", "color", "read", "where", "common_color", "place")
 NAMES = ("mob", "nearest", "farthest", "fastv", "divprune", "random")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import tokencover as tc
-from tokencover.pebble.data import draw_scene, make_scene
 from tokencover.visualization import as_seen, count_words, hover_html, panels, words_of_centers
+from tokencover_models.pebble.data import draw_scene, make_scene
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import tokencover as tc
-from tokencover.pebble.data import draw_scene, make_scene
+from tokencover_models.pebble.data import draw_scene, make_scene
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ import transformers
 from tests.test_package import run
 from tests.zoo.qwen2_vl import build
 from tokencover.errors import InputError, MissingPackageError
-from tokencover.loading import BUNDLED, QUANTIZED_PACKAGES, VISION_PACKAGES, load
+from tokencover.loading import QUANTIZED_PACKAGES, VISION_PACKAGES, load
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,7 +28,7 @@ def qwen(tmp_path: Path) -> Path:
     folder = tmp_path / "qwen"
     build().save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(BUNDLED["pebble"] / name, folder)
+        shutil.copy(PICTURE_CHECKPOINT / name, folder)
     settings = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2VLProcessor",

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from tokencover.errors import InputError
-from tokencover.pebble import load_pebble
-from tokencover.pebble.model import ClipProcessor
 from tokencover.prompting import list_kinds, make_inputs
+from tokencover_models.pebble import load_pebble
+from tokencover_models.pebble.model import ClipProcessor
 
 PICTURE = Image.new("RGB", (96, 96), "navy")
 CLIP = (PICTURE,) * 8

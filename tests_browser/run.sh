@@ -35,7 +35,10 @@ fi
 exec 9>&-
 
 export OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 echo "==> tests in a browser"
 # Gradio asks pandas for a setting that is going away; as an error that would stop its queue.
-PYTHONPATH=src:. "$python" -m pytest -p no:cacheprovider -p no:xdist -o addopts="--strict-markers -ra -q" \
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$work" . ./models
+PYTHONPATH=$work:. "$python" -m pytest -p no:cacheprovider -p no:xdist -o addopts="--strict-markers -ra -q" \
   -W "ignore:'future.no_silent_downcasting' is deprecated" "$@" tests_browser

@@ -24,8 +24,8 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from tests_browser.conftest import PHONE
-from tokencover.pebble import PICTURE_CHECKPOINT
 from tokencover.studio import StudioSettings, open_studio
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 FIRST, SECOND = "#first-facts .tc-answer", "#second-facts .tc-answer"
 

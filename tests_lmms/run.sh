@@ -13,8 +13,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work" "$environment.$$"' EXIT
 
 echo "==> building the wheel"
-"$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work" .
+"$python" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$work" . ./models
 wheel=$(echo "$work"/tokencover-*.whl)
+models=$(echo "$work"/tokencover_models-*.whl)
 # lmms-eval's tables want an older python-dateutil than the tools of the documentation have.
 grep -v '^python-dateutil==' constraints.txt >"$work/constraints.txt"
 
@@ -37,7 +38,7 @@ fi
 
 echo "==> running the tests of lmms-eval's benchmarks"
 "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
-    --target "$work/site" "$wheel"
+    --target "$work/site" "$wheel" "$models"
 export PYTHONPATH=$work/site
 "$environment/bin/python" -m pytest -p no:cacheprovider --numprocesses=2 --dist=loadfile \
     ${1:+"$@"} tests_lmms

@@ -116,7 +116,7 @@ def test_a_limit_keeps_pairs_together() -> None:
 
 
 def test_videos_are_shown_by_their_frames(tasks: dict[str, Task], miniatures: Path) -> None:
-    from tokencover.pebble.data import make_clip_examples
+    from tokencover_models.pebble.data import make_clip_examples
 
     clips = {each.scene_id: each.frames for each in make_clip_examples("test", 5)}
     for number, example in enumerate(tasks["MSVD"].examples()):

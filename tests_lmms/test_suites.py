@@ -249,7 +249,7 @@ def test_parts_of_a_job_array_make_one_folder(
 def test_the_command_line_of_lmms_eval(tmp_path: Path) -> None:
     settings = "pretrained=pebble,method=mob,budget=64"
     folder = subprocess.run(
-        [sys.executable, "-m", "tokencover.lmms_manifest"],
+        [sys.executable, "-m", "tokencover.lmms_manifest", "pebble"],
         capture_output=True, text=True, check=True,
     ).stdout.strip()  # fmt: skip
     command = [sys.executable, "-m", "lmms_eval", "--model", "tokencover", "--model_args", settings]

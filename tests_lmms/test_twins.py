@@ -26,7 +26,7 @@ from tokencover.evaluation import (
 )
 from tokencover.evaluation.lmms import gather_tasks
 from tokencover.evaluation.lmms.chat_model import PrunedChatModel
-from tokencover.lmms_manifest import TASKS
+from tokencover.lmms_manifest import list_task_folders
 from tokencover.methods import GlobalCom2, Method, MoB
 
 PICTURE_QUESTIONS, CLIP_QUESTIONS = 14, 14
@@ -45,7 +45,9 @@ def ask_lmms(model: Any, task: str, limit: int, out: Path) -> tuple[list[str], f
         tasks=[task],
         limit=limit,
         task_manager=TaskManager(
-            include_path=[str(TASKS)], include_defaults=False, model_name="tokencover"
+            include_path=[*map(str, list_task_folders())],
+            include_defaults=False,
+            model_name="tokencover",
         ),
         cli_args=Namespace(process_with_media=False, output_path=str(out), reasoning_tags=None),
         bootstrap_iters=0,

@@ -30,7 +30,7 @@ exec 9>&-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-  --target "$work/site" .
+  --target "$work/site" . ./models
 export PYTHONPATH=$work/site OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 # optimum-quanto finds the ninja of its environment by the path.
 export PATH=$environment/bin:$PATH

@@ -14,7 +14,8 @@ from torch import nn
 import tokencover as tc
 from tests_quantized.models import RECIPES, list_quantized_layers
 from tokencover.evaluation.answering import load_model
-from tokencover.loading import BUNDLED, find_quantization, load
+from tokencover.loading import find_quantization, load
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 LAYERS = {"4bit": bitsandbytes.nn.Linear4bit, "8bit": bitsandbytes.nn.Linear8bitLt}
 
@@ -56,7 +57,7 @@ def stored(tmp_path: Path) -> Path:
     model, _ = load("pebble", quantization="8bit")
     folder = tmp_path / "stored"
     model.save_pretrained(folder)
-    for path in Path(BUNDLED["pebble"]).glob("*.json"):
+    for path in PICTURE_CHECKPOINT.glob("*.json"):
         if path.name not in ("config.json", "generation_config.json"):
             shutil.copy(path, folder)
     return folder

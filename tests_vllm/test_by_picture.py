@@ -16,8 +16,8 @@ from tests_vllm.comparing import (
 )
 from tests_vllm.engines import make_engine
 from tokencover.methods import Method
-from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
-from tokencover.pebble.data import make_examples
+from tokencover_models.pebble import PICTURE_CHECKPOINT, load_pebble
+from tokencover_models.pebble.data import make_examples
 
 BUDGET = 64
 

@@ -20,11 +20,11 @@ from tests_vllm.comparing import (
 )
 from tests_vllm.engines import make_engine
 from tokencover.methods import Method
-from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
-from tokencover.pebble.data import make_examples
 from tokencover.serving import pruned_processor, serving_metrics
 from tokencover.serving.choice_plan import ChoicePlan
 from tokencover.serving.served_methods import SERVED, make_served_method
+from tokencover_models.pebble import PICTURE_CHECKPOINT, load_pebble
+from tokencover_models.pebble.data import make_examples
 
 BUDGET = 64
 

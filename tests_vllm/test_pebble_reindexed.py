@@ -18,9 +18,9 @@ from tests_vllm.comparing import (
 )
 from tests_vllm.engines import make_engine
 from tokencover.budget import Profile
-from tokencover.pebble import PICTURE_CHECKPOINT, load_pebble
-from tokencover.pebble.data import make_examples
 from tokencover.serving import serving_metrics
+from tokencover_models.pebble import PICTURE_CHECKPOINT, load_pebble
+from tokencover_models.pebble.data import make_examples
 
 BUDGET = 64
 MEGABYTE = 2**20

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests_vllm.tiny_models import make_qwen2
-from tokencover.pebble import PICTURE_CHECKPOINT
 from tokencover.serving import find_served_model
 from tokencover.serving.starting import read_architectures
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 
 def make_config(folder: Path, settings: Any, **options: Any) -> Any:

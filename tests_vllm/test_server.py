@@ -24,9 +24,9 @@ from tests_vllm.comparing import (
     check_same,
 )
 from tests_vllm.over_http import answer_over_http
-from tokencover.pebble import load_pebble
-from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
+from tokencover_models.pebble import load_pebble
+from tokencover_models.pebble.data import PictureExample, make_examples
 
 BUDGET = 64
 

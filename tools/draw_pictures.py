@@ -26,10 +26,10 @@ import tokencover as tc
 from tokencover.evaluation import read_folder
 from tokencover.evaluation.report import make_figures, render_chart
 from tokencover.loading import load
-from tokencover.pebble.data import PictureExample, make_examples
 from tokencover.prompting import make_inputs
 from tokencover.pruning import Trace
 from tokencover.visualization import GAP, MARGIN, flow, overlay, words_of_centers
+from tokencover_models.pebble.data import PictureExample, make_examples
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "docs" / "study"

@@ -34,7 +34,7 @@ MAKING = {
 USE = """\
 ```python
 import tokencover as tc
-from tokencover.pebble.data import draw_scene, make_scene
+from tokencover_models.pebble.data import draw_scene, make_scene
 
 model, processor = tc.load("pebble")
 inputs = tc.make_inputs(processor, [([draw_scene(make_scene(7))], "which color is most common ?")])

@@ -48,7 +48,7 @@ if [ "$wanted" = --python ]; then echo "$python"; exit; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-  --target "$work/site" .
+  --target "$work/site" . ./models
 export PYTHONPATH=$work/site OMP_NUM_THREADS=1
 
 # An engine lives as long as its process, so every group of tests has one of its own.

@@ -33,8 +33,8 @@ the local checkout. Nothing else of the README's commands is changed."""
 HUB_NAME = "llava-hf/llava-1.5-7b-hf"
 STAND_INS = f"""
 from pathlib import Path
-from tokencover.pebble import PICTURE_CHECKPOINT
-from tokencover.pebble.data import draw_scene, make_scene
+from tokencover_models.pebble import PICTURE_CHECKPOINT
+from tokencover_models.pebble.data import draw_scene, make_scene
 Path("{HUB_NAME}").parent.mkdir()
 Path("{HUB_NAME}").symlink_to(PICTURE_CHECKPOINT)
 draw_scene(make_scene(7)).save("cat.png")

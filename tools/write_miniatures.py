@@ -22,7 +22,7 @@ from datasets import Sequence as Series
 from datasets.naming import camelcase_to_snakecase
 from datasets.packaged_modules.parquet.parquet import Parquet
 
-from tokencover.pebble.data import (
+from tokencover_models.pebble.data import (
     ClipExample,
     PictureExample,
     make_clip_examples,

@@ -11,10 +11,9 @@ from typing import Any
 from tokencover.catalog import read_class_names
 from tokencover.registry import suggest
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
-    "boulder": ("load_boulder",),
     "budget": ("BalancedSplit", "CouplingSplit", "OnlineSplit", "Split", "paper_split"),
     "catalog": ("register",),
     "covering": ("Cover", "coupling", "farthest_points", "mob", "nearest_points"),
@@ -31,7 +30,6 @@ _ROOMS = {
         "get_method",
         "to_json",
     ),
-    "pebble": ("load_pebble", "load_pebble_clips"),
     "prompting": ("make_inputs",),
     "pruning": ("prune",),
     "theory": ("Certificate", "certify"),
@@ -39,13 +37,17 @@ _ROOMS = {
 """The rooms, and what each of them shows at the front door; methods' classes come on top."""
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names}
 _HOMES.update(dict.fromkeys(read_class_names(), "methods"))
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+_TEST_MODELS = ("load_boulder", "load_pebble", "load_pebble_clips")
+"""What the package ``tokencover-models`` has."""
+__all__ = sorted([*_HOMES, *_TEST_MODELS])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _HOMES:
+    if name in _TEST_MODELS:
+        value = getattr(_import_test_models(), name)
+    elif name in _HOMES:
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     elif find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
@@ -53,6 +55,13 @@ def __getattr__(name: str) -> Any:
         value = _find_new_method(name)
     globals()[name] = value
     return value
+
+
+def _import_test_models() -> Any:
+    from tokencover.extras import import_extra
+
+    purpose, otherwise = "this test model", "load another model with tokencover.load"
+    return import_extra("tokencover_models", purpose, "tokencover-models", otherwise)
 
 
 def _find_new_method(name: str) -> Any:

@@ -1,7 +1,6 @@
 # Written by `make catalog` from the classes themselves; not to be edited.
 # ruff: noqa
 
-from tokencover.boulder import load_boulder as load_boulder
 from tokencover.budget import BalancedSplit as BalancedSplit
 from tokencover.budget import CouplingSplit as CouplingSplit
 from tokencover.budget import OnlineSplit as OnlineSplit
@@ -53,8 +52,6 @@ from tokencover.methods import VisionZip as VisionZip
 from tokencover.methods import from_json as from_json
 from tokencover.methods import get_method as get_method
 from tokencover.methods import to_json as to_json
-from tokencover.pebble import load_pebble as load_pebble
-from tokencover.pebble import load_pebble_clips as load_pebble_clips
 from tokencover.prompting import make_inputs as make_inputs
 from tokencover.pruning import prune as prune
 from tokencover.theory import Certificate as Certificate

@@ -14,6 +14,8 @@ SOURCE: Final = "git+https://github.com/tokencover/tokencover"
 def get_install_command(package: str) -> str:
     """Return what installs a package, or tokencover with an extra: "tokencover[video]"."""
     source = f" @ {SOURCE}" if package.startswith("tokencover") else ""
+    if package.startswith("tokencover-models"):
+        source += "#subdirectory=models"
     return f"pip install '{package}{source}'"
 
 

@@ -1,11 +1,13 @@
 """Announces our models to lmms-eval (entry point ``lmms_eval.models``).
 
 Every user of lmms-eval loads this, so it imports nothing that takes time. Run as a module it prints
-the folder of our tasks: ``lmms-eval --include_path $(python -m tokencover.lmms_manifest)``.
+the folder of our tasks: ``lmms-eval --include_path $(python -m tokencover.lmms_manifest)``, or with
+the name of a test model, ``python -m tokencover.lmms_manifest pebble``, that of its tasks.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,5 +23,15 @@ def list_models() -> Any:
     return ModelManifest(model_id="tokencover", chat_class_path=path)
 
 
+def list_task_folders() -> list[Path]:
+    """Return the folders of task files: ours, and those of test models."""
+    from tokencover.bundled_models import MODELS
+
+    found = [TASKS, *(entry.lmms_tasks for entry in MODELS if entry.lmms_tasks)]
+    return list(dict.fromkeys(found))
+
+
 if __name__ == "__main__":
-    print(TASKS)
+    from tokencover.bundled_models import MODELS
+
+    print(MODELS[sys.argv[1]].lmms_tasks if sys.argv[1:] else TASKS)

@@ -14,16 +14,10 @@ from urllib.parse import urlsplit
 import torch
 from safetensors import SafetensorError
 
-from tokencover.boulder import load_boulder, load_boulder_processor
+from tokencover.bundled_models import MODELS, ModelEntry, get_entry, validate_installed
 from tokencover.errors import InputError, LoadError, MissingPackageError
 from tokencover.extras import get_install_command, import_extra
-from tokencover.pebble import CLIP_CHECKPOINT, PICTURE_CHECKPOINT, load_pebble, load_pebble_clips
 
-BUNDLED: Final = {"pebble": PICTURE_CHECKPOINT, "pebble-clips": CLIP_CHECKPOINT}
-"""Models that come with tokencover, and where they lie."""
-BOULDER: Final = "boulder"
-"""The model that is put together when it is loaded: half of it is in another package."""
-NAMES: Final = (*BUNDLED, BOULDER)
 VISION_PACKAGES: Final = ("torchvision", "num2words")
 """What some processors of transformers need and others do not: the extra `vision`."""
 QUANTIZATIONS: Final = ("4bit", "8bit")
@@ -53,8 +47,8 @@ def load(
     Parameters
     ----------
     name : str
-        "pebble" or "pebble-clips" for the bundled models, "boulder" for the one whose decoder is in
-        another package (see `load_boulder`), else a folder or a hub name.
+        A test model of the package ``tokencover-models`` ("pebble", "pebble-clips", "boulder"), a
+        folder, or a name on the Hugging Face Hub.
     device : str, optional
         Where to run, "auto" for all GPUs; by default this process's GPU, or else the CPU.
     dtype : str, optional
@@ -75,13 +69,16 @@ def load(
         options["dtype"] = getattr(torch, dtype)
     if attn_implementation is not None:
         options["attn_implementation"] = attn_implementation
-    _check_quantization(name, quantization, options)
     _check_place(name, options)
-    device = _choose_device(name, device)
+    entry = get_entry(name)
+    _check_quantization(entry, quantization, options)
+    device = _choose_device(entry, device)
     if device == "auto":
         options.setdefault("device_map", "auto")
-    if name == BOULDER:
-        model, processor = _load_boulder_with(options)
+    if entry is not None and entry.folder is None:
+        model, processor = _load_assembled(entry, options)
+    elif entry is not None and not options and quantization is None:
+        model, processor = entry.load()
     else:
         model, processor = _load_pair(name, options, device, quantization)
     is_placed = bool(PLACING & options.keys()) or _is_quantized(model.config)
@@ -97,16 +94,18 @@ def load(
     return model.eval(), processor
 
 
-def _choose_device(name: str, device: str | None) -> str | None:
-    """Use this process's GPU by default; boulder has one device in any case."""
-    if device == "auto" and name == BOULDER:
+def _choose_device(entry: ModelEntry | None, device: str | None) -> str | None:
+    """Use this process's GPU by default; a model without a folder is always on one device."""
+    if device == "auto" and entry is not None and entry.folder is None:
         device = None
     if device is None and torch.cuda.is_available():
         return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     return device
 
 
-def _check_quantization(name: str, quantization: str | None, options: Mapping[str, Any]) -> None:
+def _check_quantization(
+    entry: ModelEntry | None, quantization: str | None, options: Mapping[str, Any]
+) -> None:
     """Reject what cannot be quantized, and name missing packages, before anything is loaded."""
     if quantization is None:
         return
@@ -115,9 +114,9 @@ def _check_quantization(name: str, quantization: str | None, options: Mapping[st
             f"quantization must be '4bit' or '8bit', got {quantization!r}. For other kinds pass "
             "quantization_config, as from_pretrained takes it."
         )
-    if name == BOULDER:
+    if entry is not None and entry.folder is None:
         raise InputError(
-            "boulder cannot be quantized: it is assembled from two packages, not loaded by "
+            f"{entry.name} cannot be quantized: it is assembled from two packages, not loaded by "
             "from_pretrained. Leave quantization out, or use 'pebble'."
         )
     if "quantization_config" in options:
@@ -148,15 +147,15 @@ def _configure_quantization(quantization: str, dtype: torch.dtype | None) -> Any
     )
 
 
-def _load_boulder_with(options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Load boulder, which takes the options that a model takes after it is loaded."""
+def _load_assembled(entry: ModelEntry, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Load a model without a folder, and apply the options that need none."""
     unknown = sorted(set(options) - {"dtype", "attn_implementation"})
     if unknown:
         raise InputError(
-            f"boulder does not take {', '.join(unknown)}: it is not loaded by from_pretrained. "
-            "Leave these options out."
+            f"{entry.name} does not take {', '.join(unknown)}: it is not loaded by "
+            "from_pretrained. Leave these options out."
         )
-    model, processor = load_boulder()
+    model, processor = entry.load()
     if "attn_implementation" in options:
         model.set_attn_implementation(options["attn_implementation"])
     return model.to(options.get("dtype", model.dtype)), processor
@@ -205,10 +204,10 @@ def describe_loading(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def load_processor(name: str) -> Any:
     """Load a model's processor alone, which is small; see `load` for the name."""
-    if name == BOULDER:
-        return load_boulder_processor()
     _check_place(name, {})
-    return _load_parts(name, _find_source(name), {}, lambda source, config, processor: processor)
+    if name in MODELS:
+        return MODELS[name].load_processor(None)
+    return _load_parts(name, get_source(name), {}, lambda source, config, processor: processor)
 
 
 def load_config(name: str) -> Any:
@@ -216,7 +215,7 @@ def load_config(name: str) -> Any:
     from transformers import AutoConfig
 
     _check_place(name, {})
-    source = _find_source(name)
+    source = get_source(name)
     with _explain_errors(name, source, {}):
         return AutoConfig.from_pretrained(source)
 
@@ -228,11 +227,10 @@ def _check_place(name: str, options: Mapping[str, Any]) -> None:
     folder called like the owner.
     """
     if not name.strip():
-        raise InputError(
-            f"the model name is empty. Give {', '.join(map(repr, NAMES))}, a folder or a hub name."
-        )
-    if name in NAMES or Path(name).expanduser().is_dir():
+        raise InputError(f"the model name is empty. Give {_list_names()}a folder or a hub name.")
+    if name in MODELS or Path(name).expanduser().is_dir():
         return
+    validate_installed(name)
     owner, slash, rest = name.partition("/")
     is_hub_name = (
         slash and rest and not set(rest) & {"/", "\\"} and owner not in ("", ".", "..", "~")
@@ -242,11 +240,15 @@ def _check_place(name: str, options: Mapping[str, Any]) -> None:
         return
     if Path(name).is_file():
         raise InputError(f"the model {name!r} cannot be loaded: it is a file, give its folder.")
-    bundled = ", ".join(map(repr, NAMES))
     raise InputError(
-        f"the model {name!r} cannot be loaded: there is no such folder. Give {bundled}, a folder, "
-        "or a hub name like 'llava-hf/llava-1.5-7b-hf'."
+        f"the model {name!r} cannot be loaded: there is no such folder. Give {_list_names()}a "
+        "folder, or a hub name like 'llava-hf/llava-1.5-7b-hf'."
     )
+
+
+def _list_names() -> str:
+    """The test models that are installed, as the beginning of a list."""
+    return "".join(f"{entry.name!r}, " for entry in MODELS)
 
 
 def _check_hub(name: str, options: Mapping[str, Any]) -> None:
@@ -274,8 +276,6 @@ def _check_hub(name: str, options: Mapping[str, Any]) -> None:
 def _load_pair(
     name: str, options: dict[str, Any], device: str | None, quantization: str | None
 ) -> tuple[Any, Any]:
-    if name in BUNDLED and not options and quantization is None:
-        return load_pebble() if name == "pebble" else load_pebble_clips()
     from transformers import AutoModelForImageTextToText
 
     def load_both(source: str | Path, config: Any, processor: Any) -> tuple[Any, Any]:
@@ -294,13 +294,20 @@ def _load_pair(
             warnings.filterwarnings("ignore", "Passing `tp_plan`", FutureWarning)
             return AutoModelForImageTextToText.from_pretrained(source, **given), processor
 
-    found: tuple[Any, Any] = _load_parts(name, _find_source(name), options, load_both)
+    found: tuple[Any, Any] = _load_parts(name, get_source(name), options, load_both)
     return found
 
 
-def _find_source(name: str) -> str | Path:
-    if name in BUNDLED:
-        return BUNDLED[name]
+def get_source(name: str) -> str | Path:
+    """Return what ``from_pretrained`` takes for a model name: a folder, or a hub name."""
+    if name in MODELS:
+        folder = MODELS[name].folder
+        if folder is None:
+            raise InputError(
+                f"{name!r} has no folder: it is assembled when it is loaded. Save what "
+                f"tokencover.load({name!r}) returns by save_pretrained(FOLDER), and use FOLDER."
+            )
+        return folder
     folder = Path(name).expanduser()
     return folder if folder.is_dir() else name
 
@@ -329,10 +336,9 @@ def _explain_errors(name: str, source: str | Path, options: Mapping[str, Any]) -
     except ImportError as error:
         raise MissingPackageError(_explain_missing(name, str(error))) from error
     except (OSError, ValueError, SafetensorError) as error:
-        bundled = ", ".join(map(repr, NAMES))
         raise (InputError if _is_wrong_name(source, error) else LoadError)(
-            f"the model {name!r} cannot be loaded: {str(error).rstrip('. ')}. Give {bundled}, a "
-            "folder or a hub name."
+            f"the model {name!r} cannot be loaded: {str(error).rstrip('. ')}. Give "
+            f"{_list_names()}a folder or a hub name."
         ) from error
     except TypeError as error:
         unknown = [key for key in options if repr(key) in str(error)]
@@ -375,13 +381,17 @@ def _explain_missing(name: str, error: str) -> str:
 
 
 def _load_processor(source: str | Path, model_type: str, shared: Mapping[str, Any]) -> Any:
-    """Load the model's own; a model for clips that we trained has a tokenizer and nothing else."""
-    from transformers import AutoProcessor, PreTrainedTokenizerFast
-
-    from tokencover.pebble.model import ClipProcessor
+    """Load a model's processor; a folder without one may hold a retrained test model."""
+    from transformers import AutoProcessor
 
     folder = Path(source)
-    ours = model_type == "video_llava" and folder.is_dir()
-    if ours and not any(folder.glob("*processor_config.json")):
-        return ClipProcessor(PreTrainedTokenizerFast.from_pretrained(source))
+    if folder.is_dir() and not _has_processor(folder):
+        for entry in MODELS:
+            if entry.model_type == model_type and entry.folder and not _has_processor(entry.folder):
+                return entry.load_processor(folder)
     return AutoProcessor.from_pretrained(source, **shared)
+
+
+def _has_processor(folder: Path) -> bool:
+    """Whether a checkpoint has the configuration of a processor."""
+    return any(folder.glob("*processor_config.json"))

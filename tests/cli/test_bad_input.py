@@ -19,7 +19,7 @@ from tests.test_images import save_animation, write_bomb, write_large, write_tex
 from tokencover import loading
 from tokencover.cli import threads
 from tokencover.cli.app import main
-from tokencover.pebble import load_pebble
+from tokencover_models.pebble import load_pebble
 
 CORES = os.cpu_count() or 1
 
@@ -281,7 +281,7 @@ def test_a_scene_that_is_not_there_is_told_without_torch() -> None:
 def test_one_scene_is_made_and_not_all_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tokencover.pebble.data import examples, make_scene
+    from tokencover_models.pebble import data
 
     made: list[int] = []
 
@@ -289,7 +289,8 @@ def test_one_scene_is_made_and_not_all_before_it(
         made.append(seed)
         return make_scene(seed)
 
-    monkeypatch.setattr(examples, "make_scene", make)
+    make_scene = data.make_scene
+    monkeypatch.setattr(data, "make_scene", make)
     assert main(["ask", "--scene", "399", "--out", str(tmp_path), "--json"]) == 0
     assert made == [399]
     document = json.loads(capsys.readouterr().out)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.cli.calling import call
 from tokencover.errors import InputError
-from tokencover.pebble import PICTURE_CHECKPOINT as SHIPPED
+from tokencover_models.pebble import PICTURE_CHECKPOINT as SHIPPED
 
 
 def run(*arguments: str) -> None:

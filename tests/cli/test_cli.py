@@ -14,13 +14,11 @@ import tokencover as tc
 from tokencover.budget import BudgetMode
 from tokencover.cli.app import main
 from tokencover.cli.evaluate import BudgetModeName
-from tokencover.pebble.data import make_clip_examples
 from tokencover.visualization import MARGIN
+from tokencover_models.pebble.data import make_clip_examples
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["-h"], ["ask", "--help"], ["pebble", "train", "-h"]]
-)
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["ask", "--help"], ["serve", "-h"]])
 def test_help_is_plain_in_a_pipe(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     printed = capsys.readouterr().out
@@ -46,7 +44,6 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         (["ablate", "--what", "fold", "--prompt-share", "half"], "'half' is no number"),
         (["evaluate", "--budget-mode", "some"], "'some' is none of exact, layer_mean, flops"),
         (["report"], "Missing argument 'RESULTS'"),
-        (["pebble", "train"], "Missing option '--out'"),
     ],
 )
 def test_a_wrong_call_ends_with_two(

@@ -15,7 +15,7 @@ from tokencover.cli.app import main
 from tokencover.cli.evaluate import read_shard
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation import comparison, load_model
-from tokencover.pebble import PICTURE_CHECKPOINT
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 START = "import sys; from tests.evaluation.running import command; command(*sys.argv[1:])"
 ARGUMENTS = ("--methods", "mob,fastv", "--budgets", "64", *SMALL)

@@ -14,7 +14,7 @@ import pytest
 from tests.evaluation.made_results import open_folder, write
 from tokencover import loading
 from tokencover.cli.app import main
-from tokencover.pebble import PICTURE_CHECKPOINT
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 ROOT = Path(__file__).parents[2]
 COLOR = ("--tasks", "pebble/color", "--limit", "1", "--threads", "1")
@@ -36,7 +36,7 @@ def results(tmp_path: Path) -> Path:
         "bench --out", "judge x --url http://x --model m --out", "report x --out",
         "report x --csv", "report x --latex", "report x --markdown", "report x --export",
         "report x --figures", "report x --against", "report x --ablation", "report x --profile",
-        "report", "pebble train --out", "ask --question x --image", "bench --image",
+        "report", "ask --question x --image", "bench --image",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("text", ["", " "])

@@ -11,7 +11,7 @@ import pytest
 
 from tokencover.cli.app import main
 from tokencover.methods import METHODS
-from tokencover.pebble.data import make_examples
+from tokencover_models.pebble.data import make_examples
 
 COLOR = ("--tasks", "pebble/color", "--limit", "1")
 

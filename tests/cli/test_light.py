@@ -26,7 +26,7 @@ for line in sys.argv[1:]:
 """One process for all, because nothing that one of them imports goes away again."""
 COMMANDS = (
     "ask", "methods", "models", "evaluate", "judge", "report", "ablate", "calibrate", "bench",
-    "serve", "pebble", "pebble train",
+    "serve",
 )  # fmt: skip
 TIMED = ["--help", "--version", "methods", "models", "evaluate --help"]
 """Others import as little, which is looked at for all."""

@@ -10,11 +10,12 @@ import pytest
 import tokencover as tc
 from tests.cli.calling import call
 from tests.test_tables import lines_of, open_terminal
+from tokencover.bundled_models import MODELS
 from tokencover.catalog import read_families, read_methods, read_refused
 from tokencover.cli.app import main
-from tokencover.cli.model_family import BUNDLED_TYPES, resolve_family
+from tokencover.cli.model_family import resolve_family
 from tokencover.errors import InputError
-from tokencover.pebble import PICTURE_CHECKPOINT
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 
 def print_lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -97,7 +98,7 @@ def test_methods_of_a_model_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bundled_models_have_the_types_listed() -> None:
-    for name, kind in BUNDLED_TYPES.items():
+    for name, kind in ((entry.name, entry.model_type) for entry in MODELS):
         if name != "boulder":
             assert tc.load(name)[0].config.model_type == kind
     assert resolve_family("pebble-clips").name == "Video-LLaVA"

@@ -15,8 +15,8 @@ import pytest
 
 from tests.cli.calling import call
 from tokencover.errors import InputError, MissingPackageError
-from tokencover.pebble import PICTURE_CHECKPOINT
 from tokencover.serving import ServingSettings, run_server
+from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 
 def print_command(capsys: pytest.CaptureFixture[str], *options: object) -> list[str]:

@@ -64,7 +64,7 @@ def run_page(name: str, text: str, lines: list[list[str]]) -> str:
 
 def lay_out(place: Path) -> None:
     """Make the folder of a page, with what it speaks of and does not make."""
-    from tokencover.pebble import PICTURE_CHECKPOINT
+    from tokencover_models.pebble import PICTURE_CHECKPOINT
 
     for model in OUTSIDE:
         (place / model).parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def lay_out(place: Path) -> None:
 
 @cache
 def _draw_picture() -> bytes:
-    from tokencover.pebble.data import draw_scene, make_scene
+    from tokencover_models.pebble.data import draw_scene, make_scene
 
     drawn = io.BytesIO()
     draw_scene(make_scene(7)).save(drawn, "png")

@@ -28,9 +28,9 @@ LESS = {
     "tokencover calibrate": ("--limit", "1"),
     "tokencover report": ("--format", "svg"),
     "python benchmarks/accelerator.py": ("--rows", "1"),
-    "python benchmarks/pebble_accuracy.py": ("--scenes", "1"),
-    "python benchmarks/pebble_class_token.py": ("--scenes", "1"),
-    "python benchmarks/pebble_pruning.py": (
+    "python -m research.study.pebble_accuracy": ("--scenes", "1"),
+    "python -m research.study.pebble_class_token": ("--scenes", "1"),
+    "python -m research.study.pebble_pruning": (
         "--scenes", "1", "--budgets", "32", "--methods", "mob", "random",
     ),
     "python benchmarks/prefill.py": (
@@ -38,9 +38,9 @@ LESS = {
         "--after", "1", "--budgets", "64",
     ),
     "python benchmarks/selection.py": ("--tokens", "128", "--repeats", "1", "--no-memory"),
-    "python benchmarks/theory_counterexample.py": ("--steps", "6", "--samples", "5"),
-    "python benchmarks/theory_predicts.py": ("--scenes", "2", "--budgets", "32"),
-    "python benchmarks/twig_pebble.py": ("--steps", "1", "--pictures", "1"),
+    "python -m research.theory.counterexample": ("--steps", "6", "--samples", "5"),
+    "python -m research.theory.predictions": ("--scenes", "2", "--budgets", "32"),
+    "python -m research.twig.pebble": ("--steps", "1", "--pictures", "1"),
     "python tools/draw_pictures.py": ("--only", *DRAWN, "--out", "pictures"),
 }  # fmt: skip
 """What is put behind the options of a line, where the last one counts."""
@@ -54,8 +54,8 @@ LEFT_OUT = {
     "tokencover studio": "waits for visitors, as in tests_browser",
     "tokencover judge": "needs a server with a language model; tests/evaluation has a small one",
     "tokencover pebble": "trains for hours; tests/pebble does a few steps of it",
-    "python benchmarks/beyond.py": "registers methods of its own; tests/methods tries these",
-    "python benchmarks/theory_pebble.py": "takes a minute; tests/theory certifies such covers",
+    "python -m research.beyond.run": "registers methods of its own; tests/methods tries these",
+    "python -m research.theory.pebble": "takes a minute; tests/theory certifies such covers",
     "--suite": "needs lmms-eval, as tests_lmms has it",
     **dict.fromkeys(
         ("first", "llava", "video-judged-by-Qwen_Qwen3-32B"),
@@ -65,8 +65,8 @@ LEFT_OUT = {
         (f"boulder.{step}" for step in BOULDER_STEPS),
         "trains for hours, or asks for minutes; tests/boulder tries the shipped model",
     ),
-    "python benchmarks/study.py": "takes hours; tests/evaluation runs a small study",
-    "python benchmarks/study_tables.py": "takes a minute; tests/evaluation reads a small study",
+    "python -m research.study.run": "takes hours; tests/evaluation runs a small study",
+    "python -m research.study.tables": "takes a minute; tests/evaluation reads a small study",
     "--growth": "takes minutes",
     "--quantization": "needs bitsandbytes; tests_quantized runs it",
     "--paper": "is run by test_commands",
@@ -75,7 +75,7 @@ LEFT_OUT = {
 }
 """Programs and options that are not run here, and why; their options are checked all the same."""
 ONCE = ("tokencover bench", "python benchmarks/selection.py", "python benchmarks/prefill.py",
-        "python benchmarks/accelerator.py", "python benchmarks/pebble_accuracy.py")  # fmt: skip
+        "python benchmarks/accelerator.py", "python -m research.study.pebble_accuracy")  # fmt: skip
 WRITTEN = ("--out", "--json", "--markdown", "--latex", "--csv", "--figures", "--export", "--growth")
 """Options that name what is written."""
 

@@ -21,20 +21,21 @@ from tokencover.efficiency.workload import (
     PictureQuestion,
     Workload,
     make_workload,
-    pick_scene_questions,
+    pick_drawn_questions,
 )
 from tokencover.errors import InputError
 from tokencover.methods import FastV, Method, MoB, PyramidDrop, get_method
-from tokencover.pebble import load_pebble
 from tokencover.pruning import prune
+from tokencover_models.pebble import load_pebble
 
 
 @pytest.fixture(scope="module")
 def pair() -> Workload:
     """Two scenes; the second question is longer."""
-    first, second = pick_scene_questions(2)
+    model, processor = load_pebble()
+    first, second = pick_drawn_questions(processor, 2)
     longer = PictureQuestion(second.picture, f"{second.question} {second.question}")
-    return make_workload("pebble", *load_pebble(), [first, longer])
+    return make_workload("pebble", model, processor, [first, longer])
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +189,8 @@ def test_choosing_at_several_places_adds_up(
 
 @pytest.fixture(scope="module")
 def workload() -> Workload:
-    return make_workload("pebble", *load_pebble(), pick_scene_questions(1))
+    model, processor = load_pebble()
+    return make_workload("pebble", model, processor, pick_drawn_questions(processor, 1))
 
 
 @pytest.mark.parametrize(
@@ -240,4 +242,4 @@ def test_a_processor_that_shows_no_picture_is_refused() -> None:
             return batch
 
     with pytest.raises(InputError, match="no picture into the prompt"):
-        make_workload("pebble", model, Blind(), pick_scene_questions(1))
+        make_workload("pebble", model, Blind(), pick_drawn_questions(load_pebble()[1], 1))

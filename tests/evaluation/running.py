@@ -13,7 +13,7 @@ from tokencover.evaluation.plan import EvaluationPlan
 from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results_folder import ResultsFolder
 from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
-from tokencover.pebble.data import make_examples as pebble_examples
+from tokencover_models.pebble.data import make_examples as pebble_examples
 
 RUN = {"model": {"name": "pebble"}, "settings": {"limit": 2}}
 SMALL = ("--tasks", "pebble/color,pebble/place", "--limit", "2", "--threads", "1")

@@ -13,7 +13,7 @@ from tokencover.evaluation.plan import Combination, Scoring
 from tokencover.evaluation.runner import AskingSettings, score
 from tokencover.evaluation.tasks import Task
 from tokencover.methods import MoB
-from tokencover.pebble import PICTURE_CHECKPOINT as SHIPPED
+from tokencover_models.pebble import PICTURE_CHECKPOINT as SHIPPED
 
 PICTURE = Image.new("RGB", (192, 192), "navy")
 

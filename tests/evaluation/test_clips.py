@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokencover.evaluation.bundled_tasks import choose_benchmark
 
 from tokencover.budget import Split
 from tokencover.budget.split import Coupling
@@ -15,13 +16,12 @@ from tokencover.budget.split_rules import PaperSplit
 from tokencover.cli.app import main
 from tokencover.errors import InputError
 from tokencover.evaluation import VisionLanguageModel, find_tasks, load_model
-from tokencover.evaluation.bundled_tasks import choose_benchmark
 from tokencover.evaluation.plan import Combination, Scoring
 from tokencover.evaluation.runner import AskingSettings, score
 from tokencover.methods import MoB
-from tokencover.pebble import CLIP_CHECKPOINT
-from tokencover.pebble.data import CLIP_QUESTIONS, make_clip_examples
 from tokencover.pruning import prune
+from tokencover_models.pebble import CLIP_CHECKPOINT
+from tokencover_models.pebble.data import CLIP_QUESTIONS, make_clip_examples
 
 TOKENS = 8 * (1 + 12 * 12)
 """Of a clip: eight frames, each with its class token."""

@@ -15,8 +15,8 @@ import tokencover as tc
 from tests.evaluation.running import contents
 from tokencover.errors import InputError, MissingPackageError
 from tokencover.evaluation import Combination, Example, VisionLanguageModel, find_tasks
-from tokencover.pebble.data import make_examples
 from tokencover.pruning import prune
+from tokencover_models.pebble.data import make_examples
 
 METHODS = [tc.MoB(64), tc.VisionZip(64), tc.ToMe(64)]
 

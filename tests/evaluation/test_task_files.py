@@ -8,8 +8,8 @@ from tests.evaluation.running import picture_task
 from tokencover.errors import InputError
 from tokencover.evaluation import find_tasks
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.pebble.data import SCENE_QUESTIONS
-from tokencover.pebble.data import make_examples as pebble_examples
+from tokencover_models.pebble.data import SCENE_QUESTIONS
+from tokencover_models.pebble.data import make_examples as pebble_examples
 
 
 def test_pebble_is_all_kinds_of_questions() -> None:

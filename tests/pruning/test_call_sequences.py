@@ -369,7 +369,7 @@ class CallSequences(RuleBasedStateMachine):
     def pick(self, which: int, fits: bool = False) -> Chat:
         """One of the chats; if `fits`, the model is pruned as it was for that one."""
         chat = self.chats[which % len(self.chats)]
-        stages = None if self.method is None else tuple(self.method.blocks(DEPTH))
+        stages = None if self.method is None else tuple(self.method.pruning_layers(DEPTH))
         if fits and chat.pruned_at not in (None, stages):
             if self.run is not None:
                 self.remove()
@@ -435,7 +435,7 @@ class CallSequences(RuleBasedStateMachine):
     def refusal(self, chat: Chat) -> Iterator[list[bool]]:
         """A pruned cache goes on with the same pruning only; refused, it stays as it was."""
         refused: list[bool] = []
-        stages = None if self.method is None else tuple(self.method.blocks(DEPTH))
+        stages = None if self.method is None else tuple(self.method.pruning_layers(DEPTH))
         if chat.pruned_at in (None, stages):
             yield refused
             return
@@ -455,12 +455,12 @@ class CallSequences(RuleBasedStateMachine):
             for trace in self.run.trace[::beams]:
                 row = trace.sample // beams
                 gone[row, visual[row].nonzero().squeeze(-1)[trace.kept]] = False
-        return {self.method.blocks(DEPTH)[0]: gone}
+        return {self.method.pruning_layers(DEPTH)[0]: gone}
 
     def note(self, chat: Chat, gone: dict[int, Tensor]) -> None:
         chat.gone = chat.gone or gone
         if any(dropped.any() for dropped in chat.gone.values()):
-            chat.pruned_at = chat.pruned_at or tuple(self.method.blocks(DEPTH))
+            chat.pruned_at = chat.pruned_at or tuple(self.method.pruning_layers(DEPTH))
 
     def expect(self, chat: Chat) -> Tensor:
         return blocked_forward_schedule(self.oracle, chat.inputs(self.entry), chat.gone)

@@ -22,8 +22,8 @@ from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import blocked_forward, recompute_greedy
 from tokencover.loading import load
 from tokencover.methods import Method
-from tokencover.pebble.data import make_examples
 from tokencover.prompting import make_inputs
+from tokencover_models.pebble.data import make_examples
 
 FEW = [pytest.param(ZOO[name], id=name) for name in ("llava", "qwen2_vl")]
 GREEDY: dict[str, Any] = {"max_new_tokens": 4, "do_sample": False, "eos_token_id": NEVER}

@@ -8,10 +8,10 @@ from PIL import Image, ImageSequence
 
 import tokencover as tc
 from tokencover.errors import InputError
-from tokencover.pebble.data import draw_scene, make_scene
 from tokencover.prompting import make_inputs
 from tokencover.pruning import Trace
 from tokencover.visualization import animate_choice, overlay
+from tokencover_models.pebble.data import draw_scene, make_scene
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from tokencover.cli import (
     judge,
     methods,
     models,
-    pebble,
     report,
     serve,
     studio,
@@ -34,7 +33,6 @@ from tokencover.errors import InputError, TokenCoverError, TokenCoverWarning
 LOOK: Final = "Look"
 SERVE: Final = "Serve"
 MEASURE: Final = "Measure"
-SHIPPED: Final = "Bundled models"
 EARLIER_NAMES: Final = {"data": "tasks"}
 """Options that had another name once, without dashes; it is still taken, and not listed."""
 FAILED: Final = 1
@@ -155,9 +153,6 @@ def make_app(*, drawn: bool) -> typer.Typer:
     app.command("calibrate", rich_help_panel=MEASURE)(calibrate.measure_coupling)
     app.command("bench", rich_help_panel=MEASURE)(bench.run_bench)
     app.command("serve", rich_help_panel=SERVE, context_settings=serve.PASS_ON)(serve.serve_model)
-    trainer = typer.Typer(help="Train the bundled models again.", no_args_is_help=True)
-    trainer.command("train")(pebble.train_pebble)
-    app.add_typer(trainer, name="pebble", rich_help_panel=SHIPPED)
     return app
 
 

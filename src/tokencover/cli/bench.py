@@ -130,12 +130,12 @@ def _make_workload(
     question: str | None,
     count: int,
 ) -> Workload:
-    from tokencover.efficiency import make_workload, pick_bundled_questions, read_own_picture
+    from tokencover.efficiency import make_workload, pick_drawn_questions, read_own_picture
     from tokencover.loading import load
 
     own = None if image is None else read_own_picture(image, question, count)
     model, processor = load(name, device=device, dtype=dtype, **options)
-    questions = own or pick_bundled_questions(processor, count, question)
+    questions = own or pick_drawn_questions(processor, count, question)
     return make_workload(name, model, processor, questions, options)
 
 

@@ -60,12 +60,12 @@ def choose_task_names(model: str, tasks: Sequence[str] | None, suite: str | None
     A suite is asked as far as the model takes what it shows, and what is left out is told. All this
     is before anything is downloaded but the model's processor.
     """
-    from tokencover.evaluation import choose_benchmark
+    from tokencover.bundled_models import get_default_tasks
 
     names = [] if suite is None else _name_suite(suite, model)
     named = read_task_names(tasks)
     if named is None and suite is None:
-        named = [choose_benchmark(model)]
+        named = [get_default_tasks(model)]
     if named is not None:
         _check_kinds_of(named, model)
         names += named

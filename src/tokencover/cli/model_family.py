@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tokencover.bundled_models import MODELS, get_entry, list_scene_sets, validate_installed
 from tokencover.catalog import FamilyEntry, read_families, read_refused
 from tokencover.errors import InputError
 from tokencover.registry import suggest
-
-BUNDLED_TYPES: Final = {"pebble": "llava", "pebble-clips": "video_llava", "boulder": "llava"}
-"""The model type of each bundled model, known without loading it."""
 
 OWN_BENCHMARKS: Final = "lmms:tokencover_pebble"
 """How lmms-eval's names for questions about our scenes begin."""
@@ -32,12 +30,14 @@ def resolve_family(name: str) -> FamilyEntry:
     families, refused = read_families(), {each.model_type: each for each in read_refused()}
     by_name = {family.name.lower(): family for family in families}
     by_type = {kind: family for family in families for kind in family.model_types}
-    model_type = BUNDLED_TYPES.get(name, name)
+    validate_installed(name)
+    entry = get_entry(name)
+    model_type = name if entry is None else entry.model_type
     if model_type.lower() in by_name:
         return by_name[model_type.lower()]
     if model_type not in by_type and model_type not in refused:
         if not name.strip() or ("/" not in name and not Path(name).expanduser().exists()):
-            near = suggest(name, [*BUNDLED_TYPES, *by_type, *refused])
+            near = suggest(name, [*(entry.name for entry in MODELS), *by_type, *refused])
             raise InputError(
                 f"there is no model, family or model type {name!r}{near}. Give a bundled model, a "
                 "folder, a hub name, or a name from `tokencover models`."
@@ -60,10 +60,10 @@ def warn_about_images(model: str, tasks: Sequence[str] | None = None) -> None:
         What it is evaluated on; by default an image of the user's.
     """
     is_foreign = tasks is None or any(
-        each.partition("/")[0] not in BUNDLED_TYPES and not each.startswith(OWN_BENCHMARKS)
+        each.partition("/")[0] not in list_scene_sets() and not each.startswith(OWN_BENCHMARKS)
         for each in tasks
     )
-    if model in BUNDLED_TYPES and is_foreign:
+    if model in MODELS and is_foreign:
         print(
             f"tokencover: {model} was trained on scenes that tokencover draws, and its answers "
             "about other images are guesses: choose another --model for them",

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from tokencover.prompting import Medium
 
-SCENE_QUESTIONS: Final = ("exist", "read", "color", "where", "common_color", "place")
-CLIP_QUESTIONS: Final = ("read", "when", "animal_then", "common_color", "half", "place")
 FROM_INPUT: Final = "-"
 """In the place of a question: there is one in each line of standard input."""
 
@@ -54,18 +52,21 @@ class Request:
 
     def make_queries(self, processor: Any) -> list[Query]:
         """Questions for a model: scenes, or clips for one that takes no pictures."""
+        from tokencover.bundled_models import get_scenes_for
         from tokencover.prompting import list_kinds
 
         if self.picture is not None:
             return [Query(self.picture, question) for question in self.questions]
-        read = _read_scene if "image" in list_kinds(processor) else _read_clip
-        bundled = read(self.scene)
-        return [Query(bundled[0].picture, question) for question in self.questions] or bundled
+        scenes = get_scenes_for(list_kinds(processor))
+        drawn = scenes.draw(self.scene, True)
+        if self.questions:
+            return [Query(drawn.medium, question) for question in self.questions]
+        return [Query(drawn.medium, *pair) for pair in drawn.answers.items()]
 
 
 def make_request(image: Path | None, questions: Sequence[str], scene: int) -> Request:
     """Check what the user gave, and open the picture."""
-    from tokencover.pebble.data import SPLIT_SCENES
+    from tokencover.bundled_models import get_scene_set
 
     asked = [line for given in questions for line in _list_lines(given)]
     check_questions(asked)
@@ -75,7 +76,7 @@ def make_request(image: Path | None, questions: Sequence[str], scene: int) -> Re
         if not asked:
             raise InputError("say what to ask about your picture: --question 'what is this ?'")
         return Request(open_picture(image), tuple(asked), 0)
-    last = SPLIT_SCENES["test"] - 1
+    last = get_scene_set("image").num_scenes - 1
     if not 0 <= scene <= last:
         raise InputError(f"--scene is from 0 to {last}, got {scene}.")
     return Request(None, tuple(asked), scene)
@@ -88,17 +89,3 @@ def _list_lines(given: str) -> list[str]:
     if not lines:
         raise InputError("--question - reads questions from standard input, and there are none.")
     return lines
-
-
-def _read_scene(number: int) -> list[Query]:
-    from tokencover.pebble.data import make_examples
-
-    found = make_examples("test", 1, SCENE_QUESTIONS, first=number)
-    return [Query(each.picture, each.question, each.answer) for each in found]
-
-
-def _read_clip(number: int) -> list[Query]:
-    from tokencover.pebble.data import make_clip_examples
-
-    found = make_clip_examples("test", 1, CLIP_QUESTIONS, first=number)
-    return [Query(each.frames, each.question, each.answer) for each in found]

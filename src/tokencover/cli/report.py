@@ -269,11 +269,12 @@ def _write_export(path: Path | None, stored: Results) -> list[Path]:
 
 def _find_sources(stored: Results) -> list[str]:
     """What finds the tasks again; results of earlier versions name pebble's only."""
+    from tokencover.bundled_models import list_scene_sets
     from tokencover.evaluation.lmms import split_names
 
     found = {task: stored.sources.get(task, task) for task in stored.groups}
     for task, source in found.items():
-        is_named = source.partition("/")[0] in ("pebble", "pebble-clips")
+        is_named = source.partition("/")[0] in list_scene_sets()
         is_named = is_named or bool(split_names([source])[1])
         if not is_named and not Path(source).exists():
             raise InputError(

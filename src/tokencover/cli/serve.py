@@ -106,9 +106,11 @@ def serve_model(
     """Serve a model by vLLM with pruning; options that are not listed here are vLLM's own."""
     if model.startswith("-"):
         raise InputError(f"say the model before options of vLLM's, got {model!r} in its place.")
-    from tokencover.loading import BOULDER, BUNDLED
+    from tokencover.bundled_models import MODELS, validate_installed
+    from tokencover.loading import get_source
     from tokencover.serving import check_vllm, make_server_command, run_server, write_command
 
+    validate_installed(model)
     settings: dict[str, Any] = {
         "budget": read_budget(budget),
         "method": method,
@@ -122,13 +124,7 @@ def serve_model(
         settings["profile"] = str(profile.resolve())
     if ceiling is not None:
         settings["ceiling"] = read_budget(ceiling, "--ceiling")
-    if model == BOULDER:
-        raise InputError(
-            "vLLM reads folders, and boulder is put together when it is loaded: save model and "
-            "processor that tokencover.load_boulder() returns by their save_pretrained(FOLDER), "
-            "and serve FOLDER."
-        )
-    source = str(BUNDLED.get(model, model))
+    source = str(get_source(model)) if model in MODELS else model
     # A largest budget of requests would mean nothing if they could name none.
     by_request = by_request or ceiling is not None
     command = make_server_command(source, settings, by_request=by_request, more=context.args)

@@ -12,7 +12,7 @@ from tokencover.efficiency.workload import (
     PictureQuestion,
     Workload,
     make_workload,
-    pick_bundled_questions,
+    pick_drawn_questions,
     read_own_picture,
 )
 
@@ -26,7 +26,7 @@ __all__ = [
     "export_savings",
     "make_workload",
     "measure_savings",
-    "pick_bundled_questions",
+    "pick_drawn_questions",
     "read_own_picture",
     "tabulate_paper_costs",
     "tabulate_savings",

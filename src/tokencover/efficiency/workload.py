@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tokencover.bundled_models import get_scenes_for
 from tokencover.errors import InputError
 from tokencover.families import Family, family_of
 from tokencover.images import open_picture
-from tokencover.pebble.data import PebbleExample, make_clip_examples, make_examples
 from tokencover.prompting import Medium, list_kinds, make_inputs
 from tokencover.pruning import UserWords
-
-AnyAsked = TypeVar("AnyAsked", bound=PebbleExample)
 
 
 @dataclass(frozen=True)
@@ -102,30 +100,13 @@ def make_workload(
     return workload
 
 
-def pick_scene_questions(count: int, question: str | None = None) -> list[PictureQuestion]:
-    """The first scenes of pebble's test split, each with its first question or with this one."""
-    firsts = _keep_first_questions(make_examples("test", count))
-    return [PictureQuestion(each.picture, question or each.question) for each in firsts]
-
-
-def pick_clip_questions(count: int, question: str | None = None) -> list[PictureQuestion]:
-    """The first clips of pebble's test split, each with its first question or with this one."""
-    firsts = _keep_first_questions(make_clip_examples("test", count))
-    return [PictureQuestion(each.frames, question or each.question) for each in firsts]
-
-
-def _keep_first_questions(asked: Iterable[AnyAsked]) -> list[AnyAsked]:
-    """The first question about each scene or clip, in their order."""
-    firsts = {each.scene_id: each for each in reversed(list(asked))}
-    return [firsts[scene] for scene in sorted(firsts)]
-
-
-def pick_bundled_questions(
+def pick_drawn_questions(
     processor: Any, count: int, question: str | None = None
 ) -> list[PictureQuestion]:
-    """Scenes, or clips for a model that takes no pictures."""
-    pick = pick_scene_questions if "image" in list_kinds(processor) else pick_clip_questions
-    return pick(count, question)
+    """Return the first drawn scenes, each with its first question or with this one."""
+    scenes = get_scenes_for(list_kinds(processor))
+    drawn = [scenes.draw(number, False) for number in range(count)]
+    return [PictureQuestion(each.medium, question or next(iter(each.answers))) for each in drawn]
 
 
 def read_own_picture(path: Path, question: str | None, count: int) -> list[PictureQuestion]:

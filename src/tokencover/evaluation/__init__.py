@@ -10,7 +10,6 @@ from tokencover.evaluation.ablation import (
     vary_prompt_budgets,
 )
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
-from tokencover.evaluation.bundled_tasks import choose_benchmark
 from tokencover.evaluation.calibration import calibrate
 from tokencover.evaluation.comparison import check_reference, do_unfinished, evaluate
 from tokencover.evaluation.exported_results import EXPORT_KIND, export_results
@@ -87,7 +86,6 @@ __all__ = [
     "check_files",
     "check_part",
     "check_reference",
-    "choose_benchmark",
     "choose_layers",
     "collect",
     "count_unreadable",

@@ -12,9 +12,9 @@ from typing import Any
 from torch import nn
 
 from tokencover.budget import Budget, BudgetMode
+from tokencover.bundled_models import MODELS, get_default_tasks
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
-from tokencover.evaluation.bundled_tasks import choose_benchmark
 from tokencover.evaluation.judging import keep_questions
 from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
 from tokencover.evaluation.own_data import make_task
@@ -27,7 +27,6 @@ from tokencover.evaluation.results_memory import ResultsInMemory, ResultsStore
 from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
 from tokencover.evaluation.shared_results import SharedResults
 from tokencover.evaluation.tasks import Task, check_files
-from tokencover.loading import BUNDLED
 from tokencover.methods import Method, Spec, parse_method, parse_methods
 from tokencover.pruning import get_tensor_parallel_group
 
@@ -212,7 +211,7 @@ def _make_plan(
     # Before the tasks, whose data may have to be downloaded.
     combinations = make_combinations(_list_methods(methods), counts, budget_mode)
     if given is None:
-        given = choose_benchmark(model if isinstance(model, str) else _name_model(model))
+        given = get_default_tasks(model if isinstance(model, str) else _name_model(model))
     tasks = tuple(_load_tasks(given, find, limit))
     if not tasks:
         raise InputError("there is nothing to ask: give for example tasks='pebble'.")
@@ -273,8 +272,8 @@ def _name_model(model: Any) -> str:
     if isinstance(model, VisionLanguageModel):
         return model.name
     place = str(getattr(getattr(model, "config", None), "name_or_path", ""))
-    # Boulder has no folder, and says its name itself.
-    bundled = [name for name, folder in BUNDLED.items() if place == str(folder)]
+    # A model without a folder has its name as name_or_path.
+    bundled = [entry.name for entry in MODELS if entry.folder and place == str(entry.folder)]
     return bundled[0] if bundled else place or type(model).__name__
 
 

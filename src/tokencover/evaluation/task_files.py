@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokencover.bundled_models import list_scene_sets, validate_installed
 from tokencover.errors import InputError
-from tokencover.evaluation.bundled_tasks import BENCHMARKS
 from tokencover.evaluation.own_data import read_own_task
 from tokencover.evaluation.saved_datasets import is_dataset
 from tokencover.evaluation.tasks import Task
@@ -34,10 +34,11 @@ def find_tasks(
         may not allow all kinds of questions: tasks without any are left out.
     """
     found: list[Task] = []
+    scene_sets = list_scene_sets()
     for name in names:
-        benchmark, slash, kind = name.partition("/")
-        if benchmark in BENCHMARKS:
-            found += BENCHMARKS[benchmark].make_tasks(kind if slash else None, split, limit)
+        own, slash, kind = name.partition("/")
+        if own in scene_sets:
+            found += scene_sets[own].load_tasks(kind if slash else None, split, limit)
         else:
             found.append(_read_task(Path(name), limit, split))
     repeated = sorted({task.name for task in found if sum(t.name == task.name for t in found) > 1})
@@ -48,8 +49,10 @@ def find_tasks(
 
 def _read_task(path: Path, limit: int | None, split: str) -> Task:
     if not path.is_file() and not is_dataset(path):
+        validate_installed(path.parts[0] if path.parts else "")
+        bundled = ", ".join(map(repr, list_scene_sets()))
         raise InputError(
-            f"there is no task {str(path)!r}: give {', '.join(map(repr, BENCHMARKS))}, "
+            f"there is no task {str(path)!r}: give {bundled}, "
             "one of their kinds like 'pebble/color', the path of a file with one JSON object a "
             "line, or a data set that `datasets` saved to disk."
         )

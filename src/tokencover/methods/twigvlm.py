@@ -69,7 +69,7 @@ class TwigVLM(LooksAhead):
         if not self.weights:
             raise InputError(
                 "TwigVLM needs a twig trained for this model: give weights='folder', train one "
-                "with tokencover.twig.train, or use tc.LookAhead, which needs none."
+                "with research/twig, or use tc.LookAhead, which needs none."
             )
         with torch.inference_mode(False):
             return load_twig(self.weights)

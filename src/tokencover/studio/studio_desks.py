@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from PIL import Image
 
+from tokencover.bundled_models import MODELS, DrawnScene, get_scene_set
 from tokencover.catalog import read_methods
 from tokencover.errors import InputError
 from tokencover.images import open_clip, open_picture
-from tokencover.loading import NAMES
 from tokencover.methods import METHODS, Method, make_method, parse_methods
-from tokencover.prompting import Medium
+from tokencover.prompting import Kind, Medium
 from tokencover.studio.model_desk import ModelDesk, StudioAnswer
 from tokencover.studio.setup_link import OWN, Setup
 from tokencover.studio.studio_facts import export_answer, render_answer, render_kept
 from tokencover.visualization import GAP, animate_choice, flow, medium_as_seen, panels
 
-MEDIA: Final = {"picture": "image", "clip": "video"}
+MEDIA: Final[dict[str, Kind]] = {"picture": "image", "clip": "video"}
 NEEDS_TRAINING: Final = ("twigvlm",)
 
 
@@ -111,11 +111,11 @@ class Desks:
 
     def list_questions(self, medium: str, scene: int) -> list[str]:
         """The questions that a drawn scene comes with."""
-        return list(_read_scene(medium, scene)[1])
+        return list(_draw_scene(medium, scene).answers)
 
     def describe_upload(self, setup: Setup) -> str:
         """What visitors must know who ask a bundled model about an image or video of theirs."""
-        if not setup.uploaded or self.model_name not in NAMES:
+        if not setup.uploaded or self.model_name not in MODELS:
             return ""
         return (
             f"{self._open(setup.medium).name} knows only the scenes that tokencover draws: its "
@@ -185,8 +185,8 @@ class Desks:
         if setup.medium == "clip" and request.clip:
             clip = open_clip(request.clip, name="your clip", most_pixels=self.most_pixels)
             return list(clip), ""
-        medium, answers = _read_scene(setup.medium, setup.scene)
-        return medium, answers.get(setup.question, "")
+        scene = _draw_scene(setup.medium, setup.scene)
+        return scene.medium, scene.answers.get(setup.question, "")
 
     def _open_upload(self, path: str) -> Image.Image:
         return open_picture(path, "your picture", most_pixels=self.most_pixels)
@@ -207,18 +207,8 @@ def make_studio_method(name: str, setup: Setup) -> Method:
 
 
 @lru_cache(maxsize=32)
-def _read_scene(medium: str, number: int) -> tuple[Medium, dict[str, str]]:
-    """A drawn scene or clip with its questions and their right answers."""
-    from tokencover.pebble import data
-
-    shown: Medium
-    if medium == "picture":
-        scene = data.make_scene(number)
-        shown, asked = data.draw_scene(scene), data.SCENE_QUESTIONS.ask(scene)
-    else:
-        clip = data.make_clip(number)
-        shown, asked = list(data.draw_clip(clip)), data.CLIP_QUESTIONS.ask(clip)
-    return shown, {each.text: each.answer for each in asked}
+def _draw_scene(medium: str, number: int) -> DrawnScene:
+    return get_scene_set(MEDIA[medium]).draw(number, False)
 
 
 def _draw_sheet(medium: Medium, title: str, answer: StudioAnswer) -> Image.Image:

@@ -5,29 +5,16 @@ Lemma 1, its relaxation     `certificate.Distances`: bounds that hold for any to
 all of Section 3            `certificate.certify`: every quantity for one cover; ``print`` it
 Definition 1, Lemma 2       `covering_numbers.py`: covering numbers, effective dimension, constants
 Theorems 1 and 2            `theorems.py`: what they claim, and whether it held
-eta, approximately          `coupling_estimates.py`: by sampling, by random projection
-Assumption 1                `lipschitz.estimate_lipschitz`: the constant C of a model, from below
 ==========================  ======================================================================
 
-What holds and what does not: docs/theory.md.
+Estimates of eta and of a model's constant C are in the repository's research/theory/.
 """
 
 from tokencover.theory.certificate import Certificate, certify
-from tokencover.theory.coupling_estimates import (
-    CouplingEstimate,
-    projected_coupling,
-    sampled_coupling,
-)
 from tokencover.theory.covering_numbers import CoveringNumbers
-from tokencover.theory.lipschitz import LipschitzEstimate, estimate_lipschitz
 
 __all__ = [
     "Certificate",
-    "CouplingEstimate",
     "CoveringNumbers",
-    "LipschitzEstimate",
     "certify",
-    "estimate_lipschitz",
-    "projected_coupling",
-    "sampled_coupling",
 ]

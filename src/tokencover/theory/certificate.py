@@ -5,7 +5,7 @@ hold for any finite sets. Theorems 1 and 2 are *not* guarantees: steps of their 
 as written (`docs/theory.md`), so a certificate says whether their inequalities held on this data.
 
 All distances are Euclidean between unit vectors. Bounds are per unit of the model's Lipschitz
-constant, which nothing here knows (`tokencover.theory.lipschitz` estimates it from below).
+constant, which nothing here knows (`research.theory.lipschitz` estimates it from below).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data of our own tasks for lmms-eval: Video-LLaVA's questions about videos, and pebble's.
+"""Data of our own tasks for lmms-eval: Video-LLaVA's questions about videos.
 
 lmms-eval imports this when a task of `tasks/` is chosen.
 """
@@ -8,31 +8,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import datasets
 from lmms_eval.api.task import ConfigurableMessagesTask
-from PIL import Image
 
 from tokencover.errors import LoadError
-from tokencover.pebble.data import (
-    CLIP_QUESTIONS,
-    SCENE_QUESTIONS,
-    draw_clip,
-    draw_scene,
-    list_seeds,
-    make_clip,
-    make_scene,
-)
 
 VIDEO_FOLDER: Final = "TOKENCOVER_VIDEO_QA"
 """The variable that says where Video-LLaVA's evaluation data lie."""
 FORMATS: Final = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
 
 
-class _OwnData(ConfigurableMessagesTask):  # type: ignore[misc]
+class LocalTask(ConfigurableMessagesTask):  # type: ignore[misc]
     """A task whose documents do not come from the hub."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -51,7 +40,7 @@ class _OwnData(ConfigurableMessagesTask):  # type: ignore[misc]
         raise NotImplementedError
 
 
-class VideoQuestions(_OwnData):
+class VideoQuestions(LocalTask):
     """A folder of Video-LLaVA's evaluation data: ``test_q.json``, ``test_a.json`` and videos."""
 
     def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -72,26 +61,6 @@ class VideoQuestions(_OwnData):
             }
 
 
-class PebbleQuestions(_OwnData):
-    """Pebble's questions about pictures, drawn when they are asked for."""
-
-    def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """All kinds of questions about each scene of the test split."""
-        for seed in list_seeds("test"):
-            for each in SCENE_QUESTIONS.ask(make_scene(seed), None):
-                yield _write_row(seed, each.kind, each.text, each.answer)
-
-
-class PebbleClipQuestions(_OwnData):
-    """Pebble's questions about clips, drawn when they are asked for."""
-
-    def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """All kinds of questions about each clip of the test split."""
-        for seed in list_seeds("test"):
-            for each in CLIP_QUESTIONS.ask(make_clip(seed), None):
-                yield _write_row(seed, each.kind, each.text, each.answer)
-
-
 def find_video_folder() -> Path:
     """Where Video-LLaVA's evaluation data lie."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface"))
@@ -103,28 +72,6 @@ def find_video(folder: Path, name: str) -> str:
     """The path of a video, whatever its format; that of an MP4 file if there is none."""
     paths = [folder / f"{name}{ending}" for ending in FORMATS]
     return str(next((path for path in paths if path.is_file()), paths[0]))
-
-
-@lru_cache(maxsize=8)
-def draw_picture(seed: int) -> Image.Image:
-    """Draw the picture of a scene; its questions come one after the other."""
-    return draw_scene(make_scene(seed))
-
-
-@lru_cache(maxsize=8)
-def draw_frames(seed: int) -> tuple[Image.Image, ...]:
-    """Draw the frames of a clip."""
-    return tuple(draw_clip(make_clip(seed)))
-
-
-def _write_row(seed: int, kind: str, question: str, answer: str) -> dict[str, Any]:
-    return {
-        "question_id": f"{seed}-{kind}",
-        "scene": seed,
-        "kind": kind,
-        "question": question,
-        "answer": answer,
-    }
 
 
 def _read_list(path: Path) -> list[dict[str, Any]]:

@@ -41,24 +41,6 @@ def show_activitynet_video(doc: Document) -> list[str]:
     return [find_video(home / "activitynetqa" / "all_test", f"v_{doc['video_name']}")]
 
 
-def show_scene(doc: Document) -> list[Any]:
-    """The picture of one of pebble's scenes."""
-    from tokencover.evaluation.lmms.harness_data import draw_picture
-
-    return [draw_picture(doc["scene"])]
-
-
-def write_clip_messages(
-    doc: Document, lmms_eval_specific_kwargs: Prompts | None = None
-) -> list[dict[str, Any]]:
-    """A conversation about one of pebble's clips: its frames as a video, then the question."""
-    from tokencover.evaluation.lmms.harness_data import draw_frames
-
-    frames = {"type": "video", "url": list(draw_frames(doc["scene"]))}
-    words = {"type": "text", "text": write_question(doc, lmms_eval_specific_kwargs)}
-    return [{"role": "user", "content": [frames, words]}]
-
-
 def score_words(doc: Document, results: Sequence[str]) -> dict[str, float]:
     """Whether the right answer stands in what was said as whole words, and whether it is that."""
     example = Example("", (), "", (str(doc["answer"]),), "")

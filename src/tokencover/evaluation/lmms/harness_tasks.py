@@ -32,7 +32,7 @@ from tokencover.evaluation.lmms.shown_media import (
 )
 from tokencover.evaluation.task_files import find_tasks
 from tokencover.evaluation.tasks import Example, Task
-from tokencover.lmms_manifest import TASKS
+from tokencover.lmms_manifest import list_task_folders
 from tokencover.prompting import Kind, Medium
 
 GROUP: Final = "lmms"
@@ -160,7 +160,8 @@ def _make_manager(names: Sequence[str]) -> Any:
     folder = Path(lmms_eval.tasks.__file__).parent
     known = ("gqa", "mmbench", "mme", "ocrbench", "pope", "scienceqa", "vizwiz_vqa", "vqav2")
     suffices = all(find_benchmark(name) or name.startswith("tokencover_") for name in names)
-    paths = [str(TASKS), *(str(folder / each) for each in known if suffices)]
+    ours = list_task_folders()
+    paths = [*map(str, ours), *(str(folder / each) for each in known if suffices)]
     manager = TaskManager(
         include_path=paths, include_defaults=not suffices, model_name="tokencover"
     )

@@ -1,0 +1,1 @@
+"""Tasks for lmms-eval: pebble's questions about images and videos."""

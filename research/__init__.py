@@ -1,0 +1,1 @@
+"""Training, studies and experiments: not packaged. See README.md for the commands."""

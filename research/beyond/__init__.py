@@ -1,0 +1,1 @@
+"""MoB with other kinds of prompt centers: see docs/research/beyond.md."""

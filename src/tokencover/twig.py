@@ -1,0 +1,289 @@
+"""Twigs: copies of some decoder layers with a norm and a head, which look ahead for TwigVLM.
+
+On disk ``twig.json`` says what to build, and ``twig.safetensors`` has the weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from tokencover.bundled_models import get_entry, validate_installed
+from tokencover.errors import InputError
+from tokencover.files import write_atomically
+
+PLAN_FILE: Final = "twig.json"
+WEIGHTS_FILE: Final = "twig.safetensors"
+KNOWN_MODULES = re.compile(r"transformers\.models\.\w+\.modeling_\w+")
+"""Where classes of decoders may come from: a file must not name code of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwigPlan:
+    """All that is needed to build a twig, weights apart.
+
+    Attributes
+    ----------
+    decoder : str
+        Module and class of the base's text model, ``transformers.models.*`` only.
+    config : Mapping
+        The configuration of that text model.
+    after : int
+        K, how many blocks of the base run before the twig.
+    depth : int
+        T, its number of blocks; it begins as a copy of blocks K to K + T - 1.
+    vocabulary : int
+        Number of words its head tells apart.
+    head_bias : bool
+        Whether the head has a bias.
+    """
+
+    decoder: str
+    config: Mapping[str, Any]
+    after: int
+    depth: int
+    vocabulary: int
+    head_bias: bool = False
+
+    @property
+    def width(self) -> int:
+        """Size of a token's state."""
+        return int(self.config["hidden_size"])
+
+    @property
+    def base_depth(self) -> int:
+        """Number of blocks of the base's text model."""
+        return int(self.config["num_hidden_layers"])
+
+
+class Twig(nn.Module):
+    """Decoder blocks, a norm and a head that grow on the output of an early block.
+
+    Its weights are undefined until they are loaded; see `grow` and `load_twig`.
+
+    Parameters
+    ----------
+    plan : TwigPlan
+        What to build.
+    """
+
+    def __init__(self, plan: TwigPlan) -> None:
+        super().__init__()
+        _check_range(plan.after, plan.depth, plan.base_depth)
+        kind = _find_decoder_class(plan.decoder)
+        with torch.device("meta"):  # costs no memory, though the base may be large
+            decoder = kind(kind.config_class.from_dict(dict(plan.config)))
+            head = nn.Linear(plan.width, plan.vocabulary, bias=plan.head_bias)
+        self.plan = plan
+        self.config: Any = decoder.config
+        # The base's own numbers stay: some families decide by them how a block attends.
+        self.blocks = nn.ModuleList(decoder.layers[plan.after : plan.after + plan.depth])
+        self.norm: nn.Module = decoder.norm
+        self.head = head
+
+    def forward(self, states: Tensor, rows: tuple[Tensor, ...], **settings: Any) -> Tensor:
+        """Logits ``(r, vocabulary)`` of the truncated network.
+
+        Parameters
+        ----------
+        states : Tensor
+            ``(b, s, d)``, what the base's block K would be given.
+        rows : tuple of Tensor
+            Samples and places, ``(r,)`` int64 each, where logits are wanted.
+        **settings
+            What the base hands to its blocks: mask, rotation tables.
+        """
+        for block in self.blocks:
+            output = block(states, **settings)
+            states = output[0] if isinstance(output, tuple) else output
+        logits: Tensor = self.head(self.norm(states[rows]))
+        return logits
+
+
+def grow(model: nn.Module, after: int, depth: int) -> Twig:
+    """An untrained twig: copies of the base's next blocks, final norm and head.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The base; it is not changed, and no tensor is shared with it.
+    after : int
+        K, the blocks of the base that run before the twig.
+    depth : int
+        T, its number of blocks.
+    """
+    base: Any = model
+    decoder, head = base.get_decoder(), base.get_output_embeddings()
+    if not hasattr(decoder, "layers"):
+        raise InputError(
+            f"a twig cannot be grown on a {type(model).__name__}: what it names as its decoder, a "
+            f"{type(decoder).__name__}, has no layers."
+        )
+    blocks = list(decoder.layers)
+    _check_range(after, depth, len(blocks))
+    kinds = set((getattr(decoder.config, "layer_types", None) or [""])[after : after + depth])
+    if len(kinds) > 1:
+        raise InputError(
+            f"blocks {after} to {after + depth - 1} attend in different ways "
+            f"({', '.join(sorted(kinds))}): grow the twig where they are alike, for "
+            "example with depth=1."
+        )
+    plan = TwigPlan(
+        decoder=f"{type(decoder).__module__}.{type(decoder).__name__}",
+        config=_strip_config(decoder.config),
+        after=after,
+        depth=depth,
+        vocabulary=head.weight.shape[0],
+        head_bias=head.bias is not None,
+    )
+    twig = Twig(plan)
+    parts = {"norm": decoder.norm, "head": head}
+    parts |= {f"blocks.{number}": blocks[after + number] for number in range(depth)}
+    fill_twig(
+        twig,
+        {
+            f"{place}.{name}": tensor.detach().clone()
+            for place, part in parts.items()
+            for name, tensor in part.state_dict().items()
+        },
+    )
+    twig.config._attn_implementation = decoder.config._attn_implementation
+    return twig
+
+
+def fill_twig(twig: Twig, weights: Mapping[str, Tensor]) -> None:
+    """Give a twig its weights; the tensors themselves, not copies.
+
+    Raises
+    ------
+    InputError
+        If a weight is missing, is too many, or has another shape.
+    """
+    wanted = {name: tuple(each.shape) for name, each in twig.state_dict().items()}
+    given = {name: tuple(each.shape) for name, each in weights.items()}
+    wrong = sorted(name for name in wanted.keys() | given if wanted.get(name) != given.get(name))
+    if wrong:
+        name = wrong[0]
+        raise InputError(
+            f"these weights are not those of a twig with {twig.plan.depth} blocks of width "
+            f"{twig.plan.width}: {name} has shape {given.get(name, 'none')} and should have "
+            f"{wanted.get(name, 'none')} ({len(wrong)} differ). Take twig.json and "
+            "twig.safetensors from one training."
+        )
+    twig.load_state_dict(dict(weights), assign=True)
+
+
+def _strip_config(config: Any) -> dict[str, Any]:
+    """A configuration as JSON holds it, without the place it was read from."""
+    found: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    found.pop("_name_or_path", None)
+    return found
+
+
+def _check_range(after: int, depth: int, base_depth: int) -> None:
+    if after < 0 or depth < 1 or after + depth > base_depth:
+        raise InputError(
+            f"a twig of {depth} blocks after block {after} does not fit a decoder of {base_depth}: "
+            "it begins as a copy of the blocks that follow."
+        )
+
+
+def _find_decoder_class(path: str) -> Any:
+    from transformers import PreTrainedModel
+
+    module, _, name = path.rpartition(".")
+    found: Any = None
+    if KNOWN_MODULES.fullmatch(module):
+        try:
+            found = getattr(importlib.import_module(module), name, None)
+        except ModuleNotFoundError:
+            found = None
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+        raise InputError(
+            f"{path!r} is no text model of this version of transformers, so a twig of it cannot "
+            "be built: use a twig that was grown on one."
+        )
+    return found
+
+
+def save_twig(twig: Twig, folder: str | os.PathLike[str]) -> None:
+    """Write a twig, its draft head included, to a folder that is made if need be.
+
+    Parameters
+    ----------
+    twig : Twig
+        With weights of any type and on any device.
+    folder : str or path
+        Gets two files; older ones are replaced.
+    """
+    from safetensors.torch import save
+
+    path = Path(folder)
+    weights = {name: each.detach().cpu().contiguous() for name, each in twig.state_dict().items()}
+    write_atomically(path / WEIGHTS_FILE, save(weights, metadata={"format": "pt"}))
+    text = json.dumps(dataclasses.asdict(twig.plan), indent=2, sort_keys=True)
+    write_atomically(path / PLAN_FILE, text + "\n")
+
+
+def load_twig(folder: str | os.PathLike[str]) -> Twig:
+    """Read a twig, ready to look ahead: on the CPU, in evaluation mode, without gradients.
+
+    Parameters
+    ----------
+    folder : str or path
+        Where `save_twig` wrote, or the name of a test model that has a twig: ``"pebble"``.
+
+    Raises
+    ------
+    InputError
+        If there is no twig, or its files are damaged or do not belong together.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        validate_installed(str(folder))
+        entry = get_entry(str(folder))
+        path = (entry and entry.twig) or path
+    missing = [name for name in (PLAN_FILE, WEIGHTS_FILE) if not (path / name).is_file()]
+    if missing:
+        raise InputError(
+            f"{path} has no {' and no '.join(missing)}: give the folder that "
+            "tokencover.twig.save_twig wrote, or train a twig with research/twig."
+        )
+    twig = Twig(_read_plan(path / PLAN_FILE))
+    fill_twig(twig, _read_weights(path / WEIGHTS_FILE))
+    return twig.eval().requires_grad_(False)
+
+
+def _read_plan(path: Path) -> TwigPlan:
+    try:
+        found: Any = json.loads(path.read_text())
+        plan = TwigPlan(**found)
+        sizes = (plan.after, plan.depth, plan.vocabulary, plan.width, plan.base_depth)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{path} does not describe a twig ({type(error).__name__}: {error}): take the file "
+            "that tokencover.twig.save_twig wrote."
+        ) from error
+    if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
+        raise InputError(f"{path} does not describe a twig: its sizes {sizes} are not integers.")
+    return plan
+
+
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} is damaged ({error}): copy it again.") from error
