@@ -1,9 +1,9 @@
-"""A method of your own: one class, and it runs on every supported model.
+"""Write a method as one class that runs on every supported model.
 
     python examples/add_your_own_method.py
 
-It keeps the tokens that differ most from the mean of the picture. Budgets in three modes, names on
-the command line and JSON come with the base class.
+It keeps the tokens that differ most from the mean token of the image. Budgets in three modes, names
+on the command line and JSON come with the base class.
 """
 
 from __future__ import annotations
@@ -19,32 +19,35 @@ from tokencover_models.pebble.data import make_examples
 @tc.register
 @dataclass(frozen=True)
 class Outliers(ActsOnce):
-    """Keep the visual tokens that are least like the mean of all of them."""
+    """Keep the visual tokens that are farthest from their mean."""
 
     name: ClassVar[str] = "outliers"
     card: ClassVar[Card] = Card(
         title="Outliers",
         year=2026,
         objective="visual",
-        pruning_point="after 1 decoder block",
-        signal="distance from the mean state",
+        pruning_point="after 1 decoder layer",
+        signal="distance from the mean hidden state",
     )
     reads_prompt = False
 
     after: int = 1
 
     def choose(self, view: View) -> Choice:
-        """The farthest from the mean; tokens of padding are masked out."""
-        states, mask = view.hidden_states.float(), view.mask[..., None]
-        mean = (states * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
-        return Choice(choose_best((states - mean).norm(dim=-1), view.mask, self.num_kept(view)))
+        """Select the tokens farthest from the mean; padding is masked out."""
+        hidden_states, mask = view.hidden_states.float(), view.mask[..., None]
+        mean = (hidden_states * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+        distances = (hidden_states - mean).norm(dim=-1)
+        return Choice(choose_best(distances, view.mask, self.num_kept(view)))
 
 
 def main() -> None:
-    """Ask a few questions with it, with MoB, and with all tokens."""
+    """Answer a few questions with it, with MoB, and with all tokens."""
     model, processor = tc.load("pebble")
     examples = list(make_examples("test", 2, ("color", "read", "common_color")))
-    inputs = tc.make_inputs(processor, [([each.picture], each.question) for each in examples])
+    inputs = tc.make_inputs(
+        processor, [([example.picture], example.question) for example in examples]
+    )
 
     for method in (None, tc.MoB(64), tc.get_method("outliers", budget=64)):
         run = None if method is None else tc.prune(model, method, processor=processor)

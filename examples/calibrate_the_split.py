@@ -1,4 +1,4 @@
-"""Measure how strongly questions and pictures are coupled, and let MoB divide its budget by it.
+"""Measure how strongly prompts and images are coupled, and let MoB split its budget by it.
 
     python examples/calibrate_the_split.py --scenes 12     a minute; the default shows that it runs
 
@@ -14,7 +14,7 @@ import tokencover as tc
 from tokencover.budget import Profile
 from tokencover_models.pebble.data import make_examples
 
-KINDS = ("color", "read", "common_color", "place")
+QUESTION_TYPES = ("color", "read", "common_color", "place")
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
 
     model, processor = tc.load("pebble")
     coupling: dict[str, list[float]] = defaultdict(list)
-    for example in make_examples("validation", options.scenes, KINDS):
+    for example in make_examples("validation", options.scenes, QUESTION_TYPES):
         inputs = tc.make_inputs(processor, [([example.picture], example.question)])
         with tc.prune(model, tc.MoB(budget=64), processor=processor) as run:
             model(**inputs, logits_to_keep=1)

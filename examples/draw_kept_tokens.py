@@ -1,4 +1,4 @@
-"""Draw which tokens were kept, and which word chose them: a picture and a web page.
+"""Draw which tokens were kept and which word selected them, as an image and a web page.
 
 python examples/draw_kept_tokens.py      writes kept.png and kept.html
 """
@@ -13,10 +13,10 @@ from tokencover_models.pebble.data import draw_scene, make_scene
 
 
 def main() -> None:
-    """Ask once, draw twice."""
+    """Answer one question and draw the kept tokens twice."""
     model, processor = tc.load("pebble")
-    picture, question = draw_scene(make_scene(7)), "is there a red star ?"
-    inputs = tc.make_inputs(processor, [([picture], question)])
+    image, question = draw_scene(make_scene(7)), "is there a red star ?"
+    inputs = tc.make_inputs(processor, [([image], question)])
     with tc.prune(model, tc.MoB(budget=64), processor=processor) as run:
         model.generate(**inputs, max_new_tokens=4)
 
@@ -25,7 +25,7 @@ def main() -> None:
     for word, count in count_words(words):
         print(f"{word}: {count} tokens")
 
-    seen = as_seen(picture, processor)  # some processors cut a square from the middle
+    seen = as_seen(image, processor)  # some processors crop the center
     panels([seen], trace, words, title=question).save("kept.png")
     Path("kept.html").write_text(hover_html(seen, trace, words), encoding="utf-8")
     print("written: kept.png, kept.html")

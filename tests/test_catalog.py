@@ -111,9 +111,9 @@ def scratch(tmp_path: Path) -> Path:
         shutil.copy(ROOT / "src" / "tokencover" / name, package)
     shutil.copytree(ROOT / "src" / "tokencover" / "methods", package / "methods")
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
-    (tmp_path / "docs").mkdir()
-    for page in ("methods.md", "models.md"):
-        shutil.copy(ROOT / "docs" / page, tmp_path / "docs")
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    for page in ("methods.md", "families.md"):
+        shutil.copy(ROOT / "docs" / "reference" / page, tmp_path / "docs" / "reference")
     (package / "methods" / "first_tokens.py").write_text(NEW_METHOD.lstrip())
     return tmp_path
 
@@ -150,5 +150,5 @@ for options in (["--check"], [], ["--check"]):
     package = scratch / "src" / "tokencover"
     for stub in (package / "__init__.pyi", package / "methods" / "__init__.pyi"):
         assert "import FirstTokens as FirstTokens" in stub.read_text()
-    table = (scratch / "docs" / "methods.md").read_text()
+    table = (scratch / "docs" / "reference" / "methods.md").read_text()
     assert "| [First](https://arxiv.org/abs/2402.00001) | `first` |" in table

@@ -1,6 +1,6 @@
 """Draw the pictures of README and docs from the bundled model and the stored study.
 
-    python tools/draw_pictures.py                      all of them, into docs/pictures
+    python tools/draw_pictures.py                      all of them, into docs/images
     python tools/draw_pictures.py --only kept budgets  some of them
     python tools/draw_pictures.py --out elsewhere      into another folder
 
@@ -49,7 +49,7 @@ ASKED = "read"
 def main() -> None:
     """Draw what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--only", nargs="+", choices=list(PICTURES), default=list(PICTURES))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,9 @@
 
     python tools/estimate_paper_runs.py
 
-Prints both tables of docs/reproducing.md. Nothing of it is measured: operations of a prefill are
-2 x weights x tokens, as in the paper's Table 7, those of the vision tower come on top, and a GPU is
-taken to do UTILIZED of what its maker promises. Reading data and writing answers are left out.
+Prints both tables of docs/research/reproducing.md. Nothing of it is measured: a prefill costs
+2 x weights x tokens FLOPs, as in the paper's Table 7, the vision encoder comes on top, and a GPU
+reaches UTILIZED of its peak. Reading data and writing answers are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pages of the documentation that are made from the code: methods, families, the reference.
 
 They are not in the repository. `docs_hook.py` adds them when the documentation is built, and the
-tests run their code. Nothing of tokencover is imported: the environment that builds the
-documentation has no torch. Docstrings are rendered by mkdocstrings, where a page says ``:::``.
+tests run their code. tokencover is not imported: the environment that builds the documentation
+has no torch. mkdocstrings renders docstrings where a page has ``:::``.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tokencover"
+FIRST = "tokencover.pruning"
+"""The subpackage that the API page begins with."""
 PEBBLE_FAMILY = "LLaVA-1.5"
-"""What pebble is, to methods."""
+"""The family that pebble belongs to."""
 
 OBJECTIVES = {
-    "both": "the question and the picture",
-    "prompt": "the question",
-    "visual": "the picture",
+    "both": "prompt and image",
+    "prompt": "the prompt",
+    "visual": "the image",
     "none": "neither: a control",
 }
-MAKING = {
+EXAMPLES = {
     "twigvlm": 'tc.get_method("twigvlm", budget=64, weights="pebble")',
     "final_wipe": "tc.FinalWipe(tc.MoB(budget=64))",
 }
-"""How methods are made that need more than a budget."""
+"""Calls for methods that need more than a budget."""
 
-USE = """\
+PEBBLE_EXAMPLE = """\
 ```python
 import tokencover as tc
 from tokencover_models.pebble.data import draw_scene, make_scene
@@ -39,18 +41,18 @@ from tokencover_models.pebble.data import draw_scene, make_scene
 model, processor = tc.load("pebble")
 inputs = tc.make_inputs(processor, [([draw_scene(make_scene(7))], "which color is most common ?")])
 
-with tc.prune(model, {making}, processor=processor) as run:
+with tc.prune(model, {call}, processor=processor) as run:
     tokens = model.generate(**inputs, max_new_tokens=8, do_sample=False)
-run.trace[0].tokens_per_layer  # visual tokens that each decoder block worked on
+run.trace[0].tokens_per_layer  # visual tokens processed by each decoder layer
 ```
 """
-MAKE_ONLY = """\
-Pebble is no model for it, see *needs*.
+OTHER_EXAMPLE = """\
+It does not run on pebble, see *needs*.
 
 ```python
 import tokencover as tc
 
-method = {making}
+method = {call}
 ```
 """
 
@@ -60,9 +62,11 @@ def make_pages() -> dict[str, str]:
     catalog = read_catalog()
     pages = {}
     for method in catalog["methods"]:
-        pages[f"methods/{name_file(method['name'])}.md"] = make_method_page(method, catalog)
+        path = f"reference/methods/{name_file(method['name'])}.md"
+        pages[path] = make_method_page(method, catalog)
     for family in catalog["families"]:
-        pages[f"families/{name_file(family['name'])}.md"] = make_family_page(family, catalog)
+        path = f"reference/families/{name_file(family['name'])}.md"
+        pages[path] = make_family_page(family, catalog)
     return pages
 
 
@@ -79,18 +83,19 @@ def name_file(name: str) -> str:
 
 
 def make_method_page(method: dict[str, Any], catalog: dict[str, list[dict[str, Any]]]) -> str:
-    """What a method is, how it is used, what it cost in the study, and its docstring."""
-    making = MAKING.get(method["name"], f'tc.get_method("{method["name"]}", budget=64)')
-    use = USE if PEBBLE_FAMILY in method["families"] else MAKE_ONLY
+    """Describe a method: facts, use, results of the study, docstring."""
+    call = EXAMPLES.get(method["name"], f'tc.get_method("{method["name"]}", budget=64)')
+    example = PEBBLE_EXAMPLE if PEBBLE_FAMILY in method["families"] else OTHER_EXAMPLE
     facts = {
         "name": f"`{method['name']}`, `tc.{method['class_name']}`",
         "paper": _link_paper(method["paper"]),
         "preserves": OBJECTIVES[method["objective"]],
-        "pruning_point": method["pruning_point"],
+        "prunes": method["pruning_point"],
         "signal": method["signal"],
-        "needs": ", ".join(method["needs"]) or "nothing more",
+        "needs": ", ".join(method["needs"]) or "-",
         "positions": method["positions"],
-        "departs": re.sub(r"\]\((\w+\.md)", r"](../\1", method["departs"]) or "-",
+        "differs from released code": re.sub(r"\]\((\w+\.md)", r"](../\1", method["departs"])
+        or "-",
         "runs on": _list_families(method, catalog["families"]),
     }
     return "\n".join(
@@ -98,104 +103,106 @@ def make_method_page(method: dict[str, Any], catalog: dict[str, list[dict[str, A
             f"# {method['title']}\n",
             f"{read_docstring(method['module'])}\n",
             _make_facts(facts),
-            f"## Use\n\n{use.format(making=making)}",
-            _describe_cost(method["name"]),
+            f"## Use\n\n{example.format(call=call)}",
+            _describe_results(method["name"]),
             f"## Reference\n\n::: {method['module']}.{method['class_name']}\n",
         ]
     )
 
 
 def make_family_page(family: dict[str, Any], catalog: dict[str, list[dict[str, Any]]]) -> str:
-    """Which classes a family serves, how it is tested, and which methods run on it."""
-    module, docstring = find_family_module(family["name"])
-    runs = [each for each in catalog["methods"] if family["name"] in each["families"]]
-    original = [each for each in runs if family["name"] in each["original_only"]]
-    others = [each for each in catalog["methods"] if family["name"] not in each["families"]]
-    kin = f", {', '.join(family['kin'])} by the code path of its kin" if family["kin"] else ""
+    """Describe a family: its classes, how it is tested, and the methods that support it."""
+    docstring = read_docstring(find_family_module(family["name"]))
+    supported = [entry for entry in catalog["methods"] if family["name"] in entry["families"]]
+    original = [entry for entry in supported if family["name"] in entry["original_only"]]
+    unsupported = [entry for entry in catalog["methods"] if family["name"] not in entry["families"]]
+    variants = f"; {', '.join(family['kin'])} through the same code" if family["kin"] else ""
     facts = {
         "classes": ", ".join(f"`{name}`" for name in family["model_types"]),
-        "tested": f"by value on tiny instances of the real classes{kin}",
-        "positions": "of several axes: kept tokens keep theirs"
+        "tested": f"numerically, on tiny random instances of the real classes{variants}",
+        "position IDs": "multi-axis (M-RoPE): kept tokens keep theirs"
         if family["several_axes"]
-        else "of one axis",
-        "pictures": "a base view and tiles of it" if family["tiles"] else "one view, or crops",
-        "vision tower": "its tokens become visual tokens one to one"
+        else "one axis",
+        "image views": "a base view and its tiles" if family["tiles"] else "one view, or tiles",
+        "vision encoder": "each of its tokens becomes one visual token"
         if family["reads_tower"]
         else "not read by methods",
-        "source": f"`{module}`",
     }
     parts = [
         f"# {family['name']}\n",
         f"{docstring}\n",
         _make_facts(facts),
-        "How a model may be called, and what is refused: [models](../models.md).\n",
-        f"## Methods\n\n{len(runs)} of {len(catalog['methods'])} run on it:",
-        f"{_link_methods(runs)}.\n",
+        "Ways to call a model: [models](../../guide/models.md).\n",
+        f"## Methods\n\n{len(supported)} of {len(catalog['methods'])} support it:",
+        f"{_link_methods(supported)}.\n",
     ]
     if original:
-        parts.append(f'With `positions="original"`: {_link_methods(original)}.\n')
-    if others:
-        parts.append(f"Not: {_link_methods(others)}; their pages say what they need.\n")
+        parts.append(f'Only with `positions="original"`: {_link_methods(original)}.\n')
+    if unsupported:
+        parts.append(
+            f"Not supported by {_link_methods(unsupported)}; see *needs* on their pages.\n"
+        )
     return "\n".join(parts)
 
 
 def make_reference() -> str:
-    """A section for each room, with the functions and classes that `tokencover` shows."""
+    """List the public functions and classes by subpackage, with `prune` first."""
     stub = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
-    methods = {each["class_name"] for each in read_catalog()["methods"]}
-    rooms: dict[str, list[str]] = {}
+    methods = {entry["class_name"] for entry in read_catalog()["methods"]}
+    sections: dict[str, list[str]] = {}
     for node in stub.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [alias.name for alias in node.names if alias.name not in methods]
-            found = [find_home(node.module, name) for name in names]
-            rooms.setdefault(node.module, []).extend(home for home in found if home)
-    sections = []
-    for room, homes in rooms.items():
-        if homes:
-            title = room.removeprefix("tokencover.")
-            about = read_docstring(room).partition("\n\n")[0]
-            sections.append(f"## {title}\n\n{about}\n")
-            sections += [f"::: {home}\n" for home in homes]
-    return "\n".join(sections)
+            found = [find_definition(node.module, name) for name in names]
+            sections.setdefault(node.module, []).extend(path for path in found if path)
+    lines = []
+    for package in sorted(sections, key=lambda name: (name != FIRST, name)):
+        if paths := sections[package]:
+            title = package.removeprefix("tokencover.")
+            summary = read_docstring(package).partition("\n\n")[0]
+            lines.append(f"## {title}\n\n{summary}\n")
+            paths.sort(key=lambda path: not path.endswith(".prune"))
+            lines += [f"::: {path}\n" for path in paths]
+    return "\n".join(lines)
 
 
-def find_home(module: str, name: str) -> str | None:
-    """Where a function or class is defined, from the imports of rooms; None for other values."""
+def find_definition(module: str, name: str) -> str | None:
+    """The dotted path of a function or class, found through imports; None for other values."""
     for node in parse_module(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return f"{module}.{name}"
         if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
-            return find_home(node.module or "", name)
+            return find_definition(node.module or "", name)
     return None
 
 
 @cache
 def parse_module(module: str) -> ast.Module:
-    """The source of a module of ours."""
+    """Parse the source of a module of tokencover."""
     path = PACKAGE.parent / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def read_docstring(module: str) -> str:
-    """What a module says about itself."""
+    """The docstring of a module."""
     return ast.get_docstring(parse_module(module)) or ""
 
 
-def find_family_module(name: str) -> tuple[str, str]:
-    """The module that defines a family, and its docstring."""
+def find_family_module(name: str) -> str:
+    """The module that defines a family."""
     for path in sorted((PACKAGE / "families").glob("*.py")):
         module = f"tokencover.families.{path.stem}"
         if name in _find_names(module):
-            return module, read_docstring(module)
+            return module
     raise SystemExit(f"no file of families defines {name!r}")
 
 
 @cache
 def _find_names(module: str) -> frozenset[str]:
-    """What calls of a module give as `name`."""
+    """The values of `name=` in the calls of a module."""
     calls = [node for node in ast.walk(parse_module(module)) if isinstance(node, ast.Call)]
-    named = [each.value for call in calls for each in call.keywords if each.arg == "name"]
+    named = [entry.value for call in calls for entry in call.keywords if entry.arg == "name"]
     return frozenset(
         value.value
         for value in named
@@ -215,31 +222,31 @@ def _link_paper(paper: str) -> str:
 
 
 def _list_families(method: dict[str, Any], families: list[dict[str, Any]]) -> str:
-    names = [each["name"] for each in families if each["name"] in method["families"]]
+    names = [entry["name"] for entry in families if entry["name"] in method["families"]]
     if len(names) == len(families):
-        return f"all {len(families)} [families](../models.md)"
+        return f"all {len(families)} [families](../families.md)"
     links = [f"[{name}](../families/{name_file(name)}.md)" for name in names]
     return f"{len(names)} of {len(families)} families: {', '.join(links)}"
 
 
 def _link_methods(methods: list[dict[str, Any]]) -> str:
     return ", ".join(
-        f"[{each['title']}](../methods/{name_file(each['name'])}.md)" for each in methods
+        f"[{entry['title']}](../methods/{name_file(entry['name'])}.md)" for entry in methods
     )
 
 
-def _describe_cost(name: str) -> str:
+def _describe_results(name: str) -> str:
     """The method's row of the study's first table, if it has one."""
     head, rows = read_study()
     if name not in rows:
-        return "## Cost\n\nThe study has no row for it: it needs what pebble does not have.\n"
+        return "## Results\n\nNot part of the study: it needs what pebble does not have.\n"
     return "\n".join(
         [
-            "## Cost\n",
-            "What is left of pebble's score (576 visual tokens, eleven blocks), in percent, with",
-            "as many operations of the prefill as the paper's MoB spends at each K, or as that",
-            "many tokens in every block do; from [the study](../study.md), which says what this",
-            "cannot show. A dash: it cannot spend as little.\n",
+            "## Results\n",
+            "Score on pebble (576 visual tokens, 11 decoder layers) in percent of the unpruned",
+            "model, at the prefill FLOPs of the paper's MoB with K tokens, or of that many tokens",
+            "in every layer. A dash: the method cannot run at this cost. Limits of these numbers:",
+            "[the study](../../research/study.md).\n",
             f"| {' | '.join(head)} |",
             f"|{'---:|' * len(head)}",
             f"| {' | '.join(rows[name])} |",
@@ -250,9 +257,9 @@ def _describe_cost(name: str) -> str:
 
 @cache
 def read_study() -> tuple[list[str], dict[str, list[str]]]:
-    """Costs, and the scores of each method at these, from the study's first table."""
-    text = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
-    table = text.split("## Equal operations of the prefill")[1].split("\n## ")[0]
+    """Costs, and the scores of each method, from the study's first table."""
+    text = (ROOT / "docs" / "research" / "study.md").read_text(encoding="utf-8")
+    table = text.split("## Equal prefill FLOPs")[1].split("\n## ")[0]
     lines = table[table.index("| score, % |") :].split("\n\n")[0].splitlines()
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     return head[1:], {name: cells for name, *cells in rows}

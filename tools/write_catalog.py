@@ -2,7 +2,7 @@
 
 Five files: ``catalog.json``, from which commands list methods without importing torch; the stubs of
 ``tokencover`` and ``tokencover.methods``, which show type checkers and editors the names that are
-looked up when they are used; the tables of ``docs/methods.md`` and ``docs/models.md``.
+looked up when they are used; the tables of ``docs/reference/methods.md`` and ``families.md``.
 
     python tools/write_catalog.py            write what has changed
     python tools/write_catalog.py --check    write nothing; fail if something has
@@ -28,8 +28,8 @@ from tokencover.catalog import FamilyEntry, MethodEntry, RefusedEntry
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(tokencover.__file__).parent
-METHODS_PAGE = ROOT / "docs" / "methods.md"
-MODELS_PAGE = ROOT / "docs" / "models.md"
+METHODS_PAGE = ROOT / "docs" / "reference" / "methods.md"
+MODELS_PAGE = ROOT / "docs" / "reference" / "families.md"
 NOTE = "# Written by `make catalog` from the classes themselves; not to be edited.\n# ruff: noqa\n"
 ARXIV = re.compile(r"\d{4}\.\d{4,5}")
 
@@ -134,7 +134,7 @@ def _list_methods(methods: list[MethodEntry]) -> str:
         )
         for each in methods
     ]
-    return _make_table(("method", "name", "acts", "signal", "needs", "positions"), rows)
+    return _make_table(("method", "name", "prunes", "signal", "needs", "positions"), rows)
 
 
 def _list_departures(methods: list[MethodEntry]) -> str:
@@ -147,12 +147,14 @@ def _list_families(families: list[FamilyEntry]) -> str:
         (each.name, ", ".join(f"`{name}`" for name in each.model_types), each.in_tower, each.tested)
         for each in families
     ]
-    return _make_table(("family", "classes (`model_type`)", "in the tower", "tested"), rows)
+    return _make_table(
+        ("family", "classes (`model_type`)", "in the vision encoder", "tested"), rows
+    )
 
 
 def _list_refused(refused: list[RefusedEntry]) -> str:
     rows = [(f"`{each.model_type}`", each.reason) for each in refused]
-    return _make_table(("class (`model_type`)", "why it is refused"), rows)
+    return _make_table(("class (`model_type`)", "reason"), rows)
 
 
 def _link(entry: MethodEntry) -> str:

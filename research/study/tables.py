@@ -26,9 +26,9 @@ from tokencover.methods import shorten_labels
 from tokencover.statistics import Interval
 
 TITLES = {
-    "exact": "Equal tokens left",
-    "layer_mean": "Equal mean over blocks",
-    "flops": "Equal operations of the prefill",
+    "exact": "Equal kept tokens",
+    "layer_mean": "Equal mean per layer",
+    "flops": "Equal prefill FLOPs",
 }
 
 

@@ -1,4 +1,4 @@
-"""Results that were saved: the study's answers as they lie in docs/study, some by old versions."""
+"""Saved results: the study's answers in research/study/answers, some by old versions."""
 
 from __future__ import annotations
 

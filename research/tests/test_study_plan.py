@@ -258,7 +258,7 @@ def test_a_judge_that_is_not_known_is_told_before_anything_is_asked(
 
 def test_a_study_that_was_stopped_goes_on(study: Path) -> None:
     whole, halved = study, study.parent / "halved"
-    assert "## Equal tokens left" in (whole / "study.md").read_text()
+    assert "## Equal kept tokens" in (whole / "study.md").read_text()
     files = sorted(path.relative_to(whole) for path in whole.rglob("*.json"))
     begun = [name for name in files if name.name == "run.json" or "color" in name.name]
     for name in begun:

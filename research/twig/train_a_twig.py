@@ -2,7 +2,7 @@
 
     python examples/train_a_twig.py --steps 300      some minutes; the default shows that it runs
 
-Your own data come the same way: what the model's forward takes, with labels on the answers alone.
+Use your own data the same way: inputs of the model's forward, with labels on the answers only.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from research.twig.training import TrainingSettings, train
 from tokencover.twig import save_twig
 from tokencover_models.pebble.data import make_examples
 
-KINDS = ("color", "read", "common_color")
+QUESTION_TYPES = ("color", "read", "common_color")
 IGNORED = -100
 
 
 def main() -> None:
-    """Train, save, and prune."""
+    """Train a twig, save it, and prune with it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--out", default="twig", help="folder for the twig")
@@ -36,24 +36,26 @@ def main() -> None:
     twig = train(model, make_batches(processor), settings, report=report)
     save_twig(twig, options.out)
 
-    example = next(iter(make_examples("test", 1, KINDS)))
+    example = next(iter(make_examples("test", 1, QUESTION_TYPES)))
     inputs = tc.make_inputs(processor, [([example.picture], example.question)])
     method = tc.TwigVLM(budget=64, weights=options.out)
     with tc.prune(model, method, processor=processor) as run:
         tokens = model.generate(**inputs, max_new_tokens=4, do_sample=False)
     words = processor.decode(tokens[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-    print(f"{example.question} {words.strip()} (right: {example.answer})")
-    print(f"visual tokens in each block: {run.trace[0].tokens_per_layer}")
+    print(f"{example.question} {words.strip()} (expected: {example.answer})")
+    print(f"visual tokens per layer: {run.trace[0].tokens_per_layer}")
 
 
 def make_batches(processor: Any) -> Iterator[Mapping[str, Tensor]]:
-    """Questions with their answers, one scene a batch, without end."""
+    """Yield batches of questions with answers, one scene per batch, endlessly."""
     for number in count(1):
-        examples = list(make_examples("validation", number, KINDS))[-len(KINDS) :]
-        asked = tc.make_inputs(processor, [([each.picture], each.question) for each in examples])
+        examples = list(make_examples("validation", number, QUESTION_TYPES))[-len(QUESTION_TYPES) :]
+        prompts = tc.make_inputs(
+            processor, [([example.picture], example.question) for example in examples]
+        )
         answers = [
-            processor.tokenizer(each.answer, add_special_tokens=False)["input_ids"]
-            for each in examples
+            processor.tokenizer(example.answer, add_special_tokens=False)["input_ids"]
+            for example in examples
         ]
         longest = max(map(len, answers))
         padded = [
@@ -62,17 +64,17 @@ def make_batches(processor: Any) -> Iterator[Mapping[str, Tensor]]:
         labels = [ids + [IGNORED] * (longest - len(ids)) for ids in answers]
         present = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in answers]
         yield {
-            "pixel_values": asked["pixel_values"],
-            "input_ids": torch.cat([asked["input_ids"], torch.tensor(padded)], 1),
-            "attention_mask": torch.cat([asked["attention_mask"], torch.tensor(present)], 1),
+            "pixel_values": prompts["pixel_values"],
+            "input_ids": torch.cat([prompts["input_ids"], torch.tensor(padded)], 1),
+            "attention_mask": torch.cat([prompts["attention_mask"], torch.tensor(present)], 1),
             "labels": torch.cat(
-                [torch.full_like(asked["input_ids"], IGNORED), torch.tensor(labels)], 1
+                [torch.full_like(prompts["input_ids"], IGNORED), torch.tensor(labels)], 1
             ),
         }
 
 
 def report(step: int, loss: float) -> None:
-    """Say how it goes."""
+    """Print the loss of a step."""
     print(f"step {step}: loss {loss:.3f}")
 
 

@@ -44,7 +44,7 @@ def read_pages() -> dict[str, str]:
     written = [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
-        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs").rglob("*.md")),
         *sorted((ROOT / "src" / "tokencover").rglob("README.md")),
     ]
     pages = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in written}

@@ -41,20 +41,22 @@ LESS = {
     "python -m research.theory.counterexample": ("--steps", "6", "--samples", "5"),
     "python -m research.theory.predictions": ("--scenes", "2", "--budgets", "32"),
     "python -m research.twig.pebble": ("--steps", "1", "--pictures", "1"),
-    "python tools/draw_pictures.py": ("--only", *DRAWN, "--out", "pictures"),
+    "python tools/draw_pictures.py": ("--only", *DRAWN, "--out", "images"),
 }  # fmt: skip
 """What is put behind the options of a line, where the last one counts."""
 BOULDER_STEPS = ("projector", "train", "curve", "publish", "measure")
 OF_THE_SYSTEM = ("mkdir", "tar")
 LEFT_OUT = {
+    "git": "needs the network",
+    "cd": "enters a clone that is not made here",
     "pip": "takes packages from an index; the README's is run by tools/try_wheel.py",
     "make": "builds environments; CI calls these targets",
     "tokencover serve": "needs vLLM, as tests_vllm has it",
     "vllm": "needs vLLM, as tests_vllm has it",
     "tokencover studio": "waits for visitors, as in tests_browser",
     "tokencover judge": "needs a server with a language model; tests/evaluation has a small one",
-    "tokencover pebble": "trains for hours; tests/pebble does a few steps of it",
-    "python -m research.beyond.run": "registers methods of its own; tests/methods tries these",
+    "python -m research.pebble_training": "trains for hours; research/tests does a few steps",
+    "python -m research.beyond.run": "registers methods of its own; research/tests tries these",
     "python -m research.theory.pebble": "takes a minute; tests/theory certifies such covers",
     "--suite": "needs lmms-eval, as tests_lmms has it",
     **dict.fromkeys(
@@ -62,11 +64,11 @@ LEFT_OUT = {
         "shows what lmms-eval's tasks gave, as tests_lmms has it",
     ),
     **dict.fromkeys(
-        (f"boulder.{step}" for step in BOULDER_STEPS),
-        "trains for hours, or asks for minutes; tests/boulder tries the shipped model",
+        (f"research.boulder_training.{step}" for step in BOULDER_STEPS),
+        "trains for hours, or asks for minutes; models/tests tries the shipped model",
     ),
-    "python -m research.study.run": "takes hours; tests/evaluation runs a small study",
-    "python -m research.study.tables": "takes a minute; tests/evaluation reads a small study",
+    "python -m research.study.run": "takes hours; research/tests runs a small study",
+    "python -m research.study.tables": "takes a minute; research/tests reads a small study",
     "--growth": "takes minutes",
     "--quantization": "needs bitsandbytes; tests_quantized runs it",
     "--paper": "is run by test_commands",
@@ -80,17 +82,22 @@ WRITTEN = ("--out", "--json", "--markdown", "--latex", "--csv", "--figures", "--
 """Options that name what is written."""
 
 
+def get_program(words: list[str]) -> str:
+    """The program and its subcommand, script or module."""
+    return " ".join(words[: 3 if words[:2] == ["python", "-m"] else 2])
+
+
 def find_reason(words: list[str], before: list[list[str]]) -> str | None:
     """Why a line is not run here, where those `before` were; None if it is."""
-    names = (words[0], " ".join(words[:2]), *words)
-    if names[1] in ONCE and words[:2] in [each[:2] for each in before]:
+    names = (words[0], get_program(words), *words)
+    if names[1] in ONCE and names[1] in [get_program(each) for each in before]:
         return "the first line of it was run, and others would measure the same again"
     return next((LEFT_OUT[name] for name in names if name in LEFT_OUT), None)
 
 
 def shorten_line(words: list[str]) -> list[str]:
     """The same line with less to do."""
-    name = " ".join(words[:2])
+    name = get_program(words)
     less = LESS[name]
     own_data = any(word.endswith(".jsonl") for word in words)
     if name in ("tokencover evaluate", "tokencover ablate") and not own_data:
@@ -114,6 +121,9 @@ def run_line(words: list[str]) -> str:
         code = main(words[1:])
         if code:
             return f"ended with {code}"
+    elif words[1] == "-m":
+        with patch.object(sys, "argv", words[2:]):
+            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
     else:
         script = ROOT / words[1]
         paths = [str(script.parent), *sys.path]

@@ -47,14 +47,14 @@ def test_blocks_run_as_pasted(tmp_path: Path) -> None:
     assert len(told["lines"]) > 30
     assert not told["failed"], "\n\n".join(f"{page}\n{why}" for page, why in told["failed"].items())
     assert ["python", "tools/draw_pictures.py"] in told["lines"]
-    check_pictures(tmp_path / "docs-how-mob-works.md" / "pictures")
+    check_images(tmp_path / "docs-guide-how-mob-works.md" / "images")
 
 
-def check_pictures(folder: Path) -> None:
+def check_images(folder: Path) -> None:
     """They are drawn as those that were committed."""
     for name in DRAWN:
         with Image.open(folder / f"{name}.png") as drawn:
-            with Image.open(ROOT / "docs" / "pictures" / f"{name}.png") as committed:
+            with Image.open(ROOT / "docs" / "images" / f"{name}.png") as committed:
                 assert drawn.size == committed.size
             colors = drawn.convert("RGB").getcolors(1 << 24)
         assert colors is not None

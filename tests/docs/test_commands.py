@@ -89,6 +89,8 @@ def explain_script(words: list[str]) -> str:
         if module is None or module.origin is None:
             return f"there is no module {words[1]!r}"
         path, words = Path(module.origin), words[2:]
+        if path.name == "__init__.py":
+            path = path.with_name("__main__.py")
     else:
         path, words = ROOT / words[0], words[1:]
     if not path.is_file():

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.docs.pages import FENCE, RAW, REPOSITORY, ROOT, read_pages
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-LARGEST_PICTURE = 150_000
+LARGEST_IMAGE = 150_000
 """Bytes: pages and the repository stay light."""
 
 
@@ -62,15 +62,15 @@ def list_own_links() -> Iterator[tuple[str, str, Path, str]]:
 
 
 def test_a_link_that_leads_nowhere_is_found() -> None:
-    assert leads_somewhere(ROOT / "docs" / "methods.md", "what-k-counts")
-    assert not leads_somewhere(ROOT / "docs" / "methods.md", "no-such-heading")
+    assert leads_somewhere(ROOT / "docs" / "reference" / "methods.md", "what-k-counts")
+    assert not leads_somewhere(ROOT / "docs" / "reference" / "methods.md", "no-such-heading")
     assert not leads_somewhere(ROOT / "docs" / "no-such-page.md", "")
 
 
-def test_pictures_are_small_and_all_of_them_are_shown() -> None:
-    pictures = sorted((ROOT / "docs" / "pictures").glob("*"))
+def test_images_are_small_and_all_of_them_are_shown() -> None:
+    images = sorted((ROOT / "docs" / "images").glob("*"))
     shown = {link.rpartition("/")[2] for text in read_pages().values() for link in list_links(text)}
-    assert pictures
-    for picture in pictures:
-        assert picture.stat().st_size < LARGEST_PICTURE
-        assert picture.name in shown
+    assert images
+    for image in images:
+        assert image.stat().st_size < LARGEST_IMAGE
+        assert image.name in shown

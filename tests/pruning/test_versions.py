@@ -39,7 +39,7 @@ def test_the_range_is_that_of_the_pins_and_of_the_package() -> None:
         assert f"{name}>={lowest}" in [each.split(" ")[0] for each in project["dependencies"]]
         assert read_version(lowest) <= pin("constraints-lowest.txt", name)
         assert pin("constraints.txt", name) <= read_version(newest)
-        assert f"| {name} | {lowest} | {newest} |" in (ROOT / "docs/limits.md").read_text()
+        assert f"| {name} | {lowest} | {newest} |" in (ROOT / "docs/guide/limits.md").read_text()
     assert pin("constraints-lowest.txt", "transformers") == read_version(TESTED["transformers"][0])
     assert pin("constraints.txt", "transformers") == read_version(TESTED["transformers"][1])
 
