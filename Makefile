@@ -35,7 +35,7 @@ NEWEST_TESTS := tests/zoo tests/methods tests/pruning/test_prune.py tests/prunin
 	tests/pruning/test_modes.py tests/pruning/test_rejected_calls.py tests/test_loading.py \
 	models/tests/test_shipped_pebble.py
 
-.PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-quantized test-vllm lint format catalog bench pebble study docs dist test-install pictures clean check-python
+.PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-quantized test-vllm lint format catalog bench pebble study docs dist test-install pictures mutants clean check-python
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -137,6 +137,9 @@ pebble: $(STAMP) ## retrain the test model pebble (an hour or two on two idle co
 
 study: $(STAMP) ## all methods, costs and training seeds on pebble (hours; can be resumed)
 	@$(BIN)/python -m research.study.run --out results/study
+
+mutants: $(STAMP) ## change the library at 20 random places, and list changes that no test notices
+	@$(BIN)/python tools/mutants.py
 
 docs: | $(TOOLS_ENV)/.ready ## build the documentation into site/, strictly and without network
 	@echo "==> building the documentation"
