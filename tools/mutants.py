@@ -1,8 +1,8 @@
 """Check the tests: change the library at random places and list the changes that no test notices.
 
-Every mutant changes one expression of `src/` (a comparison, an operator, a number, a condition, a
-conversion, an exception) in a copy, and runs the tests of its package until one fails. A mutant that
-survives is a missing test, or a change that does not matter: read its diff to decide::
+Every mutant changes one expression of `src/` (a comparison, operator, number, condition,
+conversion or exception) in a copy, and runs the tests of its package until one fails. A mutant that
+survives means a missing test, or a change that does not matter: read its diff to decide::
 
     make mutants                                         # 20 mutants, seed 0
     python tools/mutants.py --seed 3 --count 40 --only covering methods
