@@ -82,9 +82,12 @@ def make_catalog(
 
 def make_front_stub(methods: list[MethodEntry]) -> str:
     """The names of `tokencover`, where they really come from."""
-    names = [(name, room) for room, names in vars(tokencover)["_ROOMS"].items() for name in names]
+    names = [
+        (name, package) for package, names in vars(tokencover)["_EXPORTS"].items() for name in names
+    ]
     names += [(each.class_name, "methods") for each in methods]
-    homes = {name: f"tokencover.{room}" for name, room in names}
+    homes = {name: f"tokencover.{package}" for name, package in names}
+    homes |= dict.fromkeys(vars(tokencover)["_TEST_MODELS"], "tokencover_models")
     return _make_stub(homes, "__version__: str\n")
 
 

@@ -13,7 +13,7 @@ from tokencover.registry import suggest
 
 __version__ = "0.2.0"
 
-_ROOMS = {
+_EXPORTS = {
     "budget": ("BalancedSplit", "CouplingSplit", "OnlineSplit", "Split", "paper_split"),
     "catalog": ("register",),
     "covering": ("Cover", "coupling", "farthest_points", "mob", "nearest_points"),
@@ -34,12 +34,12 @@ _ROOMS = {
     "pruning": ("prune",),
     "theory": ("Certificate", "certify"),
 }
-"""The rooms, and what each of them shows at the front door; methods' classes come on top."""
-_HOMES = {name: room for room, names in _ROOMS.items() for name in names}
-_HOMES.update(dict.fromkeys(read_class_names(), "methods"))
+"""Packages and their public names; the classes of methods come on top."""
+_EXPORT_PACKAGE = {name: package for package, names in _EXPORTS.items() for name in names}
+_EXPORT_PACKAGE.update(dict.fromkeys(read_class_names(), "methods"))
 _TEST_MODELS = ("load_boulder", "load_pebble", "load_pebble_clips")
 """What the package ``tokencover-models`` has."""
-__all__ = sorted([*_HOMES, *_TEST_MODELS])  # noqa: PLE0605
+__all__ = sorted([*_EXPORT_PACKAGE, *_TEST_MODELS])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
@@ -47,12 +47,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _TEST_MODELS:
         value = getattr(_import_test_models(), name)
-    elif name in _HOMES:
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    elif name in _EXPORT_PACKAGE:
+        value = getattr(import_module(f"{__name__}.{_EXPORT_PACKAGE[name]}"), name)
     elif find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
     else:
-        value = _find_new_method(name)
+        value = _get_uncataloged_method(name)
     globals()[name] = value
     return value
 
@@ -64,7 +64,7 @@ def _import_test_models() -> Any:
     return import_extra("tokencover_models", purpose, "tokencover-models", otherwise)
 
 
-def _find_new_method(name: str) -> Any:
+def _get_uncataloged_method(name: str) -> Any:
     """The class of a method that the catalog does not know yet."""
     from tokencover.methods import METHODS
 

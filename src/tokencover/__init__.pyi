@@ -56,6 +56,9 @@ from tokencover.prompting import make_inputs as make_inputs
 from tokencover.pruning import prune as prune
 from tokencover.theory import Certificate as Certificate
 from tokencover.theory import certify as certify
+from tokencover_models import load_boulder as load_boulder
+from tokencover_models import load_pebble as load_pebble
+from tokencover_models import load_pebble_clips as load_pebble_clips
 
 __version__: str
 __all__: list[str]

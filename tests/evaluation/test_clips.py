@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokencover.evaluation.bundled_tasks import choose_benchmark
 
 from tokencover.budget import Split
 from tokencover.budget.split import Coupling
 from tokencover.budget.split_rules import PaperSplit
+from tokencover.bundled_models import get_default_tasks
 from tokencover.cli.app import main
 from tokencover.errors import InputError
 from tokencover.evaluation import VisionLanguageModel, find_tasks, load_model
@@ -204,4 +204,4 @@ def test_the_page_shows_the_frames(tmp_path: Path, clip_task: Path) -> None:
     ("model", "tasks"), [("pebble", "pebble"), ("pebble-clips", "pebble-clips"), ("x/y", "pebble")]
 )
 def test_a_bundled_model_is_asked_its_own_questions(model: str, tasks: str) -> None:
-    assert choose_benchmark(model) == tasks
+    assert get_default_tasks(model) == tasks
