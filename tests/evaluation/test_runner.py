@@ -292,3 +292,16 @@ def test_what_goes_wrong_is_said_once(
     plan = EvaluationPlan((Combination(None),), (file_task(broken_task),))
     _, said = do(pebble, plan, tmp_path / "broken", AskingSettings(keep_going=True))
     assert "unpruned, asked: example q1 failed: InputError" in said
+
+
+def test_method_that_rejects_only_the_first_examples_can_run(
+    pebble: VisionLanguageModel, tmp_path: Path
+) -> None:
+    """More examples are tried than those of the first batch and the one after it."""
+    path = picture_task(tmp_path / "many.jsonl", examples=24, question="which place is this ?")
+    lines = path.read_text().splitlines()
+    question = "is this or is this or which place"
+    lines[:5] = [line.replace("which place", question) for line in lines[:5]]
+    path.write_text("\n".join(lines))
+    with pytest.raises(ExampleError, match="example q0 failed"):
+        scores(pebble, Picky(64, words=6), file_task(path), batch_size=4)
