@@ -32,8 +32,8 @@ from tokencover.visualization import GAP, MARGIN, flow, overlay, words_of_center
 from tokencover_models.pebble.data import PictureExample, make_examples
 
 ROOT = Path(__file__).parent.parent
-STUDY = ROOT / "docs" / "study"
-"""Where answers of the study lie."""
+STUDY = ROOT / "research" / "study" / "answers"
+"""Stored answers of the study."""
 PEBBLE, BOULDER = ("flops", "seed1-flops"), ("boulder", "boulder-flops")
 """Archives there, and those of one model among them."""
 SIDE, LINE = 768, 34

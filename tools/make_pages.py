@@ -16,6 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tokencover"
+MODELS = ROOT / "models" / "src"
+"""Sources of the second distribution, with the test models."""
 FIRST = "tokencover.pruning"
 """The subpackage that the API page begins with."""
 PEBBLE_FAMILY = "LLaVA-1.5"
@@ -178,8 +180,9 @@ def find_definition(module: str, name: str) -> str | None:
 
 @cache
 def parse_module(module: str) -> ast.Module:
-    """Parse the source of a module of tokencover."""
-    path = PACKAGE.parent / module.replace(".", "/")
+    """Parse the source of a module of tokencover or of the test models."""
+    root = MODELS if module.startswith("tokencover_models") else PACKAGE.parent
+    path = root / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return ast.parse(file.read_text(encoding="utf-8"))
 

@@ -1,6 +1,6 @@
 """Train a twig for TwigVLM on the bundled model, and prune with it.
 
-    python examples/train_a_twig.py --steps 300      some minutes; the default shows that it runs
+    python -m research.twig.train_a_twig --steps 300     some minutes; the default only shows it
 
 Use your own data the same way: inputs of the model's forward, with labels on the answers only.
 """

@@ -69,7 +69,7 @@ def lay_out(place: Path) -> None:
     for model in OUTSIDE:
         (place / model).parent.mkdir(parents=True, exist_ok=True)
         (place / model).symlink_to(PICTURE_CHECKPOINT)
-    (place / "docs").symlink_to(ROOT / "docs")
+    (place / "research").symlink_to(ROOT / "research")
     (place / "cat.png").write_bytes(_draw_picture())
     question = {"image": "cat.png", "question": "which color is most common ?", "answer": "white"}
     for file in ("mine", "other", "test", "my-questions", "gqa", "textvqa"):

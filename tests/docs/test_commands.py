@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from tests.docs.pages import ROOT, find_commands, read_pages
-from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, find_reason
+from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, find_reason, get_program
 from tokencover.cli.app import main, make_app
 
 FOREIGN = {
@@ -145,9 +145,9 @@ def test_lines_of_docs_are_run_or_there_is_a_reason() -> None:
         for page, words in COMMANDS
         if not find_reason(words, [])
         and words[0] not in OF_THE_SYSTEM
-        and " ".join(words[:2]) not in LESS
+        and get_program(words) not in LESS
     ]
     assert not unknown
-    used = {name for _, words in COMMANDS for name in (" ".join(words[:2]), *words)}
+    used = {name for _, words in COMMANDS for name in (words[0], get_program(words), *words)}
     stale = (set(LEFT_OUT) | set(LESS)) - used
     assert not stale

@@ -34,7 +34,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 def test_all_of_them_do_what_they_say(told: tuple[Path, dict[str, str]]) -> None:
     """One test, because they run in one process."""
     folder, printed = told
-    assert len(printed) == 7
+    assert len(printed) == 6
 
     answers = re.findall(r"(?:all tokens|pruned): +(\w+)", printed["prune_a_model.py"])
     assert len(answers) == 2
@@ -51,11 +51,6 @@ def test_all_of_them_do_what_they_say(told: tuple[Path, dict[str, str]]) -> None
     drawn = folder / "draw_kept_tokens"
     assert (drawn / "kept.png").read_bytes().startswith(b"\x89PNG")
     assert "<figure" in (drawn / "kept.html").read_text(encoding="utf-8")
-
-    losses = [float(found) for found in re.findall(r"loss ([\d.]+)", printed["train_a_twig.py"])]
-    assert len(losses) == 2
-    assert str([576] * 2 + [64] * 6 + [0] * 3) in printed["train_a_twig.py"]
-    assert (folder / "train_a_twig" / "twig" / "twig.safetensors").is_file()
 
     assert "all tokens: 6 of 6 right" in printed["add_your_own_method.py"]
     assert "Outliers(budget=64" in printed["add_your_own_method.py"]
