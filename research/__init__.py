@@ -1,1 +1,1 @@
-"""Training, studies and experiments: not packaged. See README.md for the commands."""
+"""Training, studies and experiments: not packaged. See research/README.md for the commands."""
