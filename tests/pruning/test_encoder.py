@@ -34,7 +34,7 @@ REFUSED = [
     pytest.param(entry, id=name)
     for family in FAMILIES
     for name, entry in ZOO.items()
-    if name in family.model_types and not family.reads_tower
+    if name in family.model_types and not family.reads_vision_encoder
 ]
 
 

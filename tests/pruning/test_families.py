@@ -29,7 +29,6 @@ from tests.zoo.entry import noise
 from tests.zoo.oracle import base_model, pooled
 from tests.zoo.towers import PATCH as PATCH_SIZE
 from tokencover.families import FAMILIES, Family, Media, family_of
-from tokencover.families.anyres import choose_resolution
 from tokencover.families.layout import (
     CLASS,
     NEWLINE,
@@ -39,6 +38,7 @@ from tokencover.families.layout import (
     grid,
     join_views,
 )
+from tokencover.families.llava import select_resolution
 
 Place = tuple[int, int, int, int]
 
@@ -68,7 +68,7 @@ def local_model_of(name: str) -> PreTrainedModel:
 
 
 def without_mixing(model: PreTrainedModel) -> PreTrainedModel:
-    towers = family_of(model).towers
+    towers = family_of(model).vision_encoders
     for name, parameter in model.named_parameters():
         if name.startswith(towers) and any(part in name for part in MIXING):
             nn.init.zeros_(parameter)
@@ -235,7 +235,7 @@ def test_family_knows_the_modules(name: str) -> None:
     assert set(family.visual_ids(model.config)) == ids
     seen = modules_that_ran(model, entry.inputs(entry.kinds[-1]))
     assert {family.base, family.projector} <= seen
-    assert seen & set(family.towers)
+    assert seen & set(family.vision_encoders)
     width = model.config.get_text_config().hidden_size
     assert _last_width(model.get_submodule(family.projector)) == width
 
@@ -409,7 +409,7 @@ def test_views_of_real_size_are_those_of_the_model(name: str, size: tuple[int, i
 def test_best_resolution_is_the_one_of_the_processor_in_any_order(
     resolutions: list[tuple[int, int]], size: tuple[int, int]
 ) -> None:
-    assert choose_resolution(size, resolutions) == select_best_resolution(size, resolutions)
+    assert select_resolution(size, resolutions) == select_best_resolution(size, resolutions)
 
 
 REAL_SIZE: dict[str, tuple[Any, Any]] = {

@@ -14,7 +14,7 @@ from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.oracle import decoder_blocks
 from tokencover.errors import InputError
-from tokencover.families import find_block_kinds
+from tokencover.families import list_layer_types
 from tokencover.pruning import internals
 from tokencover.pruning.decoder import query_scales
 from tokencover.pruning.internals import InternalsError
@@ -106,7 +106,7 @@ def test_a_window_without_a_mask_is_refused() -> None:
 
     text = model.config.text_config
     layer = text.layer_types.index("sliding_attention")
-    assert find_block_kinds(model.get_decoder())[layer] == "sliding_attention"
+    assert list_layer_types(model.get_decoder())[layer] == "sliding_attention"
     text.sliding_window = 4
     with torch.no_grad(), tc.prune(model, KeepRandom(7, (layer,))) as run:
         block = model.get_decoder().layers[layer]

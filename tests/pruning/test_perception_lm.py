@@ -103,5 +103,5 @@ def test_patches_are_as_large_as_the_name_of_the_tower_says() -> None:
     find_layouts = FAMILIES["perceptionlm"].layouts
     images, videos = find_layouts(Media(Config("vit_pe_core_large_patch14_336"), pixels))
     assert ([image.shape for image in images], videos) == ([(2, 16, 16)], [])
-    with pytest.raises(InputError, match="does not say how large its patches are"):
+    with pytest.raises(InputError, match="has no patch size"):
         find_layouts(Media(Config("resnet50"), pixels))

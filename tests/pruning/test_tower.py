@@ -36,7 +36,7 @@ REFUSED = [
     pytest.param(entry, id=name)
     for family in FAMILIES
     for name, entry in ZOO.items()
-    if name in family.model_types and not family.merges_tower
+    if name in family.model_types and not family.merges_in_vision_encoder
 ]
 METHODS = [
     pytest.param(MergePairs(), id="pairs"),
@@ -53,7 +53,7 @@ METHODS = [
 @contextmanager
 def slow(model: PreTrainedModel, method: MergePairs) -> Iterator[None]:
     """The unpruned model, with towers that merge by hand."""
-    towers: list[Any] = [model.get_submodule(path) for path in family_of(model).towers]
+    towers: list[Any] = [model.get_submodule(path) for path in family_of(model).vision_encoders]
     for tower in towers:
         tower.forward = slow_tower(tower, method)
     try:

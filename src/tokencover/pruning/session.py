@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.families import Family, needs_own_masks
-from tokencover.families.versions import note_newer
+from tokencover.families.versions import warn_of_newer_versions
 from tokencover.methods import Choice, Method, VisionOutputs
 from tokencover.pruning import tensor_parallel
 from tokencover.pruning.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
@@ -85,7 +85,7 @@ class Session:
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.layers(model)
         check_internals()
-        note_newer()
+        warn_of_newer_versions()
         check_layers(self._blocks, self._decoder.config)
         self._ranks = tensor_parallel.get_tensor_parallel_group(model)
         self._stages = find_stages(method, len(self._blocks))

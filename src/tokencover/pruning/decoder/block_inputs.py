@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.families import find_block_kinds, is_recurrent
+from tokencover.families import is_recurrent, list_layer_types
 from tokencover.pruning.decoder.own_masks import (
     Columns,
     check_plain,
@@ -50,7 +50,7 @@ class BlockInputs:
     def __init__(self, decoder: Any, pruning: Pruning, renumbering: Renumbering | None) -> None:
         self._decoder, self._config = decoder, decoder.config
         self._pruning, self._renumbering = pruning, renumbering
-        self._kinds = find_block_kinds(decoder)
+        self._kinds = list_layer_types(decoder)
 
     def find_group(self, number: int) -> int | None:
         """The group of a block; None before the first."""
