@@ -29,6 +29,7 @@ from tests.zoo.entry import noise
 from tests.zoo.oracle import base_model, pooled
 from tests.zoo.towers import PATCH as PATCH_SIZE
 from tokencover.families import FAMILIES, Family, Media, family_of
+from tokencover.families.granite4_vision import add_features
 from tokencover.families.layout import (
     CLASS,
     NEWLINE,
@@ -39,6 +40,7 @@ from tokencover.families.layout import (
     join_views,
 )
 from tokencover.families.llava import select_resolution
+from tokencover.families.qwen import cut_deepstack
 
 Place = tuple[int, int, int, int]
 
@@ -227,8 +229,8 @@ def test_family_knows_the_modules(name: str) -> None:
     assert model.config.model_type in family.model_types
     assert family.layers(model) == list(model.get_submodule(f"{family.decoder}.layers").children())
     assert len(family.layers(model)) == model.config.get_text_config().num_hidden_layers == 2
-    assert family.deepstack == entry.deepstack
-    assert family.added_features == (name == "granite4_vision")
+    assert (family.decoder_hooks is cut_deepstack) == entry.deepstack
+    assert (family.decoder_hooks is add_features) == (name == "granite4_vision")
     ids = {entry.image_token_id, entry.video_token_id} - {None}
     if family.frames_as_images:
         ids = {entry.image_token_id}

@@ -189,9 +189,7 @@ def test_what_is_missing_is_said(name: str, images: Any, videos: Any, message: s
 def test_unknown_vision_encoder_is_rejected() -> None:
     config = LlavaConfig(vision_config={"model_type": "vit"}, text_config=text_config(2))
     media = Media(config, {"pixel_values": SQUARES})
-    with pytest.raises(
-        InputError, match=r"encoder 'vit' is not supported.*clip_vision_model"
-    ):
+    with pytest.raises(InputError, match=r"encoder 'vit' is not supported.*clip_vision_model"):
         FAMILIES["LLaVA-1.5"].layouts(media)
 
 

@@ -8,18 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from tokencover.families.folding import Folding
 from tokencover.families.layout import Layouts, Media
 from tokencover.families.versions import read_version
 
+if TYPE_CHECKING:
+    from tokencover.pruning.forward_pass import ForwardPass
+    from tokencover.pruning.hooks import Hooks
+
 VisionTokenMap = Callable[
     [nn.Module, Media, Tensor | None, Tensor | None], tuple[list[Tensor], list[Tensor]]
 ]
 """Maps numbers of the vision encoder's tokens to visual tokens, see `Family`."""
+GetPass = Callable[[], "ForwardPass | None"]
+"""Gets the pass under way, None outside of passes."""
+DecoderHooks = Callable[[nn.Module, "Hooks", GetPass], None]
+"""Registers hooks on a decoder, see `Family`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +57,6 @@ class Family:
         The vision encoders.
     projector : str
         From the width of the vision encoder to that of the decoder.
-    deepstack : bool
-        Whether visual features are added again after the first layers (Qwen3-VL).
-    added_features : bool
-        Whether the decoder gets visual features to add before some layers (Granite 4 Vision).
     several_axes : bool
         Whether position IDs are rows, columns and times (M-RoPE), so they cannot be renumbered.
     windows : bool
@@ -59,14 +65,18 @@ class Family:
     both_directions : bool
         Whether tokens of an image, or of a whole prompt, also attend to later ones. Masks are then
         cut from the masks of the whole sequence.
-    scales_by_place : bool
-        Whether some layers scale queries by positions that they count themselves (Llama 4).
     frames_as_images : bool
         Whether a prompt has image tokens for the frames of a video (GLM-4V).
     tiles : bool
         Whether images have a base view and tiles.
     call_names : tuple of str
         Arguments of the multimodal model that `layouts` needs beside those of its encoders.
+    token_arguments : tuple of str
+        Arguments of decoder layers with one entry per token, beside those of Llama (ERNIE 4.5 VL).
+    decoder_hooks : callable, optional
+        ``decoder_hooks(decoder, hooks, get_pass)`` registers hooks that a pruned sequence needs,
+        for decoders that use the whole sequence in other places than Llama. Hooks before a layer
+        run before tokens are dropped there.
     reads_attention : bool
         Whether methods can read keys and attention of its layers. False if they compute queries and
         keys in another way than Llama.
@@ -102,15 +112,14 @@ class Family:
     norm: str = "norm"
     vision_encoders: tuple[str, ...] = ("model.vision_tower",)
     projector: str = "model.multi_modal_projector"
-    deepstack: bool = False
-    added_features: bool = False
     several_axes: bool = False
     windows: bool = False
     both_directions: bool = False
-    scales_by_place: bool = False
     frames_as_images: bool = False
     tiles: bool = False
     call_names: tuple[str, ...] = ()
+    token_arguments: tuple[str, ...] = ()
+    decoder_hooks: DecoderHooks | None = None
     reads_attention: bool = True
     map_vision_tokens: VisionTokenMap | None = None
     folding: Folding | None = None
@@ -160,3 +169,31 @@ class Family:
         wanted = [kind for kind in ("image", "video") if kind in kinds]
         ids = [getattr(config, f"{kind}_token_id", None) for kind in wanted]
         return [token for token in ids if token is not None]
+
+    def install(self, model: nn.Module, hooks: Hooks, get_pass: GetPass) -> None:
+        """Register the hooks that models of this family need while they are pruned."""
+        decoder = model.get_submodule(self.decoder)
+        if self.several_axes:
+            hooks.before(decoder, partial(_fill_mask, get_pass))
+        if self.decoder_hooks is not None:
+            self.decoder_hooks(decoder, hooks, get_pass)
+
+
+def _fill_mask(
+    get_pass: GetPass, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Give a decoder with M-RoPE a mask that no token is padding, if it has no mask.
+
+    Without mask and cache, transformers looks for packed documents in the position IDs. Those of an
+    image (Cosmos 3 Edge: its times) look like many documents that are hidden from each other, so
+    layers before the first pruning layer would get another mask than those after it.
+    """
+    current = get_pass()
+    if current is None or not current.has_visual:
+        return None
+    if any(kwargs.get(name) is not None for name in ("attention_mask", "past_key_values")):
+        return None
+    states = kwargs.get("inputs_embeds")
+    if states is None:
+        return None
+    return args, {**kwargs, "attention_mask": states.new_ones(states.shape[:2], dtype=torch.int64)}

@@ -104,6 +104,7 @@ ERNIE4_5_VL = Family(
     merges_squares=True,
     projector="model.resampler_model",
     several_axes=True,
+    token_arguments=("moe_mm_token_type_ids",),
 )
 """ERNIE 4.5 VL: any resolution; two frames of a video become one."""
 

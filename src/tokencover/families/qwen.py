@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tokencover.families.family import Family
+from torch import Tensor, nn
+
+from tokencover.families.family import Family, GetPass
 from tokencover.families.patch_grids import FOLDING, build_layouts
+
+if TYPE_CHECKING:
+    from tokencover.pruning.forward_pass import Kept
+    from tokencover.pruning.hooks import Hooks
+
+
+def cut_deepstack(decoder: nn.Module, hooks: Hooks, get_pass: GetPass) -> None:
+    """DeepStack adds features after the first layers: add only those of kept tokens."""
+
+    def add(
+        original: Callable[..., Tensor], states: Tensor, positions: Tensor, features: Tensor
+    ) -> Tensor:
+        current = get_pass()
+        kept = None if current is None else current.find_left(current.block)
+        if kept is None:
+            return original(states, positions, features)
+        return original(states, *cut_features(positions, features, kept))
+
+    hooks.around(decoder, "_deepstack_process", add)
+
+
+def cut_features(positions: Tensor, features: Tensor, kept: Kept) -> tuple[Tensor, Tensor]:
+    """The visual positions of a shortened sequence, and their features.
+
+    `positions` ``(b, s)`` bool marks the visual tokens of the whole sequence, `features` ``(n, d)``
+    has a row for each.
+    """
+    spread = features.new_zeros(*positions.shape, features.shape[-1])
+    spread[positions.to(features.device)] = features
+    left = kept.take(positions.to(kept.index.device)) & kept.valid
+    return left, kept.take(spread)[left.to(features.device)]
+
 
 QWEN2_VL = Family(
     name="Qwen2-VL",
@@ -26,7 +62,7 @@ QWEN3_VL = replace(
     QWEN2_VL,
     name="Qwen3-VL",
     model_types=("qwen3_vl", "qwen3_vl_moe", "cosmos3_omni"),
-    deepstack=True,
+    decoder_hooks=cut_deepstack,
 )
 """Qwen3-VL, and Cosmos 3 Omni which is made of its parts: Qwen2-VL with DeepStack.
 

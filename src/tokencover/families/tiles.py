@@ -23,6 +23,7 @@ from tokencover.families.layout import (
     require,
     require_square,
 )
+from tokencover.families.qwen import cut_deepstack
 
 AXES = "tiles channels height width"
 
@@ -179,7 +180,7 @@ GRANITE_DOCLING = Family(
     decoder="model.text_model",
     vision_encoders=("model.vision_model",),
     projector="model.vision_model.connector",
-    deepstack=True,
+    decoder_hooks=cut_deepstack,
     needs={"granite_docling": "5.23"},
 )
 """Granite Docling: tiles of a page, whose features are added after the first layers again."""
