@@ -28,21 +28,12 @@ PatchCounts = tuple[list[Patches], list[Patches]]
 class FoldedTiles:
     """The tiles of a pass, images first, in the order in which vision encoders got them.
 
-    Attributes
-    ----------
-    index : Tensor
-        ``(tiles, p)`` int64: index of each patch among all tokens of the vision encoders; -1 for
-        padding.
-    class_index : Tensor
-        ``(tiles, classes)`` int64, the same for class tokens.
-    sources : Tensor
-        ``(tiles, cells, k)`` int64: the patches that make each cell, as indices below
-        ``tiles * p``; -1 for none.
-    weights : Tensor
-        ``(tiles, cells, k)``, the weight of each; they sum to 1 for each cell.
-    images, videos : list of Tensor
-        ``(n,)`` int64 for each image or video: for each visual token ``tile * tokens + token``,
-        where the tokens of a tile are its classes, then its cells; -1 for tokens that are no cell.
+    `index` ``(tiles, p)`` int64 has each patch's index among all tokens of the vision encoders, -1
+    for padding; `class_index` ``(tiles, classes)`` those of class tokens. `sources` ``(tiles,
+    cells, k)`` int64 are the patches that make each cell, as indices below ``tiles * p``, -1 for
+    none; their `weights` sum to 1 for each cell. `images` and `videos` have a tensor ``(n,)`` each:
+    for each visual token ``tile * tokens + token``, where the tokens of a tile are its classes,
+    then its cells; -1 for tokens that are no cell.
     """
 
     index: Tensor
@@ -69,16 +60,8 @@ class Folding(Protocol):
     ) -> FoldedTiles:
         """Find the tiles of a pass, and the visual tokens that their cells are.
 
-        Parameters
-        ----------
-        base : nn.Module
-            The multimodal model.
-        media, layouts
-            The images of the pass, and the layouts of their visual tokens.
-        measured : Any
-            The result of `measure`.
-        encoder : VisionEncoderFacts
-            The order of the vision encoder's tokens.
+        `base` is the multimodal model, `layouts` are those of `media`, `measured` comes from
+        `measure`.
         """
 
 
@@ -86,13 +69,8 @@ class Folding(Protocol):
 class VisionEncoderFacts:
     """The order of a vision encoder's tokens.
 
-    Attributes
-    ----------
-    classes : int
-        Number of class tokens at the beginning of each tile.
-    window : int or None
-        If squares of patches are ordered by windows, the side of a window in squares; each window
-        is in raster order.
+    Each tile begins with `classes` class tokens. If squares of patches are ordered by windows, each
+    in raster order, `window` is the side of a window in squares.
     """
 
     classes: int
@@ -106,14 +84,8 @@ class VisionEncoderFacts:
 class SquareFolding:
     """A square of patches of one frame, or of several, makes a token.
 
-    Attributes
-    ----------
-    patches : callable
-        ``patches(media)`` returns the patches of every image and of every video, in the order of
-        the family's layouts.
-    in_squares : bool
-        Whether the patches of a token are adjacent in the vision encoder; otherwise those of a
-        frame are in raster order.
+    ``patches(media)`` returns the patches of images and videos in the order of the layouts. They
+    are in raster order, or square by square if `in_squares`.
     """
 
     patches: Callable[[Media], PatchCounts]
@@ -211,13 +183,8 @@ _MIXED_PATCHES = 4
 class PatchMixtures:
     """Visual tokens as mixtures of patches.
 
-    Attributes
-    ----------
-    sources : Tensor
-        ``(n, 4)`` int64, indices among all patches of a pass; -1 for none. A token without any is
-        not from the vision encoder.
-    weights : Tensor
-        ``(n, 4)``.
+    `sources` ``(n, 4)`` int64 are indices among all patches of a pass, -1 for none; `weights`
+    ``(n, 4)``. A token without sources is not from the vision encoder.
     """
 
     sources: Tensor

@@ -1,4 +1,4 @@
-"""Granite 4 Vision: LLaVA-Next's views, whose features are added before many layers."""
+"""Granite 4 Vision, whose decoder adds visual features before many layers."""
 
 from __future__ import annotations
 

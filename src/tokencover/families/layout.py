@@ -75,14 +75,8 @@ Layouts = tuple[list[Layout], list[Layout]]
 class Places:
     """Grid locations of the visual tokens of a batch; all ``(b, s)`` int64, -1 for other tokens.
 
-    Attributes
-    ----------
-    medium : Tensor
-        Index of the image or video within its sample.
-    kind, frame, row, column : Tensor
-        See `tokencover.families.layout.Layout`.
-    video : Tensor
-        bool.
+    `medium` is the index of the image or video within its sample, `video` is bool; for the other
+    fields see `Layout`.
     """
 
     medium: Tensor
@@ -142,40 +136,37 @@ def grid_with_newlines(rows: int, columns: int) -> Layout:
 
 def add_newline(layout: Layout) -> Layout:
     """Append one newline token without frame."""
-    nowhere = layout.kind.new_full((1,), -1)
-    return replace(
-        layout,
-        kind=torch.cat([layout.kind, torch.full_like(nowhere, NEWLINE)]),
-        frame=torch.cat([layout.frame, nowhere]),
-        row=torch.cat([layout.row, nowhere]),
-        column=torch.cat([layout.column, nowhere]),
-    )
+    nowhere = torch.tensor([-1])
+    newline = Layout(torch.tensor([NEWLINE]), nowhere, nowhere, nowhere, layout.shape)
+    return _concatenate([layout, newline])
 
 
 def keep_tokens(layout: Layout, where: Tensor | slice) -> Layout:
     """Select tokens; they keep their locations, and `shape` stays that of the whole image."""
-    return replace(
-        layout,
-        kind=layout.kind[where],
-        frame=layout.frame[where],
-        row=layout.row[where],
-        column=layout.column[where],
-    )
+    tokens: dict[str, Any] = {name: getattr(layout, name)[where] for name in _PER_TOKEN}
+    return replace(layout, **tokens)
 
 
 def join_views(*parts: Layout) -> Layout:
     """Concatenate views of one image; `frame` counts on from view to view."""
-    frames, num_frames = [], 0
+    views, num_frames = [], 0
     for part in parts:
-        frames.append(torch.where(part.frame < 0, part.frame, part.frame + num_frames))
+        frame = torch.where(part.frame < 0, part.frame, part.frame + num_frames)
+        views.append(replace(part, frame=frame))
         num_frames += part.shape[0]
-    return Layout(
-        kind=torch.cat([part.kind for part in parts]),
-        frame=torch.cat(frames),
-        row=torch.cat([part.row for part in parts]),
-        column=torch.cat([part.column for part in parts]),
-        shape=parts[0].shape,
-    )
+    return _concatenate(views)
+
+
+_PER_TOKEN = ("kind", "frame", "row", "column")
+"""Fields of `Layout` with one entry per token."""
+
+
+def _concatenate(parts: Sequence[Layout]) -> Layout:
+    """All tokens in order; `shape` is that of the first part."""
+    tokens: dict[str, Any] = {
+        name: torch.cat([getattr(part, name) for part in parts]) for name in _PER_TOKEN
+    }
+    return replace(parts[0], **tokens)
 
 
 def _mark(layout: Layout, where: Tensor, kind: int) -> Layout:

@@ -11,17 +11,10 @@ from torch import Tensor
 
 from tokencover.errors import InternalsError
 from tokencover.families.family import Family, GetPass
-from tokencover.families.layout import Layouts, Media
 from tokencover.families.tiles import build_square_tiles
 
 if TYPE_CHECKING:
     from tokencover.pruning.hooks import Hooks
-
-
-def _build_layouts(media: Media) -> Layouts:
-    return build_square_tiles(
-        media, lambda side, config: int(side * config.vision_config.pixel_shuffle_ratio)
-    )
 
 
 def correct_query_scales(decoder: Any, hooks: Hooks, get_pass: GetPass) -> None:
@@ -98,7 +91,10 @@ def _compute_scale(attention: Any, positions: Tensor) -> Tensor:
 LLAMA4 = Family(
     name="Llama 4",
     model_types=("llama4",),
-    layouts=_build_layouts,
+    layouts=functools.partial(
+        build_square_tiles,
+        merge=lambda side, config: int(side * config.vision_config.pixel_shuffle_ratio),
+    ),
     base="",
     decoder="language_model.model",
     vision_encoders=("vision_model",),

@@ -6,6 +6,7 @@ A square of patches becomes one token, and tokens are in raster order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -45,14 +46,13 @@ def _read_patches(arguments: Mapping[str, Any] | None, name: str) -> list[Patche
 FOLDING = SquareFolding(count_patches, in_squares=True)
 
 
-def build_layouts(media: Media) -> Layouts:
-    """One grid for each image and each video."""
-    return _merge_patches(media, media.config.vision_config.spatial_merge_size)
+def build_layouts(media: Media, size: str = "spatial_merge_size") -> Layouts:
+    """One grid for each image and each video.
 
-
-def _merge_patches(media: Media, tall: int, wide: int | None = None) -> Layouts:
-    """Grids of rectangles of ``tall * wide`` patches."""
-    wide = tall if wide is None else wide
+    The setting `size` of the vision encoder has the side, or the sides, of the patches of a token.
+    """
+    sides = getattr(media.config.vision_config, size)
+    tall, wide = (sides, sides) if isinstance(sides, int) else sides
     images, videos = (
         [grid(frames, rows // tall, columns // wide) for frames, rows, columns in patches]
         for patches in count_patches(media)
@@ -111,8 +111,10 @@ ERNIE4_5_VL = Family(
 
 def _build_kimi_layouts(media: Media) -> Layouts:
     """One frame of tokens for each image and each video."""
-    found = _merge_patches(media, *media.config.vision_config.merge_kernel_size)
-    images, videos = ([grid(1, *each.shape[1:]) for each in layouts] for layouts in found)
+    images, videos = (
+        [grid(1, *layout.shape[1:]) for layout in layouts]
+        for layouts in build_layouts(media, "merge_kernel_size")
+    )
     return images, videos
 
 
@@ -127,15 +129,11 @@ KIMI_K25 = Family(
 """Kimi K2.5: any resolution; the frames of a video are averaged to one."""
 
 
-def _build_muse_layouts(media: Media) -> Layouts:
-    return _merge_patches(media, media.config.vision_config.merge_size)
-
-
 MUSE = Family(
     name="Muse",
     model_types=("muse_glimmer", "muse_spark"),
     needs={"muse_spark": "5.20"},
-    layouts=_build_muse_layouts,
+    layouts=partial(build_layouts, size="merge_size"),
     projector="model.vision_projection",
     windows=True,
     reads_attention=False,

@@ -27,21 +27,19 @@ from tokencover.families.layout import (
     require_square,
 )
 
+AXES = "images channels height width"
 
-def _build_gemma3_layouts(media: Media) -> Layouts:
-    """One square grid for each image; tiles of an image (pan and scan) are separate images."""
 
-    def measure(media: Media, height: int, width: int) -> tuple[int, int]:
-        side = int(media.config.mm_tokens_per_image**0.5)
-        return side, side
-
-    return build_equal_grids(media, "images channels height width", measure)
+def _measure_gemma3_grid(media: Media, height: int, width: int) -> tuple[int, int]:
+    """A square for each image; tiles of an image (pan and scan) are separate images."""
+    side = int(media.config.mm_tokens_per_image**0.5)
+    return side, side
 
 
 GEMMA3 = Family(
     name="Gemma 3",
     model_types=("gemma3",),
-    layouts=_build_gemma3_layouts,
+    layouts=partial(build_equal_grids, axes=AXES, measure=_measure_gemma3_grid),
     windows=True,
     both_directions=True,
 )
@@ -264,7 +262,7 @@ def _build_step_layouts(media: Media) -> Layouts:
     """The views of each image in sequence order: a grid for each tile, the whole last."""
     if media.images is None:
         return [], []
-    pixels = read_pixels(media.images, "images channels height width", "pixel_values")
+    pixels = read_pixels(media.images, AXES, "pixel_values")
     tiles, local = media.images.get("num_local_patches"), media.images.get("pixel_values_local")
     counts = [0] * len(pixels) if tiles is None else [int(count) for count in tiles]
     whole = _build_step_view(media, pixels)

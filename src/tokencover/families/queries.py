@@ -5,6 +5,8 @@ A layout is one row per tile, and a column is the number of the query.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tokencover.families.family import Family
 from tokencover.families.layout import (
     Layout,
@@ -18,17 +20,19 @@ from tokencover.families.layout import (
     read_pixels,
 )
 
+AXES = "tiles channels height width"
 
-def _build_aria_layouts(media: Media) -> Layouts:
-    def measure(media: Media, height: int, width: int) -> tuple[int, int]:
-        rows, columns = count_patches(media, height, width)
-        return 1, media.config.projector_patch_to_query_dict[rows * columns]
 
-    return build_equal_grids(media, "tiles channels height width", measure)
+def _count_aria_queries(media: Media, height: int, width: int) -> tuple[int, int]:
+    rows, columns = count_patches(media, height, width)
+    return 1, media.config.projector_patch_to_query_dict[rows * columns]
 
 
 ARIA = Family(
-    name="Aria", model_types=("aria",), layouts=_build_aria_layouts, needs={"aria": "5.20"}
+    name="Aria",
+    model_types=("aria",),
+    layouts=partial(build_equal_grids, axes=AXES, measure=_count_aria_queries),
+    needs={"aria": "5.20"},
 )
 """Aria: learned queries read each tile, so its tokens have no location in the image."""
 
@@ -37,7 +41,7 @@ def _build_idefics2_layouts(media: Media) -> Layouts:
     """The model skips the zero tiles that pad samples with fewer tiles."""
     if media.images is None:
         return [], []
-    pixels = read_pixels(media.images, "batch tiles channels height width", "pixel_values")
+    pixels = read_pixels(media.images, f"batch {AXES}", "pixel_values")
     real = int(pixels.flatten(2).any(-1).sum())
     return [grid(1, 1, media.config.perceiver_config.resampler_n_latents)] * real, []
 

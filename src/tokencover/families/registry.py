@@ -99,13 +99,8 @@ def _describe(value: Any) -> str:
 class Claim:
     """A family that a method supports.
 
-    Attributes
-    ----------
-    family : Family
-        The family.
-    as_published : bool
-        False if the method needs ``positions="original"`` there, because the family's positions or
-        windows cannot be renumbered.
+    `as_published` is False if the method needs ``positions="original"`` there, because the family's
+    positions or windows cannot be renumbered.
     """
 
     family: Family

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor, nn
 
 from tokencover.families.family import Family
-from tokencover.families.layout import Layouts, Media, build_equal_grids, count_patches
+from tokencover.families.layout import Media, build_equal_grids, count_patches
 
 AXES = "images channels height width"
-
-
-def _build_layouts(media: Media) -> Layouts:
-    return build_equal_grids(media, AXES, count_patches)
+_build_layouts = partial(build_equal_grids, axes=AXES, measure=count_patches)
 
 
 def _map_vision_tokens(
@@ -58,12 +56,13 @@ _FAST_VIT_STRIDE = 64
 """Of the FastViT-HD vision encoders; the configuration does not have it."""
 
 
-def _build_fast_layouts(media: Media) -> Layouts:
-    def measure(media: Media, height: int, width: int) -> tuple[int, int]:
-        return -(-height // _FAST_VIT_STRIDE), -(-width // _FAST_VIT_STRIDE)
-
-    return build_equal_grids(media, AXES, measure)
+def _measure_fast_grid(media: Media, height: int, width: int) -> tuple[int, int]:
+    return -(-height // _FAST_VIT_STRIDE), -(-width // _FAST_VIT_STRIDE)
 
 
-FAST_VLM = Family(name="FastVLM", model_types=("fast_vlm",), layouts=_build_fast_layouts)
+FAST_VLM = Family(
+    name="FastVLM",
+    model_types=("fast_vlm",),
+    layouts=partial(build_equal_grids, axes=AXES, measure=_measure_fast_grid),
+)
 """FastVLM: a convolutional vision encoder makes one grid of each image."""

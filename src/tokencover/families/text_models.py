@@ -15,18 +15,9 @@ from tokencover.budget import LayerCost, block_cost
 class TextModel:
     """Differences from a Llama-like text model.
 
-    Attributes
-    ----------
-    has_tested_windows : bool
-        Its optional sliding windows are tested, in all families.
-    rotates_windows_only : bool
-        Layers with full attention do not rotate queries and keys.
-    hides_rotations : bool
-        Layers that do not rotate get no rotary embedding.
-    active_experts : str
-        The setting with the number of experts that compute each token.
-    skipped_modules : tuple of str
-        Parts of module names that text tokens do not pass.
+    If it `rotates_windows_only`, layers with full attention do not rotate queries and keys; if it
+    `hides_rotations`, they get no rotary embedding. `active_experts` names the setting with the
+    number of experts per token, `skipped_modules` parts of module names that text tokens skip.
     """
 
     has_tested_windows: bool = False

@@ -50,14 +50,12 @@ def _build_tiles(tiles: list[Patches], merge: Callable[[int], int]) -> Layouts:
     return [grid(1, side, side)] * len(tiles), []
 
 
-def _build_internvl_layouts(media: Media) -> Layouts:
-    return build_square_tiles(media, lambda side, config: int(side * config.downsample_ratio))
-
-
 INTERNVL = Family(
     name="InternVL",
     model_types=("internvl", "qianfan_ocr"),
-    layouts=_build_internvl_layouts,
+    layouts=partial(
+        build_square_tiles, merge=lambda side, config: int(side * config.downsample_ratio)
+    ),
     folding=SquareFolding(count_tile_patches),
     merges_squares=True,
     class_token=True,
@@ -65,17 +63,14 @@ INTERNVL = Family(
 """InternVL, and Qianfan-OCR which is built like it. A video is frames, each an image."""
 
 
-def _build_ovis_layouts(media: Media) -> Layouts:
-    return build_square_tiles(
-        media, lambda side, config: -(-side // config.vision_config.hidden_stride)
-    )
-
-
 OVIS2 = Family(
     name="Ovis2",
     model_types=("ovis2",),
     needs={"ovis2": "5.20"},
-    layouts=_build_ovis_layouts,
+    layouts=partial(
+        build_square_tiles,
+        merge=lambda side, config: -(-side // config.vision_config.hidden_stride),
+    ),
     projector="model.visual_embeddings_table",
     folding=SquareFolding(count_tile_patches),
 )
@@ -85,31 +80,27 @@ The tags around tiles have learned features too; they are text here, and always 
 """
 
 
-def _build_cohere_layouts(media: Media) -> Layouts:
-    return build_square_tiles(media, lambda side, config: side // config.downsample_factor)
-
-
 COHERE_VISION = Family(
     name="Cohere Vision",
     model_types=("cohere2_vision", "aya_vision"),
-    layouts=_build_cohere_layouts,
+    layouts=partial(
+        build_square_tiles, merge=lambda side, config: side // config.downsample_factor
+    ),
     windows=True,
 )
 """Command A Vision and Aya Vision."""
 
 
-def _build_got_layouts(media: Media) -> Layouts:
+def _measure_got_grid(media: Media, height: int, width: int) -> tuple[int, int]:
     """Two convolutions of stride 2 connect the vision encoder and the decoder."""
-
-    def measure(media: Media, height: int, width: int) -> tuple[int, int]:
-        rows, columns = count_patches(media, height, width)
-        return -(-rows // 4), -(-columns // 4)
-
-    return build_equal_grids(media, AXES, measure)
+    rows, columns = count_patches(media, height, width)
+    return -(-rows // 4), -(-columns // 4)
 
 
 GOT_OCR2 = Family(
-    name="GOT-OCR 2", model_types=("got_ocr2", "pp_chart2table"), layouts=_build_got_layouts
+    name="GOT-OCR 2",
+    model_types=("got_ocr2", "pp_chart2table"),
+    layouts=partial(build_equal_grids, axes=AXES, measure=_measure_got_grid),
 )
 """GOT-OCR 2 and PP-Chart2Table (the same model): 4 x 4 patches become one token."""
 
