@@ -23,7 +23,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 import tokencover as tc
-from tests.pruning.kin import FLAT, KIN, SQUARE, SQUARES, prompt, sizes
 from tests.pruning.test_families import (
     NAMES,
     ROUTES,
@@ -38,6 +37,7 @@ from tests.pruning.test_families import (
     true_places,
     without_mixing,
 )
+from tests.pruning.variants import FLAT, SQUARE, SQUARES, VARIANTS, prompt, sizes
 from tests.zoo import ZOO
 from tests.zoo.towers import clip_tower, siglip_tower
 from tests.zoo.weights import text_config
@@ -57,45 +57,45 @@ from tokencover.methods.look_ahead import LookAhead
 
 
 @cache
-def kin_model_of(name: str) -> PreTrainedModel:
-    return without_mixing(KIN[name].build())
+def variant_model_of(name: str) -> PreTrainedModel:
+    return without_mixing(VARIANTS[name].build())
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", KIN)
-def test_layouts_of_kin(name: str, route: str) -> None:
-    kin, model = KIN[name], kin_model_of(name)
-    found = layouts_of(model, media_of(model, kin.inputs, route))
-    for layouts, truth in zip(found, (kin.images, kin.videos), strict=True):
+@pytest.mark.parametrize("name", VARIANTS)
+def test_layouts_of_variants(name: str, route: str) -> None:
+    variant, model = VARIANTS[name], variant_model_of(name)
+    found = layouts_of(model, media_of(model, variant.inputs, route))
+    for layouts, truth in zip(found, (variant.images, variant.videos), strict=True):
         assert [places(layout) for layout in layouts] == [true_places(each) for each in truth]
     family = family_of(model)
     assert len(family.layers(model)) == 2
-    assert {family.projector, *family.vision_encoders} <= modules_that_ran(model, kin.inputs)
+    assert {family.projector, *family.vision_encoders} <= modules_that_ran(model, variant.inputs)
 
 
-@pytest.mark.parametrize("name", KIN)
-def test_a_token_of_kin_is_where_its_pixels_are(name: str) -> None:
-    kin, model = KIN[name], kin_model_of(name)
-    before = media_of(model, kin.inputs)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_token_of_a_variant_is_where_its_pixels_are(name: str) -> None:
+    variant, model = VARIANTS[name], variant_model_of(name)
+    before = media_of(model, variant.inputs)
     images, videos = layouts_of(model, before)
-    pixels_name = "pixel_values" if "pixel_values" in kin.inputs else "pixel_values_videos"
-    pixels = kin.inputs[pixels_name]
+    pixels_name = "pixel_values" if "pixel_values" in variant.inputs else "pixel_values_videos"
+    pixels = variant.inputs[pixels_name]
     _, rows, columns = (images or videos)[0].shape
     first = Before(model, before)
     for token in range(rows * columns):
         row, column = divmod(token, columns)
-        if kin.side:
-            changed = painted(pixels, (0,) * (pixels.ndim - 3), row, column, kin.side)
+        if variant.side:
+            changed = painted(pixels, (0,) * (pixels.ndim - 3), row, column, variant.side)
         else:
             changed = pixels.clone()
             changed[4 * token : 4 * token + 4] += 1.0
-        after = media_of(model, {**kin.inputs, pixels_name: changed})
-        assert first.find_changed(model, after) == [(0, PATCH, 0, row, column)]
+        after = media_of(model, {**variant.inputs, pixels_name: changed})
+        assert first.list_changed(model, after) == [(0, PATCH, 0, row, column)]
 
 
 def test_every_model_type_is_tested() -> None:
     tested = {model_of(name).config.model_type for name in NAMES}
-    tested |= {kin_model_of(name).config.model_type for name in KIN}
+    tested |= {variant_model_of(name).config.model_type for name in VARIANTS}
     served = [
         model_type
         for family in FAMILIES
@@ -105,7 +105,7 @@ def test_every_model_type_is_tested() -> None:
     assert sorted(served) == sorted(tested)
 
 
-def test_what_is_not_tested_by_value_is_called_kin() -> None:
+def test_what_is_not_tested_by_value_is_a_variant() -> None:
     by_value = {model_of(name).config.model_type for name in NAMES}
     for family in FAMILIES:
         here = {name for name in family.model_types if not family.explain_version_fault(name)}
@@ -142,8 +142,8 @@ def test_methods_that_read_attention_do_not_claim_families_where_it_is_not_known
 
 
 def test_llava_without_class_token_loses_its_first_patch() -> None:
-    kin = KIN["llava, siglip"]
-    model = replace(kin, settings={"vision_config": siglip_tower(4) | FLAT}).build()
+    variant = VARIANTS["llava, siglip"]
+    model = replace(variant, settings={"vision_config": siglip_tower(4) | FLAT}).build()
     inputs = prompt(15, 15, pixel_values=SQUARES)
     images, _ = layouts_of(model, media_of(model, inputs))
     assert [places(layout) for layout in images] == [raster(SQUARE)[1:]] * 2
