@@ -27,7 +27,7 @@ VisionTokenMap = Callable[
 ]
 """Maps numbers of the vision encoder's tokens to visual tokens, see `Family`."""
 GetPass = Callable[[], "ForwardPass | None"]
-"""Gets the pass under way, None outside of passes."""
+"""Gets the pass under way, or of a layer that gradient checkpointing runs again; else None."""
 DecoderHooks = Callable[[nn.Module, "Hooks", GetPass], None]
 """Registers hooks on a decoder, see `Family`."""
 

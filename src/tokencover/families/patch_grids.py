@@ -30,20 +30,20 @@ COMPRESSION = "video_compression_mask"
 """Which tokens of all videos together VideoLLaMA 3's processor has kept."""
 
 
-def count_patches(media: Media) -> PatchCounts:
+def read_patches(media: Media) -> PatchCounts:
     """The patches of each image and each video."""
-    images = _read_patches(media.images, "image_grid_thw")
-    return images, _read_patches(media.videos, "video_grid_thw")
+    images = _read_grids(media.images, "image_grid_thw")
+    return images, _read_grids(media.videos, "video_grid_thw")
 
 
-def _read_patches(arguments: Mapping[str, Any] | None, name: str) -> list[Patches]:
+def _read_grids(arguments: Mapping[str, Any] | None, name: str) -> list[Patches]:
     if arguments is None:
         return []
     grids = read_rows(require(arguments, name))
     return [(frames, rows, columns) for frames, rows, columns in grids]
 
 
-FOLDING = SquareFolding(count_patches, in_squares=True)
+FOLDING = SquareFolding(read_patches, in_squares=True)
 
 
 def build_layouts(media: Media, size: str = "spatial_merge_size") -> Layouts:
@@ -55,7 +55,7 @@ def build_layouts(media: Media, size: str = "spatial_merge_size") -> Layouts:
     tall, wide = (sides, sides) if isinstance(sides, int) else sides
     images, videos = (
         [grid(frames, rows // tall, columns // wide) for frames, rows, columns in patches]
-        for patches in count_patches(media)
+        for patches in read_patches(media)
     )
     return images, videos
 
@@ -69,8 +69,8 @@ def _build_glm_layouts(media: Media) -> Layouts:
     return images + videos, []
 
 
-def _count_glm_patches(media: Media) -> PatchCounts:
-    images, videos = count_patches(media)
+def _read_glm_patches(media: Media) -> PatchCounts:
+    images, videos = read_patches(media)
     return images + videos, []
 
 
@@ -78,7 +78,7 @@ GLM4V = Family(
     name="GLM-4V",
     model_types=("glm4v", "glm4v_moe", "glm46v", "glmga", "glm_ocr"),
     layouts=_build_glm_layouts,
-    folding=SquareFolding(_count_glm_patches, in_squares=True),
+    folding=SquareFolding(_read_glm_patches, in_squares=True),
     merges_squares=True,
     vision_encoders=("model.visual",),
     projector="model.visual.merger",
@@ -122,7 +122,7 @@ KIMI_K25 = Family(
     name="Kimi K2.5",
     model_types=("kimi_k25",),
     layouts=_build_kimi_layouts,
-    folding=SquareFolding(count_patches),
+    folding=SquareFolding(read_patches),
     projector="model.mm_projector",
     reads_attention=False,
 )
@@ -157,7 +157,7 @@ HUNYUAN_VL = Family(
     name="HunYuan VL",
     model_types=("hunyuan_vl",),
     layouts=_build_hunyuan_layouts,
-    folding=SquareFolding(count_patches),
+    folding=SquareFolding(read_patches),
     projector="model.vision_tower.patch_merger",
     several_axes=True,
     reads_attention=False,
@@ -172,7 +172,7 @@ PADDLEOCR_VL = Family(
     name="PaddleOCR-VL",
     model_types=("paddleocr_vl",),
     layouts=build_layouts,
-    folding=SquareFolding(count_patches),
+    folding=SquareFolding(read_patches),
     merges_squares=True,
     vision_encoders=("model.visual",),
     projector="model.projector",
@@ -206,7 +206,7 @@ def _read_merged_grids(arguments: Mapping[str, Any] | None, kind: str) -> list[L
     """Grids of images or videos that give the side of their squares themselves."""
     if arguments is None:
         return []
-    patches = _read_patches(arguments, f"{kind}_grid_thw")
+    patches = _read_grids(arguments, f"{kind}_grid_thw")
     sides = [int(side) for side in require(arguments, f"{kind}_merge_sizes")]
     return [
         grid(frames, rows // side, columns // side)
