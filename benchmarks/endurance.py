@@ -30,7 +30,7 @@ from transformers import PreTrainedModel, logging
 
 import tokencover as tc
 from tokencover.errors import InputError
-from tokencover.families import family_of, find_claims
+from tokencover.families import family_of, list_claims
 from tokencover.methods import METHODS, Method
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -80,7 +80,7 @@ def list_methods(model: PreTrainedModel) -> list[Method]:
     """Every method that runs on a model, with one budget."""
     family, found = family_of(model), []
     for kind in METHODS:
-        claim = next((each for each in find_claims(kind) if each.family is family), None)
+        claim = next((each for each in list_claims(kind) if each.family is family), None)
         if claim is None:
             continue
         make: Any = kind

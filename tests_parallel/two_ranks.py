@@ -26,7 +26,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import decoder_blocks
 from tests.zoo.weights import seeded
-from tokencover.families import find_claims
+from tokencover.families import list_claims
 from tokencover.methods import METHODS, Choice, View, VisionMerge, VisionView
 
 NEVER = 10**6  # no token ends the text
@@ -54,7 +54,7 @@ def list_cases(name: str) -> list[tuple[Case, dict[str, Any]]]:
     return [
         (case, {} if claim.as_published else {"positions": "original"})
         for case in CASES
-        for claim in find_claims(METHODS[case.method])
+        for claim in list_claims(METHODS[case.method])
         if name in claim.family.model_types
     ]
 

@@ -27,7 +27,7 @@ from tests_quantized.models import (
     list_quantized_layers,
     load_quantized,
 )
-from tokencover.families import find_claims
+from tokencover.families import list_claims
 from tokencover.methods import METHODS
 
 EVERYWHERE = ("mob", "mob_stages", "fastv", "visionzip", "tome", "divprune")
@@ -41,7 +41,7 @@ MERGES_AND_DROPS = "mustdrop"
 
 
 def _claims(case: Case, name: str) -> bool:
-    claims = find_claims(METHODS[case.method])
+    claims = list_claims(METHODS[case.method])
     return name in [kind for claim in claims for kind in claim.family.model_types]
 
 

@@ -8,9 +8,11 @@ has no torch. mkdocstrings renders docstrings where a page has ``:::``.
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +116,15 @@ def make_method_page(method: dict[str, Any], catalog: dict[str, list[dict[str, A
 
 def make_family_page(family: dict[str, Any], catalog: dict[str, list[dict[str, Any]]]) -> str:
     """Describe a family: its classes, how it is tested, and the methods that support it."""
-    docstring = read_docstring(find_family_module(family["name"]))
+    docstring = read_family_docstring(family["name"])
     supported = [entry for entry in catalog["methods"] if family["name"] in entry["families"]]
     original = [entry for entry in supported if family["name"] in entry["original_only"]]
     unsupported = [entry for entry in catalog["methods"] if family["name"] not in entry["families"]]
-    variants = f"; {', '.join(family['kin'])} through the same code" if family["kin"] else ""
+    variants = ", ".join(family["variants"])
     facts = {
         "classes": ", ".join(f"`{name}`" for name in family["model_types"]),
-        "tested": f"numerically, on tiny random instances of the real classes{variants}",
+        "tested": "numerically, on tiny random instances of the real classes"
+        + (f"; {variants} through the same code" if variants else ""),
         "position IDs": "multi-axis (M-RoPE): kept tokens keep theirs"
         if family["several_axes"]
         else "one axis",
@@ -192,25 +195,22 @@ def read_docstring(module: str) -> str:
     return ast.get_docstring(parse_module(module)) or ""
 
 
-def find_family_module(name: str) -> str:
-    """The module that defines a family."""
+def read_family_docstring(name: str) -> str:
+    """The docstring below the definition of a family."""
     for path in sorted((PACKAGE / "families").glob("*.py")):
-        module = f"tokencover.families.{path.stem}"
-        if name in _find_names(module):
-            return module
-    raise SystemExit(f"no file of families defines {name!r}")
+        for node, after in pairwise(parse_module(f"tokencover.families.{path.stem}").body):
+            if isinstance(node, ast.Assign) and _get_name(node.value) == name:
+                docstring = after.value if isinstance(after, ast.Expr) else None
+                if isinstance(docstring, ast.Constant):
+                    return inspect.cleandoc(str(docstring.value))
+    raise SystemExit(f"no file of families defines and describes {name!r}")
 
 
-@cache
-def _find_names(module: str) -> frozenset[str]:
-    """The values of `name=` in the calls of a module."""
-    calls = [node for node in ast.walk(parse_module(module)) if isinstance(node, ast.Call)]
-    named = [entry.value for call in calls for entry in call.keywords if entry.arg == "name"]
-    return frozenset(
-        value.value
-        for value in named
-        if isinstance(value, ast.Constant) and isinstance(value.value, str)
-    )
+def _get_name(call: ast.expr) -> str | None:
+    """The value of `name=` in a call, None if it has none."""
+    keywords = call.keywords if isinstance(call, ast.Call) else []
+    values = [keyword.value for keyword in keywords if keyword.arg == "name"]
+    return next((str(value.value) for value in values if isinstance(value, ast.Constant)), None)
 
 
 def _make_facts(facts: dict[str, str]) -> str:

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tokencover.budget import BudgetMode, block_cost
+from tokencover.budget import BudgetMode
 from tokencover.evaluation import Example, Task, find_tasks
+from tokencover.families import compute_block_cost
 from tokencover.methods import MoB, Spec
 
 COSTS: Final = (192, 128, 64, 32)
@@ -108,7 +109,7 @@ def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
         Its visual tokens.
     """
     decoder = model.model.language_model
-    depth, cost = len(decoder.layers), block_cost(decoder.layers, decoder.config)
+    depth, cost = len(decoder.layers), compute_block_cost(decoder.layers, decoder.config)
 
     def find_budget(kept: int) -> int:
         counts = MoB(kept).schedule(kept, total, depth)

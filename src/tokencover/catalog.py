@@ -85,8 +85,8 @@ class FamilyEntry:
         are known, so that methods can merge them there.
     needs : tuple of str
         Which of `model_types` need a newer transformers than the lowest, as in "aria 5.20".
-    kin : tuple of str
-        Those of `model_types` that are tested by the code path of another one, not by value.
+    variants : tuple of str
+        Those of `model_types` that run the code of another one, and are not numerically verified.
     """
 
     name: str
@@ -96,7 +96,7 @@ class FamilyEntry:
     reads_tower: bool
     merges_in_tower: bool
     needs: tuple[str, ...]
-    kin: tuple[str, ...]
+    variants: tuple[str, ...]
 
     @property
     def in_tower(self) -> str:
@@ -109,11 +109,11 @@ class FamilyEntry:
     def tested(self) -> str:
         """How it is tested, in words."""
         newer = f"; needs transformers: {', '.join(self.needs)}" if self.needs else ""
-        if not self.kin:
+        if not self.variants:
             return f"by value{newer}"
-        alone = [name for name in self.model_types if name not in self.kin]
+        alone = [name for name in self.model_types if name not in self.variants]
         parts = [f"by value ({', '.join(alone)})"] if alone else []
-        return "; ".join([*parts, f"by its kin's code path ({', '.join(self.kin)})"]) + newer
+        return "; ".join([*parts, f"through the same code ({', '.join(self.variants)})"]) + newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +154,12 @@ def read_class_names() -> list[str]:
 
 def describe_methods() -> list[MethodEntry]:
     """What `read_methods` gives, from the classes themselves."""
-    from tokencover.families import find_claims
+    from tokencover.families import list_claims
     from tokencover.methods import METHODS, list_settings
 
     found = []
     for kind in METHODS:
-        card, runs_on = kind.card, find_claims(kind)
+        card, runs_on = kind.card, list_claims(kind)
         found.append(
             MethodEntry(
                 name=kind.name,
@@ -192,10 +192,10 @@ def describe_families() -> list[FamilyEntry]:
             model_types=family.model_types,
             several_axes=family.several_axes,
             tiles=family.tiles,
-            reads_tower=family.reads_tower,
-            merges_in_tower=family.merges_tower,
+            reads_tower=family.reads_vision_encoder,
+            merges_in_tower=family.merges_in_vision_encoder,
             needs=tuple(f"{name} {version}" for name, version in family.needs.items()),
-            kin=family.kin,
+            variants=family.variants,
         )
         for family in FAMILIES
     ]
@@ -203,9 +203,9 @@ def describe_families() -> list[FamilyEntry]:
 
 def describe_refused() -> list[RefusedEntry]:
     """What `read_refused` gives, from the families themselves."""
-    from tokencover.families import find_refused
+    from tokencover.families import list_refused
 
-    return [RefusedEntry(*each) for each in sorted(find_refused().items())]
+    return [RefusedEntry(*each) for each in sorted(list_refused().items())]
 
 
 def register(thing: Registered) -> Registered:

@@ -24,6 +24,10 @@ class LoadError(TokenCoverError):
     """A model or dataset cannot be downloaded, or its files are damaged."""
 
 
+class InternalsError(TokenCoverError, RuntimeError):
+    """The installed transformers or torch lacks a name that pruning relies on."""
+
+
 class WriteError(TokenCoverError, OSError):
     """A file cannot be written; the message names it."""
 

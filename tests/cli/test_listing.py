@@ -118,7 +118,7 @@ def test_omni_model_is_found_by_the_part_that_reads_text(tmp_path: Path) -> None
         (["methods", ""], "no method ''"),
         (["methods", "--model", "lava"], "no model, family or model type 'lava' (did you mean"),
         (["methods", "--model", ""], "no model, family or model type ''"),
-        (["methods", "--model", "mllama"], "'mllama' cannot be pruned: its text reads the picture"),
+        (["methods", "--model", "mllama"], "'mllama' cannot be pruned: its text reads the image"),
         (["methods", "globalcom2", "--model", "pebble"], "globalcom2 does not run on LLaVA-1.5"),
         (["models", "mllama"], "through cross-attention: the sequence has no visual tokens"),
         (["models", "nothing"], "no model, family or model type 'nothing'"),

@@ -13,11 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.pruning.random_method import KeepRandom
 from tests.zoo import ZOO
-from tokencover.budget import block_cost
 from tokencover.efficiency.flops import compute_prefill_cost
 from tokencover.efficiency.instruments import OperationCounter
 from tokencover.errors import InputError
-from tokencover.families import family_of
+from tokencover.families import compute_block_cost, family_of
 from tokencover.pruning.prune import prune
 
 
@@ -44,7 +43,7 @@ def allow_for_mean(model: Any, operations: int) -> Any:
     """Exactly so many; or nearly, where blocks differ and each counts as their mean."""
     family = family_of(model)
     config = model.get_submodule(family.decoder).config
-    alike = len({block_cost([block], config) for block in family.layers(model)}) == 1
+    alike = len({compute_block_cost([block], config) for block in family.layers(model)}) == 1
     return operations if alike else pytest.approx(operations, rel=0.05)
 
 

@@ -89,7 +89,7 @@ def test_the_dimensions_are_those_of_the_real_block() -> None:
     config = LlamaConfig()  # its defaults are Llama-7B, which Vicuna-7B is made from
     with torch.device("meta"):
         layer = LlamaDecoderLayer(config, 0)
-    assert VICUNA_7B.cost.block == block_cost([layer], config)
+    assert VICUNA_7B.cost.block == block_cost([layer])
     assert VICUNA_7B.blocks == config.num_hidden_layers
     assert VICUNA_7B.cost.head == 2 * config.hidden_size * config.vocab_size
 

@@ -14,7 +14,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import ZooEntry
 from tests.zoo.oracle import extended
 from tokencover.errors import TokenCoverError
-from tokencover.families import find_claims
+from tokencover.families import list_claims
 from tokencover.methods import METHODS, from_json, to_json
 from tokencover.pruning.prune import prune
 
@@ -25,7 +25,7 @@ def claimed() -> list[Any]:
     """(case, zoo entry, settings that the family needs) for all claims."""
     found = []
     for case in CASES:
-        for claim in find_claims(METHODS[case.method]):
+        for claim in list_claims(METHODS[case.method]):
             for entry in ZOO.values():
                 if entry.name in claim.family.model_types and case.tells_new(entry):
                     changes = {} if claim.as_published else {"positions": "original"}

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tests.pruning.kin import KIN
 from tests.pruning.merging_method import MergePairs, slow_tower
 from tests.pruning.test_matrix import built, generate, with_media
 from tests.pruning.test_prune import fingerprint
 from tests.pruning.test_tower import slow
+from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tokencover.errors import InputError
@@ -34,7 +34,7 @@ REFUSED = [
     pytest.param(entry, id=name)
     for family in FAMILIES
     for name, entry in ZOO.items()
-    if name in family.model_types and not family.reads_tower
+    if name in family.model_types and not family.reads_vision_encoder
 ]
 
 
@@ -182,8 +182,8 @@ def test_attention_from_queries_and_keys_is_the_tower_s_own(entry: ZooEntry) -> 
 
 
 def test_siglip_has_no_class_token() -> None:
-    kin = KIN["llava, siglip"]
-    (view,) = views_of(kin.build(), kin.inputs, Read(named=(0,)))
+    variant = VARIANTS["llava, siglip"]
+    (view,) = views_of(variant.build(), variant.inputs, Read(named=(0,)))
     encoded = encoded_in(view)
     assert (encoded.classes, encoded.num_blocks, encoded.feature_block) == (0, 2, 0)
     assert encoded.keys(0).shape == (2, 2, 16, 12)
@@ -191,14 +191,16 @@ def test_siglip_has_no_class_token() -> None:
 
 
 def test_dinov2_has_a_class_token_and_attention_of_its_own_make() -> None:
-    kin = KIN["llava, dinov2"]
-    model: Any = kin.build()
-    (view,) = views_of(model, kin.inputs, Read(named=(0, 1)))
+    variant = VARIANTS["llava, dinov2"]
+    model: Any = variant.build()
+    (view,) = views_of(model, variant.inputs, Read(named=(0, 1)))
     encoded = encoded_in(view)
     assert (encoded.classes, encoded.num_blocks, encoded.feature_block) == (1, 3, 1)
     check_projected(view, 0)
     model.model.vision_tower.set_attn_implementation("eager")
-    maps = model.model.vision_tower(kin.inputs["pixel_values"], output_attentions=True).attentions
+    maps = model.model.vision_tower(
+        variant.inputs["pixel_values"], output_attentions=True
+    ).attentions
     for block in range(2):
         products = encoded.queries(block) @ encoded.keys(block).transpose(-1, -2)
         found = (products * encoded.scaling).softmax(-1)
@@ -206,8 +208,8 @@ def test_dinov2_has_a_class_token_and_attention_of_its_own_make() -> None:
 
 
 def test_a_class_token_that_the_model_keeps_has_an_index() -> None:
-    kin = KIN["llava, class token kept"]
-    (view,) = views_of(kin.build(), kin.inputs, Read())
+    variant = VARIANTS["llava, class token kept"]
+    (view,) = views_of(variant.build(), variant.inputs, Read())
     assert encoded_in(view).index[0, :34].tolist() == list(range(34))
     check_projected(view, 0)
 
@@ -271,13 +273,13 @@ def test_families_whose_tokens_are_not_the_tower_s_are_refused(entry: ZooEntry) 
 )
 def test_other_towers_are_refused(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        prune(KIN[name].build(), Read(), prompt=torch.zeros(1, 1))
+        prune(VARIANTS[name].build(), Read(), prompt=torch.zeros(1, 1))
 
 
 def test_pooled_videos_are_refused() -> None:
-    kin = KIN["llava_next_video, video"]
+    variant = VARIANTS["llava_next_video, video"]
     with pytest.raises(InputError, match="pools the frames of a video"):
-        views_of(kin.build(), kin.inputs, Read())
+        views_of(variant.build(), variant.inputs, Read())
 
 
 @pytest.mark.parametrize("named", [(3,), (-1,)])

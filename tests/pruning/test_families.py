@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.image_processing_utils import select_best_resolution
 
-from tests.pruning.kin import sizes
+from tests.pruning.variants import sizes
 from tests.zoo import ZOO, Enclosed, Grid, Inputs, Tiled, WithClass
 from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
@@ -29,7 +29,7 @@ from tests.zoo.entry import noise
 from tests.zoo.oracle import base_model, pooled
 from tests.zoo.towers import PATCH as PATCH_SIZE
 from tokencover.families import FAMILIES, Family, Media, family_of
-from tokencover.families.anyres import choose_resolution
+from tokencover.families.granite4_vision import add_features
 from tokencover.families.layout import (
     CLASS,
     NEWLINE,
@@ -39,6 +39,8 @@ from tokencover.families.layout import (
     grid,
     join_views,
 )
+from tokencover.families.llava import select_resolution
+from tokencover.families.qwen import cut_deepstack
 
 Place = tuple[int, int, int, int]
 
@@ -49,10 +51,10 @@ METHODS = {"images": "get_image_features", "videos": "get_video_features"}
 MIXING = (
     "attn.proj", "attn.out_proj", "attn.o_proj", "attention.o", "attention.projection_layer",
 )  # fmt: skip
-"""The last step of self-attention in the towers: without it a patch never hears of another."""
+"""The last step of self-attention in vision encoders; without it a patch attends to itself only."""
 
 WITHOUT_PLACES = ("aria", "idefics2", "deepseek_ocr2")
-"""Families whose tokens are read from the whole picture, so that none of them lies anywhere."""
+"""Families whose tokens are read from the whole image, so none of them has a location."""
 
 every_name = pytest.mark.parametrize("name", NAMES)
 
@@ -68,7 +70,7 @@ def local_model_of(name: str) -> PreTrainedModel:
 
 
 def without_mixing(model: PreTrainedModel) -> PreTrainedModel:
-    towers = family_of(model).towers
+    towers = family_of(model).vision_encoders
     for name, parameter in model.named_parameters():
         if name.startswith(towers) and any(part in name for part in MIXING):
             nn.init.zeros_(parameter)
@@ -227,15 +229,15 @@ def test_family_knows_the_modules(name: str) -> None:
     assert model.config.model_type in family.model_types
     assert family.layers(model) == list(model.get_submodule(f"{family.decoder}.layers").children())
     assert len(family.layers(model)) == model.config.get_text_config().num_hidden_layers == 2
-    assert family.deepstack == entry.deepstack
-    assert family.added_features == (name == "granite4_vision")
+    assert (family.decoder_hooks is cut_deepstack) == entry.deepstack
+    assert (family.decoder_hooks is add_features) == (name == "granite4_vision")
     ids = {entry.image_token_id, entry.video_token_id} - {None}
     if family.frames_as_images:
         ids = {entry.image_token_id}
     assert set(family.visual_ids(model.config)) == ids
     seen = modules_that_ran(model, entry.inputs(entry.kinds[-1]))
     assert {family.base, family.projector} <= seen
-    assert seen & set(family.towers)
+    assert seen & set(family.vision_encoders)
     width = model.config.get_text_config().hidden_size
     assert _last_width(model.get_submodule(family.projector)) == width
 
@@ -272,7 +274,7 @@ class Before:
             (number, *place) for number, one in enumerate(images or videos) for place in places(one)
         ]
 
-    def find_changed(self, model: PreTrainedModel, after: Media) -> list[tuple[int, ...]]:
+    def list_changed(self, model: PreTrainedModel, after: Media) -> list[tuple[int, ...]]:
         """The places of tokens that other media give other features."""
         change = (features_of(model, after) - self.features).abs().amax(-1)
         return [self.places[index] for index in (change > 1e-5).nonzero().flatten().tolist()]
@@ -281,7 +283,7 @@ class Before:
 @pytest.mark.parametrize("kind", ["single", "video"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_PLACES])
 def test_a_token_is_where_its_pixels_are(name: str, kind: str) -> None:
-    """In a tower without attention, other pixels in one place change the token of that place."""
+    """Without attention, other pixels at one location change the token of that location."""
     entry, model = ZOO[name], local_model_of(name)
     if kind not in entry.kinds or name == "llava_onevision":  # its frames blend into each other
         kind = "ragged"
@@ -293,7 +295,7 @@ def test_a_token_is_where_its_pixels_are(name: str, kind: str) -> None:
     for token in range(0, rows * columns, 3):
         after = media_of(model, entry.collate([sample.repainted(0, token)]))
         expected = [(0, PATCH, 0, *divmod(token, columns))]
-        assert first.find_changed(model, after) == expected
+        assert first.list_changed(model, after) == expected
 
 
 @pytest.mark.parametrize("name", ["llava_next", "llava_onevision"])
@@ -320,7 +322,7 @@ def test_a_token_of_the_tiled_view_is_where_its_pixels_are(name: str, tile: int)
         )
         seen = 0 <= there[0] < rows and 0 <= there[1] < columns
         expected = [(0, PATCH, 1, *there)] if seen else []
-        assert first.find_changed(model, after) == expected
+        assert first.list_changed(model, after) == expected
 
 
 def painted(pixels: Tensor, picture: tuple[int, ...], row: int, column: int, side: int) -> Tensor:
@@ -409,7 +411,7 @@ def test_views_of_real_size_are_those_of_the_model(name: str, size: tuple[int, i
 def test_best_resolution_is_the_one_of_the_processor_in_any_order(
     resolutions: list[tuple[int, int]], size: tuple[int, int]
 ) -> None:
-    assert choose_resolution(size, resolutions) == select_best_resolution(size, resolutions)
+    assert select_resolution(size, resolutions) == select_best_resolution(size, resolutions)
 
 
 REAL_SIZE: dict[str, tuple[Any, Any]] = {

@@ -69,7 +69,7 @@ class TowerTape:
 
 @contextmanager
 def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterator[TowerTape]:
-    tower = model.get_submodule(family.towers[0])
+    tower = model.get_submodule(family.vision_encoders[0])
     kind = TOWER_KINDS[tower.config.model_type]
     blocks = list(tower.get_submodule(kind.blocks))
     numbers = {id(getattr(block, kind.attention)): number for number, block in enumerate(blocks)}
@@ -173,7 +173,7 @@ def test_rows_are_the_towers_own_attention_folded(
         model(**inputs)
     visual = entry.visual(inputs)
     shares = find_shares(tape, visual, exact)
-    tower: Any = model.get_submodule(family.towers[0])
+    tower: Any = model.get_submodule(family.vision_encoders[0])
     depth = len(list(tower.get_submodule(TOWER_KINDS[tower.config.model_type].blocks)))
     whole_crop = (tower.config.image_size // tower.config.patch_size) ** 2 if exact else None
     for attention in ("sdpa", "eager"):

@@ -13,11 +13,9 @@ from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tests.zoo.oracle import decoder_blocks
-from tokencover.errors import InputError
-from tokencover.families import find_block_kinds
+from tokencover.errors import InputError, InternalsError
+from tokencover.families import list_layer_types, llama4
 from tokencover.pruning import internals
-from tokencover.pruning.decoder import query_scales
-from tokencover.pruning.internals import InternalsError
 
 
 def test_all_names_are_there() -> None:
@@ -65,15 +63,15 @@ def test_shared_keys_that_no_layer_reports_stop_pruning() -> None:
 
 
 def test_another_formula_of_llama_4_stops_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
-    query_scales._check_formula.cache_clear()
-    query_scales._check_formula(Llama4TextAttention)
-    monkeypatch.setattr(query_scales, "_scale", lambda attention, places: places + 1.0)
-    query_scales._check_formula.cache_clear()
+    llama4._check_formula.cache_clear()
+    llama4._check_formula(Llama4TextAttention)
+    monkeypatch.setattr(llama4, "_compute_scale", lambda attention, places: places + 1.0)
+    llama4._check_formula.cache_clear()
     try:
         with pytest.raises(InternalsError, match="another formula"):
-            query_scales._check_formula(Llama4TextAttention)
+            llama4._check_formula(Llama4TextAttention)
     finally:
-        query_scales._check_formula.cache_clear()
+        llama4._check_formula.cache_clear()
 
 
 BOTH_DIRECTIONS = ("gemma3", "gemma4", "gemma4_unified", "paligemma", "molmo2")
@@ -106,7 +104,7 @@ def test_a_window_without_a_mask_is_refused() -> None:
 
     text = model.config.text_config
     layer = text.layer_types.index("sliding_attention")
-    assert find_block_kinds(model.get_decoder())[layer] == "sliding_attention"
+    assert list_layer_types(model.get_decoder())[layer] == "sliding_attention"
     text.sliding_window = 4
     with torch.no_grad(), tc.prune(model, KeepRandom(7, (layer,))) as run:
         block = model.get_decoder().layers[layer]

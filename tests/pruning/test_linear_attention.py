@@ -23,7 +23,7 @@ from tests.zoo.oracle import (
     blocked_forward_schedule,
     deleting_forward,
     recompute_decode,
-    see_blocks,
+    record_layers,
 )
 from tests.zoo.oracle import recompute_greedy as greedy
 
@@ -283,7 +283,7 @@ def test_kept_tokens_of_convolutions_are_numbered_anew() -> None:
     with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)):
         found = model(**inputs).logits
     decoder: Any = model.get_submodule("model.language_model")
-    embedded, *_ = see_blocks(model, inputs)
+    embedded, *_ = record_layers(model, inputs)
     for row, left in enumerate(left_over(inputs, gone)):
         with torch.no_grad():
             states = decoder(inputs_embeds=embedded[row : row + 1, left]).last_hidden_state

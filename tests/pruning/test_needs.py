@@ -29,8 +29,8 @@ def test_versions_are_compared_by_numbers(
 ) -> None:
     monkeypatch.setattr(transformers, "__version__", installed)
     family = replace(FAMILIES["llava-1.5"], needs={"llava": needs} if needs else {})
-    assert (family.find_lack("llava") is None) is available
-    assert family.find_lack("vipllava") is None
+    assert (family.explain_version_fault("llava") is None) is available
+    assert family.explain_version_fault("vipllava") is None
 
 
 def test_a_model_of_a_family_that_needs_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

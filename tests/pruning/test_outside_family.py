@@ -12,7 +12,7 @@ import tokencover as tc
 from tests.pruning.random_method import KeepRandom
 from tests.zoo import ZOO
 from tokencover.errors import InputError
-from tokencover.families import FAMILIES, UnsupportedModelError, family_of, find_claims
+from tokencover.families import FAMILIES, UnsupportedModelError, family_of, list_claims
 
 HEAVY = ("transformers", "PIL", "scipy")
 
@@ -59,7 +59,7 @@ def test_a_family_of_another_package_is_known_by_name_and_by_model() -> None:
     assert FAMILIES.register(theirs) is theirs
     assert FAMILIES["theirs"] is family_of(model) is theirs
     assert [family.name for family in FAMILIES] == [*LISTED, "Theirs"]
-    assert find_claims(tc.FasterVLM)[-1].family is theirs
+    assert list_claims(tc.FasterVLM)[-1].family is theirs
     with pytest.raises(InputError, match="another model family named 'theirs'"):
         FAMILIES.register(replace(theirs, model_types=("other",)))
 

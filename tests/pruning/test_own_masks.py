@@ -29,7 +29,7 @@ from tests.zoo.towers import clip_tower
 from tests.zoo.vocabulary import IMAGE
 from tests.zoo.weights import seeded, text_config
 from tests.zoo.windows import WINDOW
-from tokencover.families import find_claims
+from tokencover.families import list_claims
 from tokencover.methods import Method
 
 
@@ -262,11 +262,11 @@ def test_guessed_words_are_taken_back_from_windows(name: str) -> None:
 
 
 def test_methods_claim_these_families_only_as_far_as_they_run_there() -> None:
-    claims = {claim.family.name: claim for claim in find_claims(tc.FastV)}
+    claims = {claim.family.name: claim for claim in list_claims(tc.FastV)}
     assert claims["Gemma 3"].as_published
     assert "Llama 4" not in claims
-    assert "Gemma 3" not in [claim.family.name for claim in find_claims(tc.LookAhead)]
-    anew = {claim.family.name: claim for claim in find_claims(tc.DivPrune)}
+    assert "Gemma 3" not in [claim.family.name for claim in list_claims(tc.LookAhead)]
+    anew = {claim.family.name: claim for claim in list_claims(tc.DivPrune)}
     assert not anew["Gemma 3"].as_published
 
 

@@ -60,7 +60,7 @@ def expect_logits(entry: ZooEntry, inputs: Inputs, method: MergePairs) -> tuple[
     """Logits of the model whose tower merges by hand, and which positions are left."""
     model: Any = built(entry.name)
     with ExitStack() as stack, torch.no_grad():
-        for path in family_of(model).towers:
+        for path in family_of(model).vision_encoders:
             stack.enter_context(merge_slowly(model.get_submodule(path), method))
         gone = repeated(model, entry, inputs)
         logits = blocked_forward(model, inputs, gone, 0)

@@ -1,4 +1,4 @@
-"""PerceptionLM's videos: the model encodes them with its encoder of pictures."""
+"""PerceptionLM's videos: the model encodes them with its image encoder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_VIDEO = FRAMES * GRID.rows * GRID.columns
 
 
 def make_inputs(kind: str) -> Inputs:
-    """A row with a video, and before it one picture or none."""
+    """A row with a video, and before it one image or none."""
     image = [IMAGE] * GRID.tokens if kind == "both" else []
     ids = torch.tensor([[*words(1, 3), *image, *words(2, 2), *[VIDEO] * OF_VIDEO, *words(3, 4)]])
     found = {
@@ -83,7 +83,7 @@ def test_cached_decoding_equals_recomputation(kind: str) -> None:
 
 
 class Tower:
-    """What a configuration of timm's towers has."""
+    """The configuration of a timm vision encoder."""
 
     def __init__(self, architecture: str) -> None:
         self.architecture = architecture
@@ -103,5 +103,5 @@ def test_patches_are_as_large_as_the_name_of_the_tower_says() -> None:
     find_layouts = FAMILIES["perceptionlm"].layouts
     images, videos = find_layouts(Media(Config("vit_pe_core_large_patch14_336"), pixels))
     assert ([image.shape for image in images], videos) == ([(2, 16, 16)], [])
-    with pytest.raises(InputError, match="does not say how large its patches are"):
+    with pytest.raises(InputError, match="has no patch size"):
         find_layouts(Media(Config("resnet50"), pixels))

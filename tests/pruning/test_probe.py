@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 import tokencover as tc
-from tests.pruning.kin import KIN
 from tests.pruning.random_method import KeepRandom, dropped_by
 from tests.pruning.test_matrix import BUDGET, DISTINCT, built, with_media
 from tests.pruning.test_prune import fingerprint
+from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks
@@ -196,17 +196,17 @@ def test_a_batch_equals_the_single_runs(entry: ZooEntry, side: Side) -> None:
             torch.testing.assert_close(rows, one.rows[0], **CLOSE)
 
 
-@pytest.mark.parametrize("name", KIN)
-def test_the_kin_of_the_families(name: str) -> None:
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_of_families(name: str) -> None:
     """Other text stacks: rotation of pairs or of some dimensions, norms, experts."""
-    kin, model = KIN[name], KIN[name].build()
-    visual = torch.isin(kin.inputs["input_ids"], torch.tensor([11, 12]))
-    words = kin.inputs["attention_mask"].bool() & ~visual
+    variant, model = VARIANTS[name], VARIANTS[name].build()
+    visual = torch.isin(variant.inputs["input_ids"], torch.tensor([11, 12]))
+    words = variant.inputs["attention_mask"].bool() & ~visual
     settings: dict[str, Any] = {"stages": (1,), "blocks_watched": (0,)}
-    method = watch(model, kin.inputs, words, visual, **settings)
+    method = watch(model, variant.inputs, words, visual, **settings)
     model.set_attn_implementation("eager")
     with torch.no_grad(), eavesdropping(model) as truth:
-        model(**kin.inputs)
+        model(**variant.inputs)
     assert_true(method, truth, model, visual)
 
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 import tokencover as tc
-from tests.pruning.kin import KIN
 from tests.pruning.random_method import KeepRandom, dropped_by
 from tests.pruning.test_matrix import DISTINCT, built
 from tests.pruning.test_probe import (
@@ -34,6 +33,7 @@ from tests.pruning.test_probe import (
     static,
 )
 from tests.pruning.test_prune import fingerprint
+from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks, text_model
@@ -128,22 +128,22 @@ def test_the_block_about_to_run(entry: ZooEntry, side: Side, stages: tuple[int, 
         assert_true(replace(method, seen=[seen]), truth, eager, visual)
 
 
-@pytest.mark.parametrize("name", KIN)
-def test_the_kin_of_the_families(name: str) -> None:
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_of_families(name: str) -> None:
     """Other text stacks: rotation of pairs or of some dimensions, norms, experts."""
-    kin, model = KIN[name], KIN[name].build()
-    visual = torch.isin(kin.inputs["input_ids"], torch.tensor([11, 12]))
-    words = kin.inputs["attention_mask"].bool() & ~visual
-    asks = [asked(kin.inputs, words, visual)]
+    variant, model = VARIANTS[name], VARIANTS[name].build()
+    visual = torch.isin(variant.inputs["input_ids"], torch.tensor([11, 12]))
+    words = variant.inputs["attention_mask"].bool() & ~visual
+    asks = [asked(variant.inputs, words, visual)]
     blocks = tuple(decoder_blocks(model))
     foresee = Foresee(stages=(1,), blocks_watched=(1,), asks=asks)
     ahead = LookAhead(stages=(0,), before=0, blocks_ahead=blocks, asks=asks)
     for method in (foresee, ahead):
         with torch.no_grad(), tc.prune(model, method, prompt=words):
-            model(**kin.inputs)
+            model(**variant.inputs)
     model.set_attn_implementation("eager")
     with torch.no_grad(), eavesdropping(model) as truth:
-        model(**kin.inputs)
+        model(**variant.inputs)
     assert_true(foresee, truth, model, visual)
     if not hasattr(text_model(model), "_deepstack_process"):  # it adds to the states in between
         assert_rows(ahead, truth, visual)

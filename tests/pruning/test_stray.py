@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tokencover as tc
-from tests.pruning.kin import KIN
 from tests.pruning.random_method import KeepRandom, dropped_by
 from tests.pruning.test_matrix import BUDGET, left_over
+from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.oracle import blocked_forward
 from tests.zoo.vocabulary import IMAGE, VIDEO
@@ -33,8 +33,8 @@ def test_a_video_token_without_a_video_is_text(name: str) -> None:
 
 def test_frames_that_are_written_as_images_are_visual_and_a_video_token_is_text() -> None:
     """GLM-4V says so; a video token among its words stays a word."""
-    kin = KIN["glm4v, video"]
-    model, inputs = kin.build(), {**kin.inputs}
+    variant = VARIANTS["glm4v, video"]
+    model, inputs = variant.build(), {**variant.inputs}
     inputs["input_ids"] = inputs["input_ids"].clone()
     inputs["input_ids"][:, -2] = VIDEO
     visual = inputs["input_ids"] == IMAGE

@@ -13,10 +13,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tests.pruning.gathering import always_gather
-from tests.pruning.kin import KIN
 from tests.pruning.merging_method import MergeNothing, MergePairs, slow_tower
 from tests.pruning.test_matrix import NEVER, built, generate, with_media
 from tests.pruning.test_prune import fingerprint
+from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import (
@@ -36,7 +36,7 @@ REFUSED = [
     pytest.param(entry, id=name)
     for family in FAMILIES
     for name, entry in ZOO.items()
-    if name in family.model_types and not family.merges_tower
+    if name in family.model_types and not family.merges_in_vision_encoder
 ]
 METHODS = [
     pytest.param(MergePairs(), id="pairs"),
@@ -53,7 +53,7 @@ METHODS = [
 @contextmanager
 def slow(model: PreTrainedModel, method: MergePairs) -> Iterator[None]:
     """The unpruned model, with towers that merge by hand."""
-    towers: list[Any] = [model.get_submodule(path) for path in family_of(model).towers]
+    towers: list[Any] = [model.get_submodule(path) for path in family_of(model).vision_encoders]
     for tower in towers:
         tower.forward = slow_tower(tower, method)
     try:
@@ -285,18 +285,18 @@ def test_the_counts_are_exact() -> None:
     ],
 )
 @pytest.mark.parametrize("inside", [False, True])
-def test_kin_of_llava(name: str, stages: tuple[int, ...], left: int, inside: bool) -> None:
-    kin, method = KIN[name], MergePairs(2, stages, inside_vision_blocks=inside)
-    prompt = torch.zeros_like(kin.inputs["input_ids"])
-    with torch.no_grad(), prune(kin.build(), method, prompt=prompt) as run:
-        run._session.model(**kin.inputs)
+def test_variants_of_llava(name: str, stages: tuple[int, ...], left: int, inside: bool) -> None:
+    variant, method = VARIANTS[name], MergePairs(2, stages, inside_vision_blocks=inside)
+    prompt = torch.zeros_like(variant.inputs["input_ids"])
+    with torch.no_grad(), prune(variant.build(), method, prompt=prompt) as run:
+        run._session.model(**variant.inputs)
     assert run.trace[0].tokens_per_layer == [left] * 2
 
 
 def test_pooled_videos_are_refused() -> None:
-    kin = KIN["llava_next_video, video"]
+    variant = VARIANTS["llava_next_video, video"]
     with pytest.raises(InputError, match="pools the frames of a video"):
-        merged_logits(kin.build(), kin.inputs, MergePairs(2))
+        merged_logits(variant.build(), variant.inputs, MergePairs(2))
 
 
 @pytest.mark.parametrize("entry", REFUSED)
@@ -427,4 +427,4 @@ def test_there_are_no_keys_before_the_first_block() -> None:
 
 def test_towers_of_other_kinds_are_refused() -> None:
     with pytest.raises(InputError, match="towers of type 'pixtral'"):
-        prune(KIN["llava, pixtral"].build(), MergePairs(), prompt=torch.zeros(1, 1))
+        prune(VARIANTS["llava, pixtral"].build(), MergePairs(), prompt=torch.zeros(1, 1))

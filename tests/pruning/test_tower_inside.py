@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
-from tests.pruning.kin import KIN
 from tests.pruning.merging_method import MergeNothing, MergePairs, slow_tower
 from tests.pruning.test_matrix import built
 from tests.pruning.test_tower import merged_logits
+from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tokencover.methods import Method
 from tokencover.pruning.prune import prune
@@ -30,11 +30,11 @@ def encode(model: Any, pixels: Tensor) -> Any:
 @pytest.mark.parametrize("tower", ["siglip", "dinov2"])
 @pytest.mark.parametrize("inside", [False, True])
 def test_merging_nothing_changes_no_bit(tower: str, inside: bool) -> None:
-    kin, method = KIN[f"llava, {tower}"], MergeNothing(inside_vision_blocks=inside)
-    model = kin.build()
+    variant, method = VARIANTS[f"llava, {tower}"], MergeNothing(inside_vision_blocks=inside)
+    model = variant.build()
     with torch.no_grad():
-        plain = model(**kin.inputs, use_cache=False).logits
-    assert torch.equal(merged_logits(model, kin.inputs, method), plain)
+        plain = model(**variant.inputs, use_cache=False).logits
+    assert torch.equal(merged_logits(model, variant.inputs, method), plain)
 
 
 def test_merging_inside_blocks_that_accelerate_moves() -> None:
@@ -58,9 +58,9 @@ def test_merging_inside_blocks_that_accelerate_moves() -> None:
 @pytest.mark.parametrize("proportional", [False, True])
 def test_merging_in_dinov2_equals_the_slow_tower(inside: bool, proportional: bool) -> None:
     """Its blocks scale what they add, and have attention of their own make."""
-    kin = KIN["llava, dinov2"]
-    model: Any = kin.build()
-    tower, pixels = model.model.vision_tower, kin.inputs["pixel_values"]
+    variant = VARIANTS["llava, dinov2"]
+    model: Any = variant.build()
+    tower, pixels = model.model.vision_tower, variant.inputs["pixel_values"]
     method = MergePairs(2, (0, 2), (), proportional, inside)
     with torch.no_grad():
         expected = slow_tower(tower, method)(pixels)
@@ -76,10 +76,13 @@ def test_merging_in_dinov2_equals_the_slow_tower(inside: bool, proportional: boo
 
 @pytest.mark.parametrize("method", [tc.ToMe(10), tc.FiCoCoV(10), tc.MustDrop(10)])
 def test_published_methods_merge_in_dinov2(method: Method) -> None:
-    kin = KIN["llava, dinov2"]
-    model: Any = kin.build()
-    with torch.no_grad(), tc.prune(model, method, prompt=torch.ones_like(kin.inputs["input_ids"])):
-        assert model(**kin.inputs).logits.isfinite().all()
+    variant = VARIANTS["llava, dinov2"]
+    model: Any = variant.build()
+    with (
+        torch.no_grad(),
+        tc.prune(model, method, prompt=torch.ones_like(variant.inputs["input_ids"])),
+    ):
+        assert model(**variant.inputs).logits.isfinite().all()
 
 
 @pytest.mark.parametrize("inside", [False, True])

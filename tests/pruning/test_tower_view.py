@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tests.pruning.kin import KIN
 from tests.pruning.merging_method import MergePairs
 from tests.pruning.test_matrix import built
+from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs
 from tokencover.errors import InputError
@@ -137,8 +137,8 @@ def test_grids_of_towers_with_and_without_class_token() -> None:
     method = Watch(tower_stages=(1,))
     run(built("llava"), ZOO["llava"].inputs("single"), method)
     assert (method.seen[0][0].grid, method.seen[0][0].classes) == ((5, 5), 1)
-    kin, method = KIN["llava, siglip"], Watch(tower_stages=(1,))
-    run(kin.build(), kin.inputs, method)
+    variant, method = VARIANTS["llava, siglip"], Watch(tower_stages=(1,))
+    run(variant.build(), variant.inputs, method)
     assert (method.seen[0][0].grid, method.seen[0][0].classes) == ((4, 4), 0)
 
 

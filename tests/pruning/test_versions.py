@@ -14,7 +14,7 @@ from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_matrix import built
 from tokencover.errors import TokenCoverWarning
 from tokencover.families import versions
-from tokencover.families.versions import TESTED, note_newer, read_version
+from tokencover.families.versions import TESTED, read_version, warn_of_newer_versions
 from tokencover.pruning import prune
 
 ROOT = Path(__file__).parents[2]
@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def forget_note() -> Iterator[None]:
-    note_newer.cache_clear()
+    warn_of_newer_versions.cache_clear()
     yield
-    note_newer.cache_clear()
+    warn_of_newer_versions.cache_clear()
 
 
 def pin(file: str, name: str) -> tuple[int, int]:

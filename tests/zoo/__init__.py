@@ -82,7 +82,7 @@ _MISSING = {
     model_type
     for family in FAMILIES
     for model_type in family.model_types
-    if family.find_lack(model_type)
+    if family.explain_version_fault(model_type)
 }
 
 ZOO: dict[str, ZooEntry] = {

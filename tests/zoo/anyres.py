@@ -1,4 +1,4 @@
-"""Any-resolution pictures: a base view and tiles, shared by LLaVA-Next and LLaVA-OneVision.
+"""Any-resolution images: a base view and tiles, shared by LLaVA-Next and LLaVA-OneVision.
 
 Counts follow the processors of the two families, not their models, so that a test that compares
 them with the number of features compares two sources.
@@ -19,7 +19,7 @@ BASE = Grid(1, SIDE, SIDE)
 
 
 def tiles_of(size: tuple[int, ...]) -> int:
-    """Count the tiles of a picture of this height and width, without the base view."""
+    """Count the tiles of an image of this height and width, without the base view."""
     height, width = _best(size)
     return (height // VIEW) * (width // VIEW)
 
@@ -38,15 +38,15 @@ def unpadded(size: tuple[int, ...]) -> Grid:
     return Grid(1, rows, columns)
 
 
-def picture(seed: int, size: tuple[int, int], layout: Tiled) -> Medium:
-    """Make the base view and, if the layout has any, the tiles of one picture."""
+def image(seed: int, size: tuple[int, int], layout: Tiled) -> Medium:
+    """Make the base view and, if the layout has any, the tiles of one image."""
     crops = 1 + (tiles_of(size) if layout.tiles is not None else 0)
     pixels = noise(seed, crops, 3, VIEW, VIEW)
     return Medium(pixels, layout, size=size, token_side=PATCH)
 
 
-def stack_pictures(media: list[Medium]) -> Inputs:
-    """Stack pictures of different numbers of crops, with zeros for the missing ones."""
+def stack_images(media: list[Medium]) -> Inputs:
+    """Stack images of different numbers of crops, with zeros for the missing ones."""
     if not media:
         return {}
     crops = max(len(medium.pixels) for medium in media)

@@ -1,4 +1,4 @@
-"""Aria: learned queries read the picture, so its tokens have a number but no place."""
+"""Aria: learned queries read the image, so its tokens have a number but no place."""
 
 import torch
 from transformers import AriaConfig, AriaForConditionalGeneration, PreTrainedModel

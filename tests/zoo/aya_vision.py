@@ -1,4 +1,4 @@
-"""Aya Vision: a SigLIP tower before the decoder of Command R7B."""
+"""Aya Vision: a SigLIP vision encoder before the decoder of Command R7B."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Cohere Compass: Qwen3-VL's pictures and DeepStack, windows, full attention without rotation."""
+"""Cohere Compass: Qwen3-VL's images and DeepStack, windows, full attention without rotation."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Cosmos 3 Edge: the Qwens' pictures before a decoder of its own."""
+"""Cosmos 3 Edge: the Qwens' images before a decoder of its own."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def build(
 
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
-    """Give the Qwens' pictures, but patches of one frame each."""
+    """Give the Qwens' images, but patches of one frame each."""
     wide = qwen_media.media(recipe)
     return tuple(replace(medium, pixels=medium.pixels[:, :VALUES]) for medium in wide)
 

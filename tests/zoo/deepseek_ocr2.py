@@ -1,4 +1,4 @@
-"""DeepSeek-OCR 2: 144 learned queries read each view, and a separator ends the picture."""
+"""DeepSeek-OCR 2: 144 learned queries read each view, and a separator ends the image."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

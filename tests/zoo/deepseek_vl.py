@@ -1,4 +1,4 @@
-"""DeepSeek-VL: one SigLIP grid for each picture."""
+"""DeepSeek-VL: one SigLIP grid for each image."""
 
 import torch
 from transformers import DeepseekVLConfig, DeepseekVLForConditionalGeneration, PreTrainedModel

@@ -1,4 +1,4 @@
-"""DeepSeek-VL with two towers: each picture comes twice, the second time larger."""
+"""DeepSeek-VL with two vision encoders: each image comes twice, the second time larger."""
 
 import torch
 from transformers import (

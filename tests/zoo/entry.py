@@ -130,10 +130,10 @@ class ZooEntry:
         if they have masks of their own.
     own_masks
         Whether blocks do not see all tokens before them, and those alone: windows, or tokens of a
-        picture that see each other.
-    counts_pictures
-        Whether positions count the pictures of the whole batch, so that only the first row with
-        pictures can be what it is alone.
+        image that see each other.
+    counts_images
+        Whether positions count the images of the whole batch, so that only the first row with
+        images can be what it is alone.
     alike
         Another entry whose blocks are called in the same way, if there is one: every method runs
         on that one, so that it need not run on this one too.
@@ -155,7 +155,7 @@ class ZooEntry:
     recurrent: bool = False
     flash: bool = True
     own_masks: bool = False
-    counts_pictures: bool = False
+    counts_images: bool = False
     alike: str | None = None
 
     @property
@@ -166,8 +166,8 @@ class ZooEntry:
 
     def equals_single_runs(self, kind: str) -> bool:
         """Whether the rows of a batch of this kind are what they are alone, unpruned too."""
-        with_pictures = [recipe for recipe in RECIPES[kind] if recipe.images or recipe.videos]
-        return len(with_pictures) <= 1 or not self.counts_pictures
+        with_images = [recipe for recipe in RECIPES[kind] if recipe.images or recipe.videos]
+        return len(with_images) <= 1 or not self.counts_images
 
     def samples(self, kind: str) -> list[Sample]:
         """Give the rows of a batch of this kind, not padded."""
@@ -200,7 +200,7 @@ class ZooEntry:
         return mask
 
     def user_words(self, inputs: Inputs) -> Tensor:
-        """Mask ``(batch, length)`` of the user's own words."""
+        """Mask ``(batch, length)`` of the prompt tokens."""
         ids = inputs["input_ids"]
         in_turn = (ids == USER).cumsum(1) > (ids == ASSISTANT).cumsum(1)
         return in_turn & (ids >= FIRST_WORD)

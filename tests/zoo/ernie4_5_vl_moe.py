@@ -81,7 +81,7 @@ def _medium(seed: int, size: tuple[int, int, int], video: bool) -> Medium:
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
-    """As for the Qwens, and which tokens go to the experts of pictures: the tags do too."""
+    """As for the Qwens, and which tokens go to the experts of images: the tags do too."""
     packed, ids = qwen_media.pack(samples, text), text["input_ids"]
     tags = (ids == VISION_START) | (ids == VISION_END)
     return {**packed, "moe_mm_token_type_ids": packed["mm_token_type_ids"] + tags.int()}

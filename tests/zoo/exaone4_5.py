@@ -1,4 +1,4 @@
-"""EXAONE 4.5: Qwen2.5-VL's tower before a decoder with windows and plain positions."""
+"""EXAONE 4.5: Qwen2.5-VL's vision encoder before a decoder with windows and plain positions."""
 
 from collections.abc import Sequence
 

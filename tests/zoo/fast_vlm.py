@@ -1,4 +1,4 @@
-"""FastVLM: a convolutional tower of stride 64. Its own comes from timm; this one is a ConvNeXt."""
+"""FastVLM: a convolutional vision encoder of stride 64, here a ConvNeXt instead of timm's."""
 
 import torch
 from transformers import FastVlmConfig, FastVlmForConditionalGeneration, PreTrainedModel
@@ -28,7 +28,7 @@ def build(
         image_token_index=IMAGE,
         image_seq_length=SIDE * SIDE,
     )
-    # The tower has no attention to choose.
+    # The vision encoder has no attention to choose.
     chosen = attn_implementation
     attention = {"": chosen, "text_config": chosen, "vision_config": "eager"}
     return seeded(FastVlmForConditionalGeneration, config, attention, dtype)

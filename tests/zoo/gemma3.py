@@ -1,4 +1,4 @@
-"""Gemma 3: sliding windows in three of five blocks, and tokens of a picture that see each other."""
+"""Gemma 3: sliding windows in three of five blocks, and tokens of an image that see each other."""
 
 from dataclasses import replace
 
@@ -36,15 +36,15 @@ def build(
     return seeded(Gemma3ForConditionalGeneration, config, attn_implementation, dtype)
 
 
-def mark_pictures(inputs: Inputs) -> Inputs:
-    """What its processor says beside the ids: 1 for the tokens of a picture."""
+def mark_images(inputs: Inputs) -> Inputs:
+    """What its processor says beside the ids: 1 for the tokens of an image."""
     return {"token_type_ids": (inputs["input_ids"] == IMAGE).long()}
 
 
 _GRIDS = single_grids("gemma3", build, SIDE, 2 * PATCH)
 ENTRY = replace(
     _GRIDS,
-    pack=lambda samples, text: {**_GRIDS.pack(samples, text), **mark_pictures(text)},
+    pack=lambda samples, text: {**_GRIDS.pack(samples, text), **mark_images(text)},
     alike=None,
     flash=False,
     own_masks=True,

@@ -1,4 +1,4 @@
-"""Gemma 4: windows, pictures that see themselves, and something for each token in every block."""
+"""Gemma 4: windows, images that see themselves, and something for each token in every block."""
 
 from collections.abc import Sequence
 
@@ -70,20 +70,20 @@ def shrink_queries(model: PreTrainedModel) -> None:
 
 def pack(samples: Sequence[Sample], text: Inputs, side: int = PATCH) -> Inputs:
     packed = {"mm_token_type_ids": (text["input_ids"] == IMAGE).int()}
-    pictures = [medium for sample in samples for medium in sample.media]
-    if not pictures:
+    images = [medium for sample in samples for medium in sample.media]
+    if not images:
         return packed
-    patches = [cut(picture.pixels, side).flatten(1) for picture in pictures]
+    patches = [cut(image.pixels, side).flatten(1) for image in images]
     longest = max(map(len, patches))
     filled = [pad(each, (0, 0, 0, longest - len(each))) for each in patches]
     packed["pixel_values"] = torch.stack(filled)
-    packed["image_position_ids"] = torch.stack([_place(each, longest) for each in pictures])
+    packed["image_position_ids"] = torch.stack([_place(each, longest) for each in images])
     return packed
 
 
-def _place(picture: Medium, longest: int) -> Tensor:
+def _place(image: Medium, longest: int) -> Tensor:
     """Columns and rows of the patches, -1 after them."""
-    _, rows, columns = picture.size
+    _, rows, columns = image.size
     row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
     places = torch.stack([column.flatten(), row.flatten()], -1)
     return pad(places, (0, 0, 0, longest - len(places)), value=-1)

@@ -1,4 +1,4 @@
-"""Gemma 4 without a vision tower: each patch is a visual token."""
+"""Gemma 4 without a vision encoder: each patch is a visual token."""
 
 from dataclasses import replace
 from functools import partial

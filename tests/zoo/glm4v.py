@@ -1,4 +1,4 @@
-"""GLM-4V and what is built like it: the Qwens' pictures, in another decoder."""
+"""GLM-4V and what is built like it: the Qwens' images, in another decoder."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from transformers import Glm4vConfig, Glm4vForConditionalGeneration, PreTrainedM
 from . import qwen2_vl
 from .entry import Build, ZooEntry
 from .qwen_media import layouts, vision_config
-from .qwen_media import media as pictures
-from .qwen_media import pack as pack_pictures
+from .qwen_media import media as qwen_media
+from .qwen_media import pack as pack_images
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START, tagged_chat
 from .weights import HIDDEN, seeded, text_config
 
@@ -66,8 +66,8 @@ def entry(name: str, build: Build) -> ZooEntry:
         build=build,
         chat=tagged_chat,
         write=qwen2_vl.write,
-        media=pictures,
-        pack=pack_pictures,
+        media=qwen_media,
+        pack=pack_images,
         layouts=layouts,
         kinds=("single", "ragged", "text_only", "mixed"),
         video_token_id=VIDEO,

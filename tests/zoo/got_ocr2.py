@@ -1,4 +1,4 @@
-"""GOT-OCR 2: a SAM tower whose windows and convolutions leave one token of 4 by 4 patches."""
+"""GOT-OCR 2: a SAM encoder whose windows and convolutions leave one token of 4 x 4 patches."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def build(
         image_seq_length=SIDE * SIDE,
         tie_word_embeddings=False,
     )
-    # The tower knows no other attention than eager.
+    # The vision encoder knows no other attention than eager.
     attention = {"": "eager", "text_config": attn_implementation}
     return seeded(GotOcr2ForConditionalGeneration, config, attention, dtype)
 

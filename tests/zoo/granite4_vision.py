@@ -1,4 +1,4 @@
-"""Granite 4 Vision: pictures as LLaVA-Next's, whose features are added before every block."""
+"""Granite 4 Vision: images as LLaVA-Next's, whose features are added before every block."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""HunYuan VL: positions of four axes, newlines, and a first and last token of each picture.
+"""HunYuan VL: positions of four axes, newlines, and a first and last token of each image.
 
-One axis numbers the pictures of the whole batch, so that only the first of a batch has the
-positions that it has alone; batches of one picture are all that can equal their single runs.
+One axis numbers the images of the whole batch, so that only the first of a batch has the
+positions that it has alone; batches of one image are all that can equal their single runs.
 """
 
 from collections.abc import Sequence
@@ -51,15 +51,15 @@ def build(
 
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
-    pictures = raster_patches.media(recipe)
-    return tuple(replace(each, layout=Enclosed(merged(each.size))) for each in pictures)
+    images = raster_patches.media(recipe)
+    return tuple(replace(each, layout=Enclosed(merged(each.size))) for each in images)
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
     packed = raster_patches.pack(samples, text)
-    pictures = [medium for sample in samples for medium in sample.media]
-    if pictures:
-        packed["pixel_values"] = torch.cat([cut(each.pixels).flatten(1) for each in pictures])
+    images = [medium for sample in samples for medium in sample.media]
+    if images:
+        packed["pixel_values"] = torch.cat([cut(each.pixels).flatten(1) for each in images])
     return packed
 
 
@@ -77,6 +77,6 @@ ENTRY = ZooEntry(
     pack=pack,
     layouts=layouts,
     kinds=("single", "ragged", "two_images", "text_only", "mixed"),
-    counts_pictures=True,
+    counts_images=True,
     alike="qwen2_vl",
 )

@@ -1,4 +1,4 @@
-"""HyperCLOVA X Vision 2: the tower of Qwen2.5-VL before a decoder with plain positions."""
+"""HyperCLOVA X Vision 2: the vision encoder of Qwen2.5-VL before a decoder with plain positions."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Idefics2: a resampler reads the picture, so its tokens have a number but no place."""
+"""Idefics2: a resampler reads the image, so its tokens have a number but no place."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +37,7 @@ def build(
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
-    """Stack the pictures of each row; rows with fewer are filled with zeros."""
+    """Stack the images of each row; rows with fewer are filled with zeros."""
     most = max(len(sample.media) for sample in samples)
     if most == 0:
         return {}

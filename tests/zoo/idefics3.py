@@ -39,11 +39,11 @@ def build(
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
     return tuple(
-        _picture(10 * recipe.seed + index, TILES[i]) for index, i in enumerate(recipe.images)
+        _image(10 * recipe.seed + index, TILES[i]) for index, i in enumerate(recipe.images)
     )
 
 
-def _picture(seed: int, tiles: tuple[int, int]) -> Medium:
+def _image(seed: int, tiles: tuple[int, int]) -> Medium:
     rows, columns = tiles
     crops = rows * columns + 1
     pixels = noise(seed, crops, 3, CROP, CROP)

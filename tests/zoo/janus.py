@@ -1,4 +1,4 @@
-"""Janus: one grid of a SigLIP-like tower for each picture; it can draw as well."""
+"""Janus: one grid of a SigLIP-like vision encoder for each image; it can draw as well."""
 
 import torch
 from transformers import JanusConfig, JanusForConditionalGeneration, PreTrainedModel

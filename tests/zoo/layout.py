@@ -50,7 +50,7 @@ class Tiled:
 
 @dataclass(frozen=True)
 class WithClass:
-    """Frames that each begin with the class token of the vision tower (Video-LLaVA's video)."""
+    """Frames that each begin with the class token of the vision encoder (Video-LLaVA's video)."""
 
     base: Grid
 

@@ -41,16 +41,16 @@ def build(
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
-    """Fill the patches of each picture up to one length."""
-    pictures = [medium for sample in samples for medium in sample.media]
-    if not pictures:
+    """Fill the patches of each image up to one length."""
+    images = [medium for sample in samples for medium in sample.media]
+    if not images:
         return {}
-    patches = [cut(picture.pixels).permute(0, 2, 3, 1).flatten(1) for picture in pictures]
+    patches = [cut(image.pixels).permute(0, 2, 3, 1).flatten(1) for image in images]
     masks = [torch.ones(len(each), dtype=torch.int32) for each in patches]
     return {
         "pixel_values": nn.utils.rnn.pad_sequence(patches, batch_first=True),
         "pixel_attention_mask": nn.utils.rnn.pad_sequence(masks, batch_first=True),
-        "spatial_shapes": torch.tensor([picture.size[1:] for picture in pictures]),
+        "spatial_shapes": torch.tensor([image.size[1:] for image in images]),
     }
 
 

@@ -1,4 +1,4 @@
-"""LightOnOCR: Mistral 3's pictures before a Qwen3 decoder."""
+"""LightOnOCR: Mistral 3's images before a Qwen3 decoder."""
 
 from dataclasses import replace
 

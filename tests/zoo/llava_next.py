@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from transformers import LlavaNextConfig, LlavaNextForConditionalGeneration, PreTrainedModel
 
-from .anyres import BASE, PINPOINTS, SIDE, picture, stack_pictures, unpadded
+from .anyres import BASE, PINPOINTS, SIDE, image, stack_images, unpadded
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry
 from .layout import Layout, Tiled
 from .towers import clip_tower
@@ -34,7 +34,7 @@ def layout_of(size: tuple[int, ...]) -> Tiled:
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
     return tuple(
-        picture(10 * recipe.seed + index, SIZES[shape], layout_of(SIZES[shape]))
+        image(10 * recipe.seed + index, SIZES[shape], layout_of(SIZES[shape]))
         for index, shape in enumerate(recipe.images)
     )
 
@@ -44,7 +44,7 @@ def write(medium: Medium) -> Ids:
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
-    return stack_pictures([medium for sample in samples for medium in sample.media])
+    return stack_images([medium for sample in samples for medium in sample.media])
 
 
 def layouts(inputs: Inputs) -> tuple[list[Layout], list[Layout]]:

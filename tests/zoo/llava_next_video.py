@@ -1,4 +1,4 @@
-"""LLaVA-Next-Video: LLaVA-Next's pictures, and pooled frames of videos."""
+"""LLaVA-Next-Video: LLaVA-Next's images, and pooled frames of videos."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from transformers import (
 )
 
 from . import llava_next
-from .anyres import BASE, PINPOINTS, SIDE, VIEW, stack_pictures
+from .anyres import BASE, PINPOINTS, SIDE, VIEW, stack_images
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
 from .towers import PATCH, clip_tower
@@ -54,7 +54,7 @@ def write(medium: Medium) -> Ids:
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
     every = [medium for sample in samples for medium in sample.media]
-    packed = stack_pictures([medium for medium in every if not medium.video])
+    packed = stack_images([medium for medium in every if not medium.video])
     clips = [medium.pixels for medium in every if medium.video]
     return {**packed, **({"pixel_values_videos": torch.stack(clips)} if clips else {})}
 

@@ -11,7 +11,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from .anyres import BASE, PINPOINTS, SIDE, VIEW, picture, stack_pictures, unpadded
+from .anyres import BASE, PINPOINTS, SIDE, VIEW, image, stack_images, unpadded
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout, Tiled
 from .towers import PATCH, siglip_tower
@@ -52,7 +52,7 @@ def layout_of(size: tuple[int, ...], alone: bool) -> Tiled:
 def media(recipe: Recipe) -> tuple[Medium, ...]:
     alone = len(recipe.images) == 1
     images = [
-        picture(10 * recipe.seed + index, SIZES[shape], layout_of(SIZES[shape], alone))
+        image(10 * recipe.seed + index, SIZES[shape], layout_of(SIZES[shape], alone))
         for index, shape in enumerate(recipe.images)
     ]
     return (*images, *(_video(100 * recipe.seed + index) for index in recipe.videos))
@@ -69,7 +69,7 @@ def write(medium: Medium) -> Ids:
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
     all_media = [medium for sample in samples for medium in sample.media]
-    packed = stack_pictures([medium for medium in all_media if not medium.video])
+    packed = stack_images([medium for medium in all_media if not medium.video])
     if packed:
         counts = [sum(not medium.video for medium in sample.media) for sample in samples]
         packed["batch_num_images"] = torch.tensor([count for count in counts if count])

@@ -1,4 +1,4 @@
-"""MiniCPM-V's pictures: slices and frames of any size, all patches in one long row."""
+"""MiniCPM-V's images: slices and frames of any size, all patches in one long row."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +17,8 @@ from .vocabulary import IMAGE, LINE, TILE_TAGS, VIDEO, VISION_END, VISION_START,
 from .weights import seeded
 
 MERGE = 4
-"""Patches in the side of a token: the tower merges two by two, and the merger again."""
-PICTURES = ((12, 16), (8, 20), (16, 8))
+"""Patches in the side of a token: the vision encoder merges two by two, and the merger again."""
+IMAGES = ((12, 16), (8, 20), (16, 8))
 FRAMES = ((8, 12), (12, 8))
 
 
@@ -34,9 +34,9 @@ def medium(seed: int, patches: tuple[int, int], video: bool) -> Medium:
 
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
-    """A picture is one slice; a video is two frames, and nothing says that they are one."""
-    pictures = [
-        medium(10 * recipe.seed + index, PICTURES[shape], video=False)
+    """An image is one slice; a video is two frames, and nothing says that they are one."""
+    images = [
+        medium(10 * recipe.seed + index, IMAGES[shape], video=False)
         for index, shape in enumerate(recipe.images)
     ]
     frames = [
@@ -44,11 +44,11 @@ def media(recipe: Recipe) -> tuple[Medium, ...]:
         for shape in recipe.videos
         for index in range(2)
     ]
-    return (*pictures, *frames)
+    return (*images, *frames)
 
 
 def put_in_a_row(pixels: Sequence[Tensor]) -> Tensor:
-    """Give the patches of pictures side by side, ``(1, 3, side, patches * side)``."""
+    """Give the patches of images side by side, ``(1, 3, side, patches * side)``."""
     patches = torch.cat([cut(each) for each in pixels])
     return patches.permute(1, 2, 0, 3).reshape(1, 3, PATCH, -1)
 

@@ -1,4 +1,4 @@
-"""MiniCPM-V 4.6: slices of a picture, positions of one axis, mostly linear attention."""
+"""MiniCPM-V 4.6: slices of an image, positions of one axis, mostly linear attention."""
 
 from transformers import MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration
 

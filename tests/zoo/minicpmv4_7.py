@@ -1,4 +1,4 @@
-"""MiniCPM-V 4.7: as 4.6, with positions on the canvas of a picture."""
+"""MiniCPM-V 4.7: as 4.6, with positions on the canvas of an image."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Mistral 3: Pixtral's pictures of any size, a square of patches becomes one token."""
+"""Mistral 3: Pixtral's images of any size, a square of patches becomes one token."""
 
 from collections.abc import Sequence
 
@@ -32,12 +32,11 @@ def build(
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
     return tuple(
-        _picture(10 * recipe.seed + index, GRIDS[shape])
-        for index, shape in enumerate(recipe.images)
+        _image(10 * recipe.seed + index, GRIDS[shape]) for index, shape in enumerate(recipe.images)
     )
 
 
-def _picture(seed: int, grid: Grid) -> Medium:
+def _image(seed: int, grid: Grid) -> Medium:
     side = MERGE * PATCH
     size = (grid.rows * side, grid.columns * side)
     return Medium(noise(seed, 1, 3, *size), grid, size=size, token_side=side)
@@ -51,15 +50,14 @@ def write(medium: Medium) -> Ids:
 
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
-    """Stack pictures of different sizes, with zeros at their right and below."""
-    pictures = [medium for sample in samples for medium in sample.media]
-    if not pictures:
+    """Stack images of different sizes, with zeros at their right and below."""
+    images = [medium for sample in samples for medium in sample.media]
+    if not images:
         return {}
-    sizes = torch.tensor([picture.size for picture in pictures])
+    sizes = torch.tensor([image.size for image in images])
     tall, wide = sizes.amax(0).tolist()
     filled = [
-        pad(picture.pixels, (0, wide - picture.size[1], 0, tall - picture.size[0]))
-        for picture in pictures
+        pad(image.pixels, (0, wide - image.size[1], 0, tall - image.size[0])) for image in images
     ]
     return {"pixel_values": torch.cat(filled), "image_sizes": sizes}
 

@@ -1,4 +1,4 @@
-"""Molmo 2: attention pools squares of patches, and all tokens of pictures see each other."""
+"""Molmo 2: attention pools squares of patches, and all tokens of images see each other."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,7 +49,7 @@ def build(
 
 
 def pool(first: int) -> Tensor:
-    """Numbers of the patches that become each token of a picture, ``(tokens, POOL * POOL)``."""
+    """Numbers of the patches that become each token of an image, ``(tokens, POOL * POOL)``."""
     side = SIDE * POOL
     numbers = first + torch.arange(side * side).view(SIDE, POOL, SIDE, POOL)
     return numbers.transpose(1, 2).reshape(-1, POOL * POOL)
@@ -57,16 +57,16 @@ def pool(first: int) -> Tensor:
 
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
     packed = {"mm_token_type_ids": (text["input_ids"] == IMAGE).int()}
-    pictures = [medium for sample in samples for medium in sample.media]
-    if not pictures:
+    images = [medium for sample in samples for medium in sample.media]
+    if not images:
         return packed
-    patches = [cut(picture.pixels).flatten(1) for picture in pictures]
+    patches = [cut(image.pixels).flatten(1) for image in images]
     starts = range(0, len(patches) * len(patches[0]), len(patches[0]))
     return {
         **packed,
         "pixel_values": torch.stack(patches),
         "image_token_pooling": torch.cat([pool(first) for first in starts]),
-        "image_grids": torch.tensor([[SIDE, SIDE, 0, 0]] * len(pictures)),
+        "image_grids": torch.tensor([[SIDE, SIDE, 0, 0]] * len(images)),
     }
 
 

@@ -68,9 +68,9 @@ def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
     """Patches in raster order; an image is a frame that is there twice."""
     packed = raster_patches.pack(samples, text)
     packed.pop("mm_token_type_ids")
-    pictures = [medium for sample in samples for medium in sample.media]
-    if pictures:
-        once = torch.cat([cut(picture.pixels).flatten(1) for picture in pictures])
+    images = [medium for sample in samples for medium in sample.media]
+    if images:
+        once = torch.cat([cut(image.pixels).flatten(1) for image in images])
         packed["pixel_values"] = once.repeat(1, TEMPORAL_PATCH)
     return packed
 

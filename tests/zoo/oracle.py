@@ -3,7 +3,7 @@
 Where all blocks are attention nothing is removed. A dropped token stays in the sequence, but from
 the pruning block on no other token may attend to it, so at the kept positions every value is what
 it would be if the token had been taken out and the others had kept their positions. Beside that
-every block sees what the model itself lets it see: windows, and tokens of a picture that see each
+every block sees what the model itself lets it see: windows, and tokens of an image that see each
 other, are the model's own.
 
 A block of linear attention or a convolution has no columns to hide. There every row is computed
@@ -25,7 +25,7 @@ RECURRENT = {"linear_attention", "conv"}
 
 
 def base_model(model: PreTrainedModel) -> Any:
-    """Find the part of a model that encodes pictures; Llama 4 does it all itself."""
+    """Find the part of a model that encodes images; Llama 4 does it all itself."""
     return getattr(model, "model", model)
 
 
@@ -64,7 +64,7 @@ def blocked_forward(
     dropped
         Mask ``(batch, length)``. Logits at these positions, and at padding, mean nothing.
     before_block
-        Index of the first decoder block that does not see the dropped tokens.
+        Index of the first decoder layer that does not see the dropped tokens.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def deleting_forward(
     """Give the logits by running the blocks one by one on each row, its dropped tokens deleted."""
     decoder: Any = text_model(model)
     norm = decoder.norm if hasattr(decoder, "norm") else decoder.embedding_norm
-    embedded, rotations, masks = see_blocks(model, inputs)
+    embedded, rotations, masks = record_layers(model, inputs)
     logits = torch.zeros(*embedded.shape[:2], model.config.get_text_config().vocab_size)
     for row, real in enumerate(inputs["attention_mask"].bool()):
         places = real.nonzero().squeeze(-1)  # where the tokens that are left were at first
@@ -130,7 +130,7 @@ def deleting_forward(
     return logits
 
 
-def see_blocks(model: PreTrainedModel, inputs: Inputs) -> tuple[Tensor, list[Any], list[Any]]:
+def record_layers(model: PreTrainedModel, inputs: Inputs) -> tuple[Tensor, list[Any], list[Any]]:
     """The embeddings that reach the first block, and the rotation and mask of every block."""
     seen: list[Any] = []
 
@@ -185,7 +185,7 @@ def _blocked_columns(model: PreTrainedModel, left: Sequence[Tensor]) -> Iterator
 
 def extended(inputs: Inputs, generated: Tensor) -> Inputs:
     """Append generated tokens ``(batch, steps)`` to left-padded inputs."""
-    # Gemma 3 marks pictures with 1, PaliGemma what follows the prompt.
+    # Gemma 3 marks images with 1, PaliGemma what follows the prompt.
     marks = inputs.get("token_type_ids")
     follows = 0 if marks is None else 1 - int(marks.max())
     more = {

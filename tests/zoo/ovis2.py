@@ -1,4 +1,4 @@
-"""Ovis2: a picture is words of a visual vocabulary; the tags around it have features too."""
+"""Ovis2: an image is words of a visual vocabulary; the tags around it have features too."""
 
 import torch
 from transformers import Ovis2Config, Ovis2ForConditionalGeneration, PreTrainedModel
@@ -37,7 +37,7 @@ def build(
         tie_word_embeddings=False,
     )
     model = seeded(Ovis2ForConditionalGeneration, config, attn_implementation, dtype)
-    model.generation_config.suppress_tokens += TAGS  # they stand for pictures too
+    model.generation_config.suppress_tokens += TAGS  # they stand for images too
     return model
 
 

@@ -1,7 +1,7 @@
-"""PerceptionLM: a picture and its tiles, pooled. The tower comes from timm; this one is a CLIP.
+"""PerceptionLM: an image and its tiles, pooled; with CLIP instead of a vision encoder of timm.
 
 Videos have a test of their own, tests/pruning/test_perception_lm.py: the model encodes them with
-its encoder of pictures.
+its encoder of images.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni's thinker: Qwen2.5-VL with sounds beside pictures."""
+"""Qwen2.5-Omni's thinker: Qwen2.5-VL with sounds beside images."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: Qwen2-VL with a windowed vision tower and frames placed by their time."""
+"""Qwen2.5-VL: Qwen2-VL with a windowed vision encoder and frames placed by their time."""
 
 from collections.abc import Sequence
 

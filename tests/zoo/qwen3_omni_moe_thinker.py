@@ -1,4 +1,4 @@
-"""Qwen3-Omni's thinker: Qwen3-VL with experts, and with sounds beside pictures."""
+"""Qwen3-Omni's thinker: Qwen3-VL with experts, and with sounds beside images."""
 
 from functools import partial
 

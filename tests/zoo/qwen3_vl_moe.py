@@ -1,4 +1,4 @@
-"""Qwen3-VL with experts: the same pictures and DeepStack."""
+"""Qwen3-VL with experts: the same images and DeepStack."""
 
 import torch
 from transformers import PreTrainedModel, Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration

@@ -1,4 +1,4 @@
-"""Sounds beside pictures, as the Qwen Omni thinkers take them: one sound after each picture."""
+"""Sounds beside images, as the Qwen Omni thinkers take them: one sound after each image."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ MARKS: dict[str, Any] = {
 
 
 def audio_config(**extra: int) -> dict[str, int]:
-    """Give the settings of a tiny audio tower that both thinkers share."""
+    """Give the settings of a tiny audio vision encoder that both thinkers share."""
     return {
         "num_mel_bins": MEL_BINS,
         "encoder_layers": 1,
@@ -35,7 +35,7 @@ def audio_config(**extra: int) -> dict[str, int]:
 
 
 def keep_silent(model: PreTrainedModel) -> PreTrainedModel:
-    """Keep a random model from writing marks of sounds and pictures, by which it counts them."""
+    """Keep a random model from writing marks of sounds and images, by which it counts them."""
     settings: Any = model.generation_config
     settings.suppress_tokens += [AUDIO, AUDIO_START, AUDIO_END, VISION_START]
     return model
@@ -47,9 +47,9 @@ def write(medium: Medium) -> Ids:
 
 
 def pack(samples: Sequence[Sample], text: Inputs, frames_per_token: int) -> Inputs:
-    """Add sounds, all of one length: what the towers make of padding depends on the batch."""
+    """Add sounds of one length: the encoding of padding depends on the batch."""
     packed = qwen_media.pack(samples, text)
-    del packed["mm_token_type_ids"]  # the thinkers find pictures by their tokens
+    del packed["mm_token_type_ids"]  # the thinkers find images by their tokens
     if "video_grid_thw" in packed:
         packed["video_second_per_grid"] = torch.full((len(packed["video_grid_thw"]),), 0.5)
     frames = SOUND_TOKENS * frames_per_token

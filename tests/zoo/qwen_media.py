@@ -1,4 +1,4 @@
-"""Pictures and videos of any size as the Qwens take them: rows of patches, and their grids."""
+"""Images and videos of any size as the Qwens take them: rows of patches, and their grids."""
 
 from collections.abc import Sequence
 
@@ -62,7 +62,7 @@ def layouts(inputs: Inputs) -> tuple[list[Layout], list[Layout]]:
 
 
 def vision_config(**extra: int | Sequence[int]) -> dict[str, int | Sequence[int]]:
-    """Give the settings of a tiny tower that the three Qwens share."""
+    """Give the settings of a tiny vision encoder that the three Qwens share."""
     return {
         "depth": 3,
         "num_heads": 2,

@@ -1,4 +1,4 @@
-"""Pictures of any size that towers take as patches in raster order, whatever becomes one token."""
+"""Images of any size as patches in raster order, however many of them become one token."""
 
 from collections.abc import Sequence
 
@@ -14,19 +14,19 @@ from .vocabulary import IMAGE
 
 def media(recipe: Recipe) -> tuple[Medium, ...]:
     return tuple(
-        _picture(10 * recipe.seed + index, *IMAGE_GRIDS[shape])
+        _image(10 * recipe.seed + index, *IMAGE_GRIDS[shape])
         for index, shape in enumerate(recipe.images)
     )
 
 
-def _picture(seed: int, frames: int, rows: int, columns: int) -> Medium:
+def _image(seed: int, frames: int, rows: int, columns: int) -> Medium:
     size = (frames, rows, columns)
     pixels = noise(seed, frames, 3, rows * PATCH, columns * PATCH)
     return Medium(pixels, merged(size), size=size, token_side=MERGE * PATCH)
 
 
 def cut(pixels: Tensor, side: int = PATCH) -> Tensor:
-    """Give the patches ``(patches, 3, side, side)`` of pictures ``(frames, 3, height, width)``."""
+    """Give the patches ``(patches, 3, side, side)`` of images ``(frames, 3, height, width)``."""
     frames, channels, height, width = pixels.shape
     rows, columns = height // side, width // side
     patches = pixels.reshape(frames, channels, rows, side, columns, side)
@@ -36,10 +36,10 @@ def cut(pixels: Tensor, side: int = PATCH) -> Tensor:
 def pack(samples: Sequence[Sample], text: Inputs) -> Inputs:
     """Concatenate the patches and say for each token whether it is text or image."""
     packed = {"mm_token_type_ids": (text["input_ids"] == IMAGE).int()}
-    pictures = [medium for sample in samples for medium in sample.media]
-    if pictures:
-        packed["pixel_values"] = torch.cat([cut(picture.pixels) for picture in pictures])
-        packed["image_grid_thw"] = torch.tensor([picture.size for picture in pictures])
+    images = [medium for sample in samples for medium in sample.media]
+    if images:
+        packed["pixel_values"] = torch.cat([cut(image.pixels) for image in images])
+        packed["image_grid_thw"] = torch.tensor([image.size for image in images])
     return packed
 
 

@@ -1,4 +1,4 @@
-"""Families that make one grid of each picture, all pictures of one size."""
+"""Families that make one grid of each image, all images of one size."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ def single_grids(
     token_side: int,
     more: Callable[[list[Medium]], Inputs] | None = None,
 ) -> ZooEntry:
-    """An entry whose pictures are ``side`` by ``side`` tokens of ``token_side`` pixels a side.
+    """An entry whose images are ``side`` by ``side`` tokens of ``token_side`` pixels a side.
 
     ``side`` may be a pair of rows and columns. ``more`` gives what the model takes beside
     ``pixel_values``.

@@ -158,7 +158,7 @@ def test_user_words_are_the_words_of_the_recipe(name: str, kind: str, side: Side
     ids, mask = inputs["input_ids"], entry.user_words(inputs)
     assert not (mask & entry.visual(inputs)).any()
     assert not any(token in entry.special_ids for token in ids[mask].tolist())
-    # MiniCPM-V's videos are frames, with words between them as between pictures.
+    # MiniCPM-V's videos are frames, with words between them as between images.
     between = {"two_images": 2, "image_and_video": 2, "video": 2}.get(kind, 0)
     single = entry.samples(kind)
     for row, sample in enumerate(single):
@@ -252,24 +252,24 @@ def test_oracle_equals_taking_the_tokens_out(name: str, kind: str) -> None:
     for sample in entry.samples(kind):
         inputs = entry.collate([sample])
         dropped = some_visual(entry, inputs)
-        seen = _see_whole_pass(model, inputs, ~dropped[0])
+        seen = _record_pass(model, inputs, ~dropped[0])
         for before_block in (0, 2, 4) if entry.alike is None else (2,):
             blocked = blocked_forward(model, inputs, dropped, before_block)[~dropped]
             cut = _cut_forward(model, *seen, ~dropped[0], before_block)[0]
             assert difference(blocked, cut) < TOLERANCE, before_block
 
 
-def _see_whole_pass(
+def _record_pass(
     model: PreTrainedModel, inputs: Inputs, kept: Tensor
 ) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """What the decoder was given, and what each of its blocks was given for the kept tokens."""
     deepstack: dict[str, Any] = {}
     cut: dict[int, dict[str, Any]] = {}
 
-    def see_text_model(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    def record_text_model(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         deepstack.update(kwargs)
 
-    def see_block(number: int, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+    def record_layer(number: int, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         mask, kinds = kwargs["attention_mask"], kwargs.get("moe_mm_token_type_ids")
         if block_kinds(model)[number] in RECURRENT:
             mask = None
@@ -288,9 +288,9 @@ def _see_whole_pass(
             cut[number]["shared_kv_states"] = {}
 
     decoder, blocks = text_model(model), decoder_blocks(model)
-    handles = [decoder.register_forward_pre_hook(see_text_model, with_kwargs=True)]
+    handles = [decoder.register_forward_pre_hook(record_text_model, with_kwargs=True)]
     for number, block in enumerate(blocks):
-        see = partial(see_block, number)
+        see = partial(record_layer, number)
         handles.append(block.register_forward_pre_hook(see, with_kwargs=True))
     logits_of(model, inputs)
     for handle in handles:

@@ -1,4 +1,4 @@
-"""Tiny vision towers that several families share."""
+"""Tiny vision encoders that several families share."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ PATCH = 4
 
 
 def clip_tower(side: int) -> dict[str, Any]:
-    """Settings of a CLIP tower (class token first) for pictures of ``side`` by ``side`` patches."""
+    """A CLIP vision encoder (class token first) for images of ``side * side`` patches."""
     return {
         "model_type": "clip_vision_model",
         "hidden_size": 24,
@@ -20,7 +20,7 @@ def clip_tower(side: int) -> dict[str, Any]:
 
 
 def siglip_tower(side: int, model_type: str = "siglip_vision_model") -> dict[str, Any]:
-    """Settings of a SigLIP tower (no class token) for pictures of ``side`` by ``side`` patches."""
+    """A SigLIP vision encoder (no class token) for images of ``side * side`` patches."""
     return {
         "model_type": model_type,
         "hidden_size": 24,

@@ -1,4 +1,4 @@
-"""Video-LLaVA: images without, frames of videos WITH the class token of the CLIP tower."""
+"""Video-LLaVA: images without, frames of videos WITH the class token of the CLIP vision encoder."""
 
 from collections.abc import Iterable, Sequence
 

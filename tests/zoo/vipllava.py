@@ -1,4 +1,4 @@
-"""ViP-LLaVA: LLaVA-1.5 with features of several layers of its tower."""
+"""ViP-LLaVA: LLaVA-1.5 with features of several layers of its vision encoder."""
 
 from dataclasses import replace
 from typing import Any

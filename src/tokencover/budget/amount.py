@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeGuard, get_args
@@ -26,11 +26,6 @@ Budget = int | float
 BudgetMode = Literal["exact", "layer_mean", "flops", "published"]
 PublishedMode = Literal["exact", "layer_mean"]
 """What a paper's K may count."""
-
-EXPERTS_OF_A_TOKEN = ("num_experts_per_tok", "moe_topk")
-"""What configurations call the number of experts that work on one token."""
-RUN_ALL_EXPERTS = ("Llama4TextExperts",)
-"""Classes whose experts all work on every token, of which a few are then added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,12 @@ class LayerCost:
         return self.linear * tokens + self.quadratic * tokens * tokens
 
 
-def block_cost(blocks: Sequence[nn.Module], config: Any) -> LayerCost:
+def block_cost(
+    blocks: Sequence[nn.Module],
+    *,
+    active_experts: int | None = None,
+    skipped_modules: Collection[str] = (),
+) -> LayerCost:
     """Operations of one decoder block; the mean, where blocks differ.
 
     Parameters
@@ -65,14 +65,16 @@ def block_cost(blocks: Sequence[nn.Module], config: Any) -> LayerCost:
         Each with a ``self_attn`` whose projections are linear layers, or wrap or replace ones, as
         adapters and quantised layers do; or with linear attention or a convolution instead, whose
         cost grows with the number of tokens only.
-    config : Any
-        The decoder's; says how many experts work on a token, if there are experts.
+    active_experts : int, optional
+        How many experts compute each token, if there are experts.
+    skipped_modules : collection of str
+        Parts of the names of modules that text tokens do not pass.
     """
     widths = [width for block in blocks if (width := _count_products(block)) is not None]
     if len(widths) < len(blocks):
         kind = type(blocks[len(widths)]).__name__
         raise InputError(f"the cost of a {kind} is not known: its attention has no q_proj.")
-    weights = sum(_count_weights(block, config) for block in blocks)
+    weights = sum(_count_weights(block, active_experts, skipped_modules) for block in blocks)
     depth = len(blocks)
     return LayerCost(Fraction(2 * weights, depth), Fraction(2 * sum(widths), depth))
 
@@ -98,14 +100,13 @@ def _count_products(block: nn.Module) -> int | None:
     return queries.out_features + int(attention.num_heads * attention.v_head_dim)
 
 
-def _count_weights(block: nn.Module, config: Any) -> int:
-    """How many weights a token is multiplied with in the block's matrices.
-
-    Where visual tokens have experts of their own (ERNIE 4.5 VL), all count as text.
-    """
+def _count_weights(
+    block: nn.Module, active_experts: int | None, skipped_modules: Collection[str]
+) -> int:
+    """How many weights a token is multiplied with in the block's matrices."""
     total = 0
     for name, part in block.named_modules():
-        if "vision_moe" in name:
+        if any(skipped in name for skipped in skipped_modules):
             continue
         if _is_linear(part):
             if is_innermost_linear(part):
@@ -113,9 +114,12 @@ def _count_weights(block: nn.Module, config: Any) -> int:
         elif type(part).__name__.endswith("Experts"):
             matrices = [each for each in part.parameters(recurse=False) if each.dim() == 3]
             of_one = sum(each.shape[1] * each.shape[2] for each in matrices)
-            names = (name for name in EXPERTS_OF_A_TOKEN if hasattr(config, name))
-            every = type(part).__name__ in RUN_ALL_EXPERTS
-            total += (len(matrices[0]) if every else getattr(config, next(names))) * of_one
+            if active_experts is None:
+                raise InputError(
+                    f"the cost of {type(part).__name__} is not known: the configuration does not "
+                    "have the number of experts per token."
+                )
+            total += active_experts * of_one
         elif type(part).__name__.endswith("Router"):
             total += sum(each.numel() for each in part.parameters(recurse=False))
         elif isinstance(part, nn.Conv1d):

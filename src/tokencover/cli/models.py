@@ -52,7 +52,7 @@ def list_models(name: FamilyName = None, as_json: JsonInstead = False) -> None:
         (entry.name, ", ".join(entry.model_types), entry.in_tower) for entry in read_families()
     ]
     header = ("family", "model types", "vision encoder")
-    is_each_tested = not any(entry.kin for entry in read_families())
+    is_each_tested = not any(entry.variants for entry in read_families())
     notes = (*NOTES, "Each model type is tested by value.") if is_each_tested else NOTES
     print_table(TextTable(header, supported, words=len(header), notes=notes))
     print()

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from torch import nn
 
-from tokencover.budget import LayerCost, block_cost
+from tokencover.budget import LayerCost
 from tokencover.errors import InputError
-from tokencover.families import family_of
+from tokencover.families import compute_block_cost, family_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,8 @@ def compute_prefill_cost(model: Any) -> PrefillCost:
             f"the cost of {type(model).__name__} is not known: its head is a "
             f"{type(head).__name__}, not one linear layer."
         )
-    config = model.get_submodule(family.decoder).config
-    return PrefillCost(
-        block_cost(blocks, config), len(blocks), head=2 * head.in_features * head.out_features
-    )
+    block = compute_block_cost(blocks, model.get_submodule(family.decoder).config)
+    return PrefillCost(block, len(blocks), head=2 * head.in_features * head.out_features)
 
 
 def limit_to_visible_pairs(cost: LayerCost) -> LayerCost:

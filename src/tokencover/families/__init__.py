@@ -1,136 +1,77 @@
-"""The model families that tokencover knows, one file each.
+"""The supported model families.
 
-A file that defines ``FAMILY = Family(...)`` is found by itself. Families of other packages come
-through the entry-point group ``tokencover.families``, or by ``FAMILIES.register(family)``.
+Families of other packages are announced by the entry-point group ``tokencover.families``, or
+registered with ``FAMILIES.register(family)``.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
-
-from tokencover.families.family import (
+from tokencover.families import (
+    granite4_vision,
+    llama4,
+    llava,
+    llava_onevision,
+    patch_grids,
+    pooled,
+    queries,
+    qwen,
+    single_grids,
+    tiles,
+)
+from tokencover.families.family import Family
+from tokencover.families.folding import FoldedTiles, SquareFolding, VisionEncoderFacts
+from tokencover.families.layout import Layout, Media, Places, build_fallback_layout, grid
+from tokencover.families.registry import (
     FAMILIES,
     WINDOWS,
     Claim,
-    Family,
     UnsupportedModelError,
     family_of,
-    find_block_kinds,
-    find_claims,
-    find_refused,
     is_recurrent,
+    list_claims,
+    list_layer_types,
+    list_refused,
     needs_own_masks,
 )
-from tokencover.families.folding import FoldedCrops, Folding, SquareFolding, TowerFacts
-from tokencover.families.layout import (
-    CLASS,
-    CLASS_TOKENS,
-    NEWLINE,
-    PATCH,
-    Layout,
-    Media,
-    Places,
-    add_newline,
-    count_patches,
-    grid,
-    grid_with_classes,
-    grid_with_newlines,
-    join_views,
-    lay_in_lines,
-    read_pixels,
-    read_rows,
-    read_setting,
-    require,
-)
+from tokencover.families.text_models import TextModel, compute_block_cost, get_text_model
 
-_LISTED_FIRST = (
-    "llava",
-    "llava_next",
-    "qwen2_vl",
-    "qwen2_5_vl",
-    "qwen3_vl",
-    "qwen3_5",
-    "minicpm_v",
-    "lfm2_vl",
-    "lfm3_vl",
-    "qwen2_5_omni",
-    "qwen3_omni",
-    "video_llava",
-    "llava_onevision",
-    "internvl",
-    "smolvlm",
-    "idefics3",
-    "mistral3",
-    "lighton_ocr",
-    "glm4v",
-    "deepseek_vl",
-    "deepseek_vl_hybrid",
-    "janus",
-    "got_ocr2",
-    "ovis2",
-    "fast_vlm",
-    "perception_lm",
-    "video_llama_3",
-    "hyperclovax_vision_v2",
-    "granite4_vision",
-    "granite_docling",
-    "aria",
-    "idefics2",
-    "gemma3",
-    "gemma4",
-    "cohere2_vision",
-    "llama4",
-    "paligemma",
-    "molmo2",
-    "exaone4_5",
-    "step3p7",
-)
-"""The order in which users see our families; files that are not named here follow by name."""
-
-
-def _register_ours() -> None:
-    names = sorted(module.name for module in iter_modules(__path__))
-    for name in [*_LISTED_FIRST, *(each for each in names if each not in _LISTED_FIRST)]:
-        family = getattr(import_module(f"{__name__}.{name}"), "FAMILY", None)
-        if family is not None:  # a file that several families share defines none
-            FAMILIES.register(family)
-
-
-_register_ours()
+for _family in (  # in the order in which they are listed to users
+    llava.LLAVA, llava.LLAVA_NEXT, qwen.QWEN2_VL, qwen.QWEN2_5_VL, qwen.QWEN3_VL, qwen.QWEN3_5,
+    pooled.MINICPM_V, pooled.LFM2_VL, patch_grids.LFM3_VL, qwen.QWEN2_5_OMNI, qwen.QWEN3_OMNI,
+    llava.VIDEO_LLAVA, llava_onevision.LLAVA_ONEVISION, tiles.INTERNVL, tiles.SMOLVLM,
+    tiles.IDEFICS3, pooled.MISTRAL3, pooled.LIGHTON_OCR, patch_grids.GLM4V,
+    single_grids.DEEPSEEK_VL, single_grids.DEEPSEEK_VL_HYBRID, single_grids.JANUS, tiles.GOT_OCR2,
+    tiles.OVIS2, single_grids.FAST_VLM, pooled.PERCEPTION_LM, patch_grids.VIDEO_LLAMA_3,
+    qwen.HYPERCLOVAX_VISION_V2, granite4_vision.GRANITE4_VISION, tiles.GRANITE_DOCLING,
+    queries.ARIA, queries.IDEFICS2, pooled.GEMMA3, pooled.GEMMA4, tiles.COHERE_VISION,
+    llama4.LLAMA4, single_grids.PALIGEMMA, pooled.MOLMO2, qwen.EXAONE4_5, pooled.STEP3P7,
+    qwen.COHERE_COMPASS, qwen.COSMOS3_EDGE, queries.DEEPSEEK_OCR2, patch_grids.ERNIE4_5_VL,
+    pooled.GEMMA4_UNIFIED, patch_grids.HUNYUAN_VL, patch_grids.KIMI_K25, patch_grids.MUSE,
+    patch_grids.PADDLEOCR_VL,
+):  # fmt: skip
+    FAMILIES.register(_family)
 
 __all__ = [
-    "CLASS",
-    "CLASS_TOKENS",
     "FAMILIES",
-    "NEWLINE",
-    "PATCH",
     "WINDOWS",
     "Claim",
     "Family",
-    "FoldedCrops",
-    "Folding",
+    "FoldedTiles",
     "Layout",
     "Media",
     "Places",
     "SquareFolding",
-    "TowerFacts",
+    "TextModel",
     "UnsupportedModelError",
-    "add_newline",
-    "count_patches",
+    "VisionEncoderFacts",
+    "build_fallback_layout",
+    "compute_block_cost",
     "family_of",
-    "find_block_kinds",
-    "find_claims",
-    "find_refused",
+    "get_text_model",
     "grid",
-    "grid_with_classes",
-    "grid_with_newlines",
     "is_recurrent",
-    "join_views",
-    "lay_in_lines",
+    "list_claims",
+    "list_layer_types",
+    "list_refused",
     "needs_own_masks",
-    "read_pixels",
-    "read_rows",
-    "read_setting",
-    "require",
 ]

@@ -1,57 +1,40 @@
-"""What the runtime must know about a model family, and which family a model belongs to.
+"""A model family: where a class of models has its modules, and how its visual tokens are laid out.
 
-A model that cannot be pruned exactly is refused. Dropping a token is the same as hiding it where
-every block attends to all tokens before it; and a block of linear attention or a convolution is
-what it would be for a prompt without the token. A window would count positions in the shortened
-sequence, and see other tokens than it should, unless its mask is cut from one for the whole text; a
-family says that this was tested for its models. A fault would stay invisible while the prompt is
-shorter than the window, so the configuration decides.
+`tokencover.families.registry` has the list of families, and rejects models that cannot be pruned
+exactly.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
-from tokencover.errors import InputError, TokenCoverError
 from tokencover.families.folding import Folding
-from tokencover.families.layout import Layout, Media
-from tokencover.families.refusals import REFUSALS
+from tokencover.families.layout import Layouts, Media
 from tokencover.families.versions import read_version
-from tokencover.methods import Method
-from tokencover.registry import Registry
 
-FULL = "full_attention"
-RECURRENT = ("linear_attention", "conv")
-"""Blocks that take in one token after the other, and keep a state instead of keys and values."""
-WINDOWS = ("sliding_attention", "chunked_attention")
-"""Kinds of blocks that see only the newest tokens, or those of one chunk."""
-WINDOWED_TEXTS = ("mistral", "ministral3")
-"""Text models with optional windows that are tested, whatever family they belong to."""
-WINDOW_MASK = "create_sliding_window_causal_mask"
-"""What the file of a text model imports from transformers if it makes use of windows."""
-WHY = "but pruning is exact only where every block attends to all tokens before it"
-CROSS_SETTINGS = (
-    "is_encoder_decoder",
-    "add_cross_attention",
-    "cross_attention_layers",
-    "cross_layer_interval",
-)
+if TYPE_CHECKING:
+    from tokencover.pruning.forward_pass import ForwardPass
+    from tokencover.pruning.hooks import Hooks
 
-TowerTokens = Callable[
+VisionTokenMap = Callable[
     [nn.Module, Media, Tensor | None, Tensor | None], tuple[list[Tensor], list[Tensor]]
 ]
-"""Carries numbers of tower tokens to visual tokens, see `Family`."""
+"""Maps numbers of the vision encoder's tokens to visual tokens, see `Family`."""
+GetPass = Callable[[], "ForwardPass | None"]
+"""Gets the pass under way, or of a layer that gradient checkpointing runs again; else None."""
+DecoderHooks = Callable[[nn.Module, "Hooks", GetPass], None]
+"""Registers hooks on a decoder, see `Family`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Where a family of models keeps what matters.
+    """A family of models with the same modules and the same layout of visual tokens.
 
     Paths are dotted names below the model that ``from_pretrained`` returns.
 
@@ -60,114 +43,114 @@ class Family:
     name : str
         What users call it.
     model_types : tuple of str
-        The ``config.model_type`` values it serves.
+        The supported values of ``config.model_type``.
     layouts : callable
-        Gives, for the media of a pass, the layout of every image and of every video, in the order
-        in which their features come. A layout has one entry for each of its visual tokens.
+        ``layouts(media)`` returns the layout of every image and of every video of a pass, in the
+        order of their features. A layout has one entry for each visual token.
     base : str
         The multimodal model that receives ``input_ids`` and pixels.
     decoder : str
-        The text model; its blocks are in ``layers``.
+        The text model; its layers are in ``layers``.
     norm : str
         The decoder's last norm, below the decoder.
-    towers : tuple of str
-        The vision towers.
+    vision_encoders : tuple of str
+        The vision encoders.
     projector : str
-        From the tower's width to the decoder's.
-    deepstack : bool
-        Whether visual features are added again after the first blocks (Qwen3-VL).
-    added_features : bool
-        Whether the decoder is handed visual features to add before some blocks (Granite 4 Vision).
+        From the width of the vision encoder to that of the decoder.
     several_axes : bool
-        Whether positions are rows, columns and times (M-RoPE), so that they cannot be numbered
-        anew.
+        Whether position IDs are rows, columns and times (M-RoPE), so they cannot be renumbered.
     windows : bool
-        Whether blocks may attend in windows or chunks: their masks are cut from the model's own.
+        Whether layers may attend in windows or chunks. Their masks are then cut from the masks of
+        the whole sequence.
     both_directions : bool
-        Whether tokens of a picture, or of a whole prompt, see those after them too; masks are cut
-        from the model's own then.
-    scales_by_place : bool
-        Whether some blocks scale queries by their places, which they count themselves (Llama 4).
+        Whether tokens of an image, or of a whole prompt, also attend to later ones. Masks are then
+        cut from the masks of the whole sequence.
     frames_as_images : bool
-        Whether a prompt writes the frames of a video with image tokens (GLM-4V).
+        Whether a prompt has image tokens for the frames of a video (GLM-4V).
     tiles : bool
-        Whether pictures come as a base view and tiles of it.
+        Whether images have a base view and tiles.
     call_names : tuple of str
         Arguments of the multimodal model that `layouts` needs beside those of its encoders.
+    token_arguments : tuple of str
+        Arguments of decoder layers with one entry per token, beside those of Llama (ERNIE 4.5 VL).
+    decoder_hooks : callable, optional
+        ``decoder_hooks(decoder, hooks, get_pass)`` registers hooks that a pruned sequence needs,
+        for decoders that use the whole sequence in other places than Llama. Hooks before a layer
+        run before tokens are dropped there.
     reads_attention : bool
-        Whether methods can ask its blocks for keys and rows of attention; not if they project
-        queries and keys in a way of their own.
-    tower_tokens : callable, optional
-        ``tower_tokens(base, media, images, videos)`` carries any numbers of the tower's tokens,
-        each ``(crops, tokens)`` int64 or None, to the visual tokens that they become: a tensor for
-        each image and for each video, negative where a visual token is not from the tower. None
-        where tower tokens do not become visual tokens one to one.
+        Whether methods can read keys and attention of its layers. False if they compute queries and
+        keys in another way than Llama.
+    map_vision_tokens : callable, optional
+        ``map_vision_tokens(base, media, images, videos)`` maps any numbers of the vision encoder's
+        tokens, each ``(tiles, tokens)`` int64 or None, to the visual tokens that they become: one
+        tensor for each image and for each video, negative where a visual token is not from the
+        vision encoder. None if its tokens do not become visual tokens one to one.
     folding : Folding, optional
-        Which patches of the tower make which visual token, where several make one. With neither
-        this nor `tower_tokens` nothing can be read from the tower.
+        Which patches make which visual token, where several make one. Without this and
+        `map_vision_tokens`, methods cannot read the vision encoder.
     merges_squares : bool
-        Whether squares of patches, folded later, can be merged: no block masks or mixes crops.
+        Whether squares of patches that become one token can be merged: no block masks tiles or
+        mixes them.
     class_token : bool
-        Whether the towers of its models begin with a class token.
+        Whether the vision encoder has a class token.
     encodes_singly : bool
-        Whether the features of a picture or clip are the same whichever others are encoded with it,
-        its pixels being a row of the encoder's only tensor.
+        Whether the features of an image or video do not depend on the others in the call, and its
+        pixels are a row of the only tensor of the call.
     needs : Mapping
-        For those of `model_types` that need a newer transformers than the lowest that tokencover
-        takes, the version from which on they can be pruned, such as "5.21".
-    kin : tuple of str
-        Those of `model_types` that run the code of another one and are tested by their layouts and
-        module paths only. All others are tested by value.
+        For those of `model_types` that need a newer transformers than the lowest supported one, the
+        first version that works, such as "5.21".
+    variants : tuple of str
+        Those of `model_types` that run the code of another one, and are tested by their layouts and
+        module paths only. All others are numerically verified.
     """
 
     name: str
     model_types: tuple[str, ...]
-    layouts: Callable[[Media], tuple[list[Layout], list[Layout]]]
+    layouts: Callable[[Media], Layouts]
     base: str = "model"
     decoder: str = "model.language_model"
     norm: str = "norm"
-    towers: tuple[str, ...] = ("model.vision_tower",)
+    vision_encoders: tuple[str, ...] = ("model.vision_tower",)
     projector: str = "model.multi_modal_projector"
-    deepstack: bool = False
-    added_features: bool = False
     several_axes: bool = False
     windows: bool = False
     both_directions: bool = False
-    scales_by_place: bool = False
     frames_as_images: bool = False
     tiles: bool = False
     call_names: tuple[str, ...] = ()
+    token_arguments: tuple[str, ...] = ()
+    decoder_hooks: DecoderHooks | None = None
     reads_attention: bool = True
-    tower_tokens: TowerTokens | None = None
+    map_vision_tokens: VisionTokenMap | None = None
     folding: Folding | None = None
     merges_squares: bool = False
     class_token: bool = False
     encodes_singly: bool = False
     needs: Mapping[str, str] = field(default_factory=dict, hash=False)
-    kin: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
 
     @property
-    def reads_tower(self) -> bool:
-        """Whether methods can be shown what the vision tower computed."""
-        return self.tower_tokens is not None or self.folding is not None
+    def reads_vision_encoder(self) -> bool:
+        """Whether methods can read the vision encoder."""
+        return self.map_vision_tokens is not None or self.folding is not None
 
     @property
-    def merges_tower(self) -> bool:
-        """Whether methods can merge tokens inside the vision tower."""
-        return self.tower_tokens is not None or self.merges_squares
+    def merges_in_vision_encoder(self) -> bool:
+        """Whether methods can merge tokens in the vision encoder."""
+        return self.map_vision_tokens is not None or self.merges_squares
 
     @property
-    def masks_of_its_own(self) -> bool:
-        """Whether blocks may see more, or less, than all tokens before them."""
+    def has_own_masks(self) -> bool:
+        """Whether layers may attend to more, or fewer, than all earlier tokens."""
         return self.windows or self.both_directions
 
     @property
     def renumbers(self) -> bool:
-        """Whether kept tokens can be numbered anew in all of its models."""
-        return not (self.several_axes or self.masks_of_its_own)
+        """Whether kept tokens can be renumbered in all of its models."""
+        return not (self.several_axes or self.has_own_masks)
 
-    def find_lack(self, model_type: str) -> str | None:
-        """Say which transformers models of a type need, None if the one installed will do."""
+    def explain_version_fault(self, model_type: str) -> str | None:
+        """Why the installed transformers cannot run models of a type, None if it can."""
         from transformers import __version__
 
         needs = self.needs.get(model_type, "0.0")
@@ -176,224 +159,41 @@ class Family:
         return f"it needs transformers {needs} or later, and {__version__} is installed"
 
     def layers(self, model: nn.Module) -> list[nn.Module]:
-        """The decoder's blocks, in order."""
+        """The decoder's layers, in order."""
         return list(model.get_submodule(f"{self.decoder}.layers").children())
 
     def visual_ids(self, config: Any, kinds: Collection[str] = ("image", "video")) -> list[int]:
-        """The token ids that stand for pieces of such pictures."""
+        """The ids of image and video tokens."""
         if self.frames_as_images and kinds:
             kinds = ("image",)
-        asked = [kind for kind in ("image", "video") if kind in kinds]
-        found = [getattr(config, f"{kind}_token_id", None) for kind in asked]
-        return [token for token in found if token is not None]
+        wanted = [kind for kind in ("image", "video") if kind in kinds]
+        ids = [getattr(config, f"{kind}_token_id", None) for kind in wanted]
+        return [token for token in ids if token is not None]
+
+    def install(self, model: nn.Module, hooks: Hooks, get_pass: GetPass) -> None:
+        """Register the hooks that models of this family need while they are pruned."""
+        decoder = model.get_submodule(self.decoder)
+        if self.several_axes:
+            hooks.before(decoder, partial(_fill_mask, get_pass))
+        if self.decoder_hooks is not None:
+            self.decoder_hooks(decoder, hooks, get_pass)
 
 
-def _read_name(family: object) -> str:
-    """The name that a family is registered by."""
-    if not isinstance(family, Family):
-        raise InputError(f"a model family must be a Family(...), got {family!r}.")
-    return family.name
+def _fill_mask(
+    get_pass: GetPass, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Give a decoder with M-RoPE a mask that no token is padding, if it has no mask.
 
-
-FAMILIES: Registry[Family] = Registry("model family", "tokencover.families", _read_name)
-"""All families, in the order in which they are listed to users."""
-
-
-class UnsupportedModelError(TokenCoverError):
-    """The object is no model that tokencover can prune."""
-
-
-def family_of(model: Any) -> Family:
-    """Find the family of a model.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        A vision-language model with its language-model head, as ``from_pretrained`` returns it.
-
-    Returns
-    -------
-    Family
-        Where the model keeps what matters.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If it is no such model, its attention cannot be pruned exactly, or no family knows it.
+    Without mask and cache, transformers looks for packed documents in the position IDs. Those of an
+    image (Cosmos 3 Edge: its times) look like many documents that are hidden from each other, so
+    layers before the first pruning layer would get another mask than those after it.
     """
-    model_type = getattr(getattr(model, "config", None), "model_type", None)
-    if not isinstance(model_type, str) and isinstance(getattr(model, "module", None), nn.Module):
-        raise UnsupportedModelError(
-            f"{_describe(model)} wraps the model: prune its .module, then call the wrapper."
-        )
-    if not isinstance(model, nn.Module) or not isinstance(model_type, str):
-        raise UnsupportedModelError(
-            f"expected a loaded vision-language model, not {_describe(model)}; load it first with "
-            f"from_pretrained, for example AutoModelForImageTextToText.from_pretrained(name)"
-        )
-    found = next((family for family in FAMILIES if model_type in family.model_types), None)
-    reason = find_attention_fault(model, found)
-    if found is not None:
-        reason = found.find_lack(model_type) or reason
-    if reason is None and found is not None:
-        reason = find_missing_module(found, model)
-    if reason is None and found is not None:
-        return found
-    reason = reason or REFUSALS.get(model_type, "no family knows this model type")
-    raise UnsupportedModelError(
-        f"cannot prune {type(model).__name__} (model_type {model_type!r}): {reason}. Supported "
-        f"families, with their model types: {list_supported()}"
-    )
-
-
-def find_refused() -> dict[str, str]:
-    """The image-text-to-text types of transformers that no family serves, each with its reason."""
-    claimed = {name for family in FAMILIES for name in family.model_types}
-    return {name: reason for name, reason in REFUSALS.items() if name not in claimed}
-
-
-def list_supported() -> str:
-    """The families with the model types of each, for messages."""
-    return "; ".join(f"{family.name} ({', '.join(family.model_types)})" for family in FAMILIES)
-
-
-def _describe(value: Any) -> str:
-    """A short description: a string itself, of all else the class."""
-    return f"the string {value!r}" if isinstance(value, str) else f"a {type(value).__name__}"
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A family that a method runs on.
-
-    Attributes
-    ----------
-    family : Family
-        The family.
-    as_published : bool
-        False if the method must be given ``positions="original"`` there, because the family's
-        positions or windows cannot be numbered anew.
-    """
-
-    family: Family
-    as_published: bool
-
-
-def find_claims(method: type[Method]) -> list[Claim]:
-    """The families that a method runs on, in the order in which they are listed to users."""
-    needs = set(method.card.needs)
-    anew = method.positions == "reindex"
-    return [
-        Claim(family, as_published=not (anew and not family.renumbers))
-        for family in FAMILIES
-        if _has(family, needs) and (family.reads_attention or not _asks(method))
-        if not (family.masks_of_its_own and method.looks_ahead)
-    ]
-
-
-def _asks(method: type[Method]) -> bool:
-    """Whether a method asks decoder blocks for keys or attention."""
-    return method.watched_layers is not Method.watched_layers or method.looks_ahead
-
-
-def _has(family: Family, needs: set[str]) -> bool:
-    offers = {
-        "encoder": family.reads_tower,
-        "tower": family.merges_tower,
-        "class token": family.class_token,
-        "tiles": family.tiles,
-    }
-    return all(offered for name, offered in offers.items() if name in needs)
-
-
-# ---- why a model cannot be pruned exactly ----------------------------------------------------
-
-
-def find_attention_fault(model: nn.Module, family: Family | None = None) -> str | None:
-    """Say what in the attention of the text stack forbids pruning, None if nothing does."""
-    config: Any = model.config
-    text = getattr(config, "text_config", None) or config
-    fault = _find_cross_attention(config) or _find_cross_attention(text)
-    if fault is None and not (family and family.both_directions):
-        fault = _find_not_causal(config) or _find_not_causal(text)
-    windows = family is not None and (family.windows or text.model_type in WINDOWED_TEXTS)
-    fault = fault or _find_not_full(text, model, windows)
-    return fault or _find_biased_convolution(text)
-
-
-def needs_own_masks(family: Family, model: nn.Module) -> bool:
-    """Whether the masks of a model must be cut from those that it makes for the whole text."""
-    config: Any = model.config
-    text = getattr(config, "text_config", None) or config
-    return family.both_directions or _find_not_full(text, model, windows=False) is not None
-
-
-def find_missing_module(family: Family, model: nn.Module) -> str | None:
-    """Say which module of the family the model lacks, None if all are there."""
-    paths = (family.base, f"{family.decoder}.layers", *family.towers, family.projector)
-    for path in paths:
-        try:
-            model.get_submodule(path)
-        except AttributeError:
-            return (
-                f"it has no module {path!r}; load the whole model with its language-model head, "
-                f"take it out of any wrapper, and see that its text stack is one this family knows"
-            )
-    return None
-
-
-def find_block_kinds(decoder: Any) -> list[str]:
-    """What each block of a text model is, in the words of transformers' ``layer_types``."""
-    kinds = getattr(decoder.config, "layer_types", None)
-    return list(kinds) if kinds else [FULL] * len(decoder.layers)
-
-
-def is_recurrent(kind: str) -> bool:
-    """Whether blocks of this kind take in one token after the other."""
-    return kind in RECURRENT
-
-
-def _find_cross_attention(config: Any) -> str | None:
-    for name in CROSS_SETTINGS:
-        if value := getattr(config, name, None):
-            return (
-                f"{name} is {value!r}: its text reads the picture through cross-attention, so there"
-                f" are no visual tokens in the sequence to drop"
-            )
-    return None
-
-
-def _find_not_causal(config: Any) -> str | None:
-    for name, causal in (("is_causal", True), ("use_bidirectional_attention", False)):
-        value = getattr(config, name, None)
-        if value is not None and bool(value) is not causal:
-            return f"{name} is {value!r}: its attention is not causal"
-    return None
-
-
-def _find_not_full(text: Any, model: nn.Module, windows: bool) -> str | None:
-    """Say what is not full attention, None if all is; windows may pass."""
-    fine = (FULL, *RECURRENT, *WINDOWS) if windows else (FULL, *RECURRENT)
-    types = getattr(text, "layer_types", None)
-    if types:
-        others = Counter(kind for kind in types if kind not in fine)
-        found = ", ".join(f"{kind!r} in {count}" for kind, count in others.items())
-        return f"layer_types has {found} of {len(types)} blocks, {WHY}" if others else None
-    window = getattr(text, "sliding_window", None)
-    if windows or window is None or not _uses_windows(model):
+    current = get_pass()
+    if current is None or not current.has_visual:
         return None
-    return f"sliding_window is {window!r}, {WHY}"
-
-
-def _find_biased_convolution(text: Any) -> str | None:
-    if "conv" in (getattr(text, "layer_types", None) or ()) and getattr(text, "conv_bias", False):
-        return "conv_bias is True: its convolutions take in what fills up shorter rows of a batch"
-    return None
-
-
-def _uses_windows(model: nn.Module) -> bool:
-    """Whether the text stack has windows; a setting that it never reads means nothing."""
-    names = [name for name, _ in model.named_modules() if name.endswith("self_attn")]
-    found = [model.get_submodule(name) for name in names]
-    files = [sys.modules[type(attention).__module__] for attention in found]
-    return not found or any(hasattr(file, WINDOW_MASK) for file in files)
+    if any(kwargs.get(name) is not None for name in ("attention_mask", "past_key_values")):
+        return None
+    states = kwargs.get("inputs_embeds")
+    if states is None:
+        return None
+    return args, {**kwargs, "attention_mask": states.new_ones(states.shape[:2], dtype=torch.int64)}

@@ -1,8 +1,8 @@
-"""Where each visual token lies in its picture, read from what the encoder was called with."""
+"""The grid location of each visual token in its image, from the arguments of the image encoder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +12,12 @@ from torch import Tensor
 from tokencover.errors import InputError
 
 PATCH, NEWLINE, CLASS = 0, 1, 2
-"""Kinds of visual tokens: a piece of the picture, the end of a row of tiles, a class token."""
-CLASS_TOKENS = {"clip_vision_model": 1, "siglip_vision_model": 0, "pixtral": 0, "dinov2": 1}
-"""The vision towers whose tokens are known, and how many class tokens they begin with."""
+"""Types of visual tokens: a part of the image, the end of a row of tiles, a class token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """The pictures and videos of one forward pass, as the model's encoder was called for them.
+    """The images and videos of one forward pass, as the model encoded them.
 
     Attributes
     ----------
@@ -29,7 +27,7 @@ class Media:
         The arguments of ``get_image_features`` and ``get_video_features``: pixels, grids, sizes.
         None if there was no such call.
     call : Mapping or None
-        Those arguments of the multimodal model itself that the family asked for.
+        Those arguments of the multimodal model itself that `Family.call_names` lists.
     """
 
     config: Any
@@ -40,16 +38,16 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One image or video: a place for each of its visual tokens, in the order of the sequence.
+    """One image or video: the location of each of its visual tokens, in sequence order.
 
     Attributes
     ----------
     kind : Tensor
         ``(n,)`` int64, PATCH, NEWLINE or CLASS.
     frame, row, column : Tensor
-        ``(n,)`` int64. For an image, `frame` counts views (the base view is 0, tiles together 1).
-        -1 where a token has no place: newline and class tokens have neither row nor column, and a
-        newline that closes a whole image or video has no frame either.
+        ``(n,)`` int64. For an image, `frame` counts views: 0 is the base view, 1 all tiles
+        together. -1 where a token has no location: newline and class tokens have neither row nor
+        column, and a newline that closes a whole image or video has no frame either.
     shape : tuple of int
         (frames, rows, columns) of the first view.
     """
@@ -65,22 +63,20 @@ class Layout:
 
     @property
     def newline(self) -> Tensor:
-        """Which tokens only end a row of tiles."""
+        """``(n,)`` bool, True for newline tokens."""
         return self.kind == NEWLINE
+
+
+Layouts = tuple[list[Layout], list[Layout]]
+"""Layouts of the images, and of the videos."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the visual tokens of a batch lie in their pictures; all ``(b, s)`` int64, -1 elsewhere.
+    """Grid locations of the visual tokens of a batch; all ``(b, s)`` int64, -1 for other tokens.
 
-    Attributes
-    ----------
-    medium : Tensor
-        Number of the image or video within its sample.
-    kind, frame, row, column : Tensor
-        See `tokencover.families.layout.Layout`.
-    video : Tensor
-        bool.
+    `medium` is the index of the image or video within its sample, `video` is bool; for the other
+    fields see `Layout`.
     """
 
     medium: Tensor
@@ -92,29 +88,23 @@ class Places:
 
     @property
     def newline(self) -> Tensor:
-        """Which visual tokens only end a row of tiles."""
+        """``(b, s)`` bool, True for newline tokens."""
         return self.kind == NEWLINE
 
 
-def lay_in_lines(visual: Tensor) -> Places:
-    """Places of tokens of which nothing is known: each run of them is an image of one row.
-
-    Parameters
-    ----------
-    visual : Tensor
-        ``(b, s)`` bool.
-    """
+def build_fallback_layout(visual: Tensor) -> Places:
+    """Treat each run of visual tokens ``(b, s)`` bool as an image of one row."""
     nowhere = torch.full(visual.shape, -1, dtype=torch.int64, device=visual.device)
     begins = visual & ~torch.nn.functional.pad(visual, (1, 0))[:, :-1]
-    places = torch.arange(visual.shape[1], device=visual.device).expand_as(nowhere)
-    start = places.where(begins, 0).cummax(-1).values
+    positions = torch.arange(visual.shape[1], device=visual.device).expand_as(nowhere)
+    start = positions.where(begins, 0).cummax(-1).values
     zeros = torch.where(visual, 0, nowhere)
     return Places(
         medium=torch.where(visual, begins.cumsum(-1) - 1, nowhere),
         kind=zeros + PATCH * visual,
         frame=zeros,
         row=zeros,
-        column=torch.where(visual, places - start, nowhere),
+        column=torch.where(visual, positions - start, nowhere),
         video=torch.zeros_like(visual),
     )
 
@@ -130,65 +120,57 @@ def grid(frames: int, rows: int, columns: int) -> Layout:
 
 
 def grid_with_classes(frames: int, rows: int, columns: int) -> Layout:
-    """Frames in raster order, each after the class token of the vision tower."""
+    """Frames in raster order, each after the class token of the vision encoder."""
     flat = grid(frames, 1, rows * columns + 1)
-    place = flat.column - 1
-    row, column = place.div(columns, rounding_mode="floor"), place.remainder(columns)
-    placed = replace(flat, row=row, column=column, shape=(frames, rows, columns))
-    return _mark(placed, place < 0, CLASS)
+    number = flat.column - 1
+    row, column = number.div(columns, rounding_mode="floor"), number.remainder(columns)
+    located = replace(flat, row=row, column=column, shape=(frames, rows, columns))
+    return _mark(located, number < 0, CLASS)
 
 
 def grid_with_newlines(rows: int, columns: int) -> Layout:
-    """One view in raster order; a newline token ends each of its rows."""
+    """One view in raster order; a newline token ends each row."""
     wide = grid(1, rows, columns + 1)
     return _mark(replace(wide, shape=(1, rows, columns)), wide.column == columns, NEWLINE)
 
 
 def add_newline(layout: Layout) -> Layout:
-    """The same tokens and one newline token after all of them."""
-    nowhere = layout.kind.new_full((1,), -1)
-    return replace(
-        layout,
-        kind=torch.cat([layout.kind, torch.full_like(nowhere, NEWLINE)]),
-        frame=torch.cat([layout.frame, nowhere]),
-        row=torch.cat([layout.row, nowhere]),
-        column=torch.cat([layout.column, nowhere]),
-    )
-
-
-def drop_first(layout: Layout) -> Layout:
-    """The same tokens but the first."""
-    return keep_tokens(layout, slice(1, None))
+    """Append one newline token without frame."""
+    nowhere = torch.tensor([-1])
+    newline = Layout(torch.tensor([NEWLINE]), nowhere, nowhere, nowhere, layout.shape)
+    return _concatenate([layout, newline])
 
 
 def keep_tokens(layout: Layout, where: Tensor | slice) -> Layout:
-    """Some of the tokens, each where it was; `shape` stays that of the whole."""
-    return replace(
-        layout,
-        kind=layout.kind[where],
-        frame=layout.frame[where],
-        row=layout.row[where],
-        column=layout.column[where],
-    )
+    """Select tokens; they keep their locations, and `shape` stays that of the whole image."""
+    tokens: dict[str, Any] = {name: getattr(layout, name)[where] for name in _PER_TOKEN}
+    return replace(layout, **tokens)
 
 
 def join_views(*parts: Layout) -> Layout:
-    """Several views of one picture, one after the other; `frame` counts on from view to view."""
-    frames, seen = [], 0
+    """Concatenate views of one image; `frame` counts on from view to view."""
+    views, num_frames = [], 0
     for part in parts:
-        frames.append(torch.where(part.frame < 0, part.frame, part.frame + seen))
-        seen += part.shape[0]
-    return Layout(
-        kind=torch.cat([part.kind for part in parts]),
-        frame=torch.cat(frames),
-        row=torch.cat([part.row for part in parts]),
-        column=torch.cat([part.column for part in parts]),
-        shape=parts[0].shape,
-    )
+        frame = torch.where(part.frame < 0, part.frame, part.frame + num_frames)
+        views.append(replace(part, frame=frame))
+        num_frames += part.shape[0]
+    return _concatenate(views)
+
+
+_PER_TOKEN = ("kind", "frame", "row", "column")
+"""Fields of `Layout` with one entry per token."""
+
+
+def _concatenate(parts: Sequence[Layout]) -> Layout:
+    """All tokens in order; `shape` is that of the first part."""
+    tokens: dict[str, Any] = {
+        name: torch.cat([getattr(part, name) for part in parts]) for name in _PER_TOKEN
+    }
+    return replace(parts[0], **tokens)
 
 
 def _mark(layout: Layout, where: Tensor, kind: int) -> Layout:
-    """Make the chosen tokens of this kind; they lose row and column but stay in their frame."""
+    """Set the type of some tokens; they lose row and column but keep their frame."""
     return replace(
         layout,
         kind=layout.kind.masked_fill(where, kind),
@@ -197,63 +179,70 @@ def _mark(layout: Layout, where: Tensor, kind: int) -> Layout:
     )
 
 
-# ---- reading what the encoder was called with -----------------------------------------------
+def build_equal_grids(
+    media: Media, axes: str, measure: Callable[[Media, int, int], tuple[int, int]]
+) -> Layouts:
+    """One grid per image or tile, where all have equal pixels and thus equal grids.
+
+    ``measure(media, height, width)`` returns rows and columns.
+    """
+    if media.images is None:
+        return [], []
+    pixels = read_pixels(media.images, axes, "pixel_values")
+    return [grid(1, *measure(media, *pixels.shape[-2:]))] * len(pixels), []
+
+
+# ---- reading the arguments of the image encoder ---------------------------------------------
 
 
 def require(arguments: Mapping[str, Any], *names: str) -> Any:
-    """Give the first of these arguments that was passed; the names are of one and the same."""
+    """Get the first of these arguments that is given; all are names of the same one."""
     for name in names:
         if arguments.get(name) is not None:
             return arguments[name]
     given = ", ".join(sorted(name for name, value in arguments.items() if value is not None))
     raise InputError(
         f"the model was called without {names[0]} (only with: {given or 'nothing'}), so the grid "
-        f"of its visual tokens is unknown; pass all that the processor returns, {names[0]} too"
+        f"of its visual tokens is unknown; pass all outputs of the processor, {names[0]} too"
     )
 
 
 def read_pixels(arguments: Mapping[str, Any], axes: str, *names: str) -> Tensor:
-    """Give the pixels, checked to have these axes.
-
-    Parameters
-    ----------
-    axes : str
-        Names of the axes, split by spaces, as in ``"images channels height width"``.
-    """
-    values: Tensor = require(arguments, *names)
-    if values.ndim != len(axes.split()):
+    """Get the pixels; `axes` are the expected axes, as in ``"images channels height width"``."""
+    pixels: Tensor = require(arguments, *names)
+    if pixels.ndim != len(axes.split()):
         raise InputError(
-            f"{names[0]} has shape {tuple(values.shape)}, but this family takes ({axes}); "
+            f"{names[0]} has shape {tuple(pixels.shape)}, but this family takes ({axes}); "
             f"pass them as the processor returns them"
         )
-    return values
+    return pixels
 
 
 def read_rows(values: Any) -> list[list[int]]:
     """Read sizes or grids from a tensor, an array or nested sequences."""
-    if isinstance(values, Tensor):  # one copy from the device instead of one a number
+    if isinstance(values, Tensor):  # one copy from the device, not one per number
         values = values.tolist()
     return [[int(number) for number in row] for row in values]
 
 
 def read_setting(media: Media, arguments: Mapping[str, Any], name: str) -> Any:
-    """Give what the call says, else what the configuration says, as the models do."""
+    """Get a setting from the call, else from the configuration, as the models do."""
     value = arguments.get(name)
     return value if value is not None else getattr(media.config, name, None)
 
 
 def count_patches(media: Media, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns of the patches that the vision tower cuts from a picture."""
+    """Rows and columns of the patches of an image in the vision encoder."""
     size: int | Sequence[int] = media.config.vision_config.patch_size
     patch_height, patch_width = (size, size) if isinstance(size, int) else size
     return height // patch_height, width // patch_width
 
 
 def require_square(rows: int, columns: int) -> int:
-    """The side of a square of patches; models that fold patches know no other shape."""
+    """The side of a square of patches; models that merge patches support no other shape."""
     if rows != columns:
         raise InputError(
-            f"a crop has {rows} x {columns} patches, but this model folds square crops only; "
-            f"let its processor cut the picture into square crops"
+            f"a tile has {rows} x {columns} patches, but this model supports square tiles only; "
+            f"let its processor cut the image into square tiles"
         )
     return rows

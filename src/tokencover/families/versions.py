@@ -1,4 +1,4 @@
-"""The versions of torch and transformers that tests run with, and a note about newer ones."""
+"""The tested versions of torch and transformers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_version(text: str) -> tuple[int, int]:
 
 
 @functools.cache
-def note_newer() -> None:
+def warn_of_newer_versions() -> None:
     """Warn once if an installed version is newer than the newest tested one."""
     for name, (_, newest) in TESTED.items():
         if read_version(version(name)) > read_version(newest):

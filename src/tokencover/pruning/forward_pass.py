@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -86,51 +86,6 @@ def pack_left(mask: Tensor) -> tuple[Tensor, Tensor]:
     return index, mask.gather(1, index)
 
 
-def cut_features(positions: Tensor, features: Tensor, kept: Kept) -> tuple[Tensor, Tensor]:
-    """The visual positions of a shortened sequence, and the features that belong there.
-
-    Parameters
-    ----------
-    positions : Tensor
-        ``(b, s)`` bool, the visual tokens of the whole sequence.
-    features : Tensor
-        ``(n, d)``, one for each of them.
-    kept : Kept
-        What is left of the sequence.
-    """
-    spread = features.new_zeros(*positions.shape, features.shape[-1])
-    spread[positions.to(features.device)] = features
-    left = kept.take(positions.to(kept.index.device)) & kept.valid
-    return left, kept.take(spread)[left.to(features.device)]
-
-
-@dataclass(frozen=True, slots=True)
-class AddedFeatures:
-    """What the decoder of a pass was handed to add before its blocks (Granite 4 Vision).
-
-    Attributes
-    ----------
-    positions : Tensor
-        ``(b, s)`` bool, the visual tokens of the whole sequence.
-    features : Mapping
-        ``(n, d)`` for some of the blocks, by their number.
-    """
-
-    positions: Tensor
-    features: Mapping[int, Tensor]
-
-    def add(self, number: int, states: Tensor, kept: Kept | None) -> Tensor:
-        """The states before a block, with its features if it has any."""
-        if number not in self.features:
-            return states
-        positions, features = self.positions, self.features[number]
-        if kept is not None:
-            positions, features = cut_features(positions, features, kept)
-        positions = positions.to(states.device)
-        changed = states[positions] + features.to(states.device, states.dtype)
-        return states.masked_scatter(positions.unsqueeze(-1), changed.view(-1))
-
-
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class ForwardPass:
     """What the runtime knows while a batch goes through the model.
@@ -175,6 +130,11 @@ class ForwardPass:
     rotations: dict[int, Any] = field(default_factory=dict)
 
     @property
+    def has_visual(self) -> bool:
+        """Whether the pass brings visual tokens."""
+        return False
+
+    @property
     def length(self) -> int:
         """Number of new tokens in a row."""
         return self.real.shape[1]
@@ -209,8 +169,6 @@ class VisualPass(ForwardPass):
     entered : Tensor or None
         ``(b, s, d)``, the states before the first block, if the method is to be shown the visual
         tokens there, and until the pass ends.
-    added : AddedFeatures or None
-        What is added before some of the blocks.
     sources : Tensor or None
         ``(b, s)`` int64, the place whose state each place holds, if a method moved states; -1 for
         a state that was none of them.
@@ -231,13 +189,17 @@ class VisualPass(ForwardPass):
     recorded: dict[int, Recorded] = field(default_factory=dict)
     encodings: Encodings | None = None
     entered: Tensor | None = None
-    added: AddedFeatures | None = None
     sources: Tensor | None = None
     seconds: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
     generation: Generation | None = None
     has_both_directions: bool = False
     _places: Places | None = None
+
+    @property
+    def has_visual(self) -> bool:
+        """Whether the pass brings visual tokens."""
+        return True
 
     @property
     def places(self) -> Places:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from tokencover.errors import TokenCoverError
+from tokencover.errors import InternalsError
 
 CACHE_METHODS: Final = (
     "batch_repeat_interleave", "batch_select_indices", "crop", "get_mask_sizes", "get_seq_length",
@@ -68,10 +68,6 @@ INSTANCE_ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 """Attributes that the source of a class assigns or inherits; looked for in its code."""
-
-
-class InternalsError(TokenCoverError, RuntimeError):
-    """The installed transformers or torch lacks a name that pruning relies on."""
 
 
 @functools.cache

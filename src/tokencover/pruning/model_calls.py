@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError, TokenCoverWarning
-from tokencover.families import Family, lay_in_lines, needs_own_masks
+from tokencover.families import Family, build_fallback_layout, needs_own_masks
 from tokencover.methods import Method
 from tokencover.pruning.call_structure import check_executed, check_structure, find_real_tokens
 from tokencover.pruning.decoder import PrunedCache, check_lengths, check_readable
@@ -133,7 +133,7 @@ class PassReader:
         words = self._find_words(tokens, visual, real, generation)
         find_places = self._calls.find_places
         if input_ids is None:
-            find_places = functools.partial(lay_in_lines, visual)
+            find_places = functools.partial(build_fallback_layout, visual)
         else:
             if generation is not None and arguments.get("past_key_values") is None:
                 generation.encoded = self._calls.recall(generation.encoded)

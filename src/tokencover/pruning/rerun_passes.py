@@ -43,7 +43,7 @@ class RerunPasses:
             Its rotary embedding: tensors, or None.
         """
         known = self._list_passes(rotation)
-        if not _runs_backward():
+        if not runs_backward():
             if current is not None:
                 _remember(known, current, layer, states)
             return current
@@ -89,6 +89,6 @@ def _remember(known: list[_Entered], current: ForwardPass, layer: int, states: T
     found.storages[layer] = StorageWeakRef(states.untyped_storage())
 
 
-def _runs_backward() -> bool:
+def runs_backward() -> bool:
     """Whether autograd is running a backward in this thread, as torch's checkpoint asks it."""
     return torch._C._current_graph_task_id() != -1

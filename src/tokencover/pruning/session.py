@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,33 +19,29 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.families import Family, needs_own_masks
-from tokencover.families.versions import note_newer
+from tokencover.families.versions import warn_of_newer_versions
 from tokencover.methods import Choice, Method, VisionOutputs
 from tokencover.pruning import tensor_parallel
 from tokencover.pruning.attention import Probe, Recorder, UpcomingBlock, find_past, make_recorders
 from tokencover.pruning.decoder import (
     BlockInputs,
     Pruning,
-    QueryScales,
     Renumbering,
     check_shared_keys,
     find_stages,
-    give_mask,
     keep_positions,
 )
 from tokencover.pruning.forward_pass import (
-    AddedFeatures,
     ForwardPass,
     Kept,
     VisualPass,
-    cut_features,
 )
 from tokencover.pruning.generation import ModelCalls
 from tokencover.pruning.hooks import Hooks, is_aside
 from tokencover.pruning.internals import check_internals, check_layers, get_argument
 from tokencover.pruning.model_calls import PassReader
 from tokencover.pruning.prompt import GivenMask, Words
-from tokencover.pruning.rerun_passes import RerunPasses
+from tokencover.pruning.rerun_passes import RerunPasses, runs_backward
 from tokencover.pruning.trace import Traces
 from tokencover.pruning.vision import (
     KINDS,
@@ -85,7 +82,7 @@ class Session:
         self._decoder = model.get_submodule(family.decoder)
         self._blocks = family.layers(model)
         check_internals()
-        note_newer()
+        warn_of_newer_versions()
         check_layers(self._blocks, self._decoder.config)
         self._ranks = tensor_parallel.get_tensor_parallel_group(model)
         self._stages = find_stages(method, len(self._blocks))
@@ -103,8 +100,7 @@ class Session:
         renumbering = Renumbering(self._decoder) if method.positions != "original" else None
         groups = self._stages if self._merger is None else (0, *self._stages)
         pruning = Pruning(groups, method.positions, own_masks)
-        self._inputs = BlockInputs(self._decoder, pruning, renumbering)
-        self._scales = QueryScales(self._blocks) if family.scales_by_place else None
+        self._inputs = BlockInputs(self._decoder, pruning, renumbering, family.token_arguments)
         self._calls = EncoderCalls(model, family, self._in_tower)
         self.calls_of_model = ModelCalls(model)
         self._pass_reader = PassReader(
@@ -137,6 +133,9 @@ class Session:
                 self._hooks.before(self._base, self._begin)
                 self._hooks.after(self._base, self._end, always_call=True)
             for number, block in enumerate(self._blocks):
+                self._hooks.before(block, functools.partial(self._enter_block, number))
+            self.family.install(self.model, self._hooks, self._get_running)
+            for number, block in enumerate(self._blocks):
                 self._hooks.before(block, functools.partial(self._before_block, number))
             for number, recorder in self._recorders.items():
                 if number == self._stages[-1]:  # asked about before it runs, and never after
@@ -149,27 +148,14 @@ class Session:
                 for block in each.list_watched():
                     self._hooks.keep_uncompiled(block)
                 self._put(each.list_hooks())
-            self._hooks.before(
-                self._decoder, functools.partial(give_mask, self.family, self._get_pass)
-            )
             self._hooks.after(self._decoder, self._after_decoder)
             self._calls.watch(self._hooks)
-            if self._scales is not None:
-                self._put(self._scales.list_hooks())
-            self._wrap_decoder()
-            if self.family.added_features:
-                self._hooks.before(self._decoder, self._take_features)
+            if hasattr(self._decoder, CUT_SHARED):
+                cut = functools.partial(self._inputs.cut_shared, self._get_pass)
+                self._hooks.around(self._decoder, CUT_SHARED, cut)
         except BaseException:
             self.remove()
             raise
-
-    def _wrap_decoder(self) -> None:
-        """See those methods of the decoder that change states between blocks."""
-        if self.family.deepstack:
-            self._hooks.around(self._decoder, "_deepstack_process", self._add_deepstack)
-        if hasattr(self._decoder, CUT_SHARED):
-            cut = functools.partial(self._inputs.cut_shared, self._get_pass)
-            self._hooks.around(self._decoder, CUT_SHARED, cut)
 
     def _put(self, hooks: Iterable[tuple[nn.Module, Any, bool]]) -> None:
         """Hooks that go before (else after) their modules."""
@@ -216,6 +202,17 @@ class Session:
         current: ForwardPass | None = getattr(self._local, "current", None)
         return current
 
+    def _get_running(self) -> ForwardPass | None:
+        """The pass under way, or the one whose block gradient checkpointing runs again."""
+        if is_aside():
+            return None
+        return self._get_pass() or (self._get_entered() if runs_backward() else None)
+
+    def _get_entered(self) -> ForwardPass | None:
+        """The pass of the block that began last, None if it belongs to none."""
+        found: weakref.ref[ForwardPass] | None = getattr(self._local, "entered", None)
+        return None if found is None else found()
+
     def _after_decoder(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         current = self._get_pass()
         kept = current and current.find_left(len(self._blocks))
@@ -229,13 +226,17 @@ class Session:
         output.last_hidden_state = kept.put_back(output.last_hidden_state, current.length)
         return output
 
+    def _enter_block(self, number: int, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if is_aside():
+            return
+        rotation = get_argument(kwargs, "position_embeddings", module)
+        current = self._rerun.get_pass(self._get_pass(), number, args[0], rotation)
+        self._local.entered = None if current is None else weakref.ref(current)
+
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        if is_aside():
-            return None
-        rotation = get_argument(kwargs, "position_embeddings", module)
-        current = self._rerun.get_pass(self._get_pass(), number, args[0], rotation)
+        current = None if is_aside() else self._get_entered()
         if current is None or (current.cut_from is not None and number >= current.cut_from):
             return None
         current.block, current.cache = number, kwargs.get("past_key_values")
@@ -243,8 +244,6 @@ class Session:
         states = args[0]
         if number == 0 and isinstance(current, VisualPass) and self._folds:
             current.entered = states if self.method.merges else states.detach()
-        if isinstance(current, VisualPass) and current.added is not None:
-            states = current.added.add(number, states, current.find_left(number - 1))
         if isinstance(current, VisualPass):
             if number == 0 and self._merger is not None:
                 states = self._drop_merged(self._merger, current, states)
@@ -252,8 +251,6 @@ class Session:
                 states = self._prune(current, number, states, kwargs)
         group = self._inputs.find_group(number)
         changed = self._inputs.shorten(current, group, number, states, kwargs)
-        if self._scales is not None:
-            self._scales.prepare(current, number, states, kwargs.get("past_key_values"))
         if changed is None and states is args[0]:
             return None
         others = self._inputs.shorten_others(args[1:], current.find_left(number))
@@ -379,21 +376,3 @@ class Session:
             blocks=self._blocks,
             mask=self._inputs.plan_undropped_mask(current, number, left, kwargs),
         )
-
-    def _add_deepstack(
-        self, original: Callable[..., Tensor], states: Tensor, positions: Tensor, features: Tensor
-    ) -> Tensor:
-        """Add visual features after an early block to those tokens that are left."""
-        current = self._get_pass()
-        kept = current and current.find_left(current.block)
-        if not kept:
-            return original(states, positions, features)
-        return original(states, *cut_features(positions, features, kept))
-
-    def _take_features(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Keep the features that the decoder would add: it knows the whole sequence only."""
-        current, features = self._get_pass(), kwargs.get("deepstack_features")
-        if not isinstance(current, VisualPass) or not features:
-            return None
-        current.added = AddedFeatures(kwargs["vision_mask"].squeeze(-1), features)
-        return args, {**kwargs, "deepstack_features": None, "vision_mask": None}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from tokencover.budget import LayerCost, block_cost
+from tokencover.budget import LayerCost
 from tokencover.errors import InputError
-from tokencover.families import Places
+from tokencover.families import Places, compute_block_cost
 from tokencover.methods import Choice, Told, View, VisionOutputs
 from tokencover.pruning.forward_pass import Kept, VisualPass, pack_left
 from tokencover.pruning.hooks import move_to
@@ -43,7 +43,7 @@ class Decoder:
     @functools.cached_property
     def cost(self) -> LayerCost:
         """What a decoder layer costs on average; counted when first needed."""
-        return block_cost(self.layers, self.config)
+        return compute_block_cost(self.layers, self.config)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
+from tokencover.families import TextModel, get_text_model
 from tokencover.pruning.hooks import move_to, run_aside
 
 KNOWN_PARTS = {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "rotary_emb"}
 """Of an attention whose weights are the softmax of scaled products of rotated projections."""
-
-UNROTATED = ("cohere2", "cohere_compass_text", "exaone4")
-"""Text models that do not rotate queries and keys in blocks with full attention."""
-UNTOLD = "cohere_compass_text"
-"""Of these, the one whose blocks get no tables of rotations then."""
 
 Letter = Literal["q", "k"]
 """Queries or keys."""
@@ -156,7 +152,7 @@ def _refuse_unknown(block: str, attention: Any) -> None:
         reason = f"its {name} caps the products before the softmax"
     elif _scales_by_position(attention):
         reason = f"its {name} scales queries by their position"
-    elif _find_type(attention) == UNTOLD and not _rotates(attention):
+    elif _get_text_model(attention).hides_rotations and not _rotates(attention):
         reason = f"its {name} is told no rotations"
     elif not hasattr(attention, "scaling") or _find_rotation(attention) is None:
         reason = f"its {name} does not tell its scaling or its rotation"
@@ -174,15 +170,15 @@ def _scales_by_position(attention: Any) -> bool:
 
 def _rotates(attention: Any) -> bool:
     """Whether it rotates at all; that of some models does only where it has windows."""
-    if _find_type(attention) not in UNROTATED:
+    if not _get_text_model(attention).rotates_windows_only:
         return True
     if hasattr(attention, "is_sliding"):  # EXAONE 4: in all blocks if none has windows
         return bool(attention.sliding_window is None or attention.is_sliding)
     return attention.sliding_window is not None
 
 
-def _find_type(attention: Any) -> Any:
-    return getattr(getattr(attention, "config", None), "model_type", None)
+def _get_text_model(attention: Any) -> TextModel:
+    return get_text_model(getattr(attention, "config", None))
 
 
 def _find_rotation(attention: Any) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.families import find_block_kinds, is_recurrent
+from tokencover.families import is_recurrent, list_layer_types
 from tokencover.pruning.decoder.own_masks import (
     Columns,
     check_plain,
@@ -27,9 +27,6 @@ from tokencover.pruning.decoder.renumbering import Renumbering
 from tokencover.pruning.forward_pass import ForwardPass, Kept
 from tokencover.pruning.internals import get_argument
 
-KINDS_OF_TOKENS = "moe_mm_token_type_ids"
-"""Which tokens go to the experts of pictures (ERNIE 4.5 VL); None once only text follows."""
-
 
 class BlockInputs:
     """Masks and positions for sequences that were shortened.
@@ -45,12 +42,21 @@ class BlockInputs:
         The first block of each group, and what positions kept tokens have.
     renumbering : Renumbering or None
         Numbers the tokens that are left anew, if the method wants that.
+    token_arguments : sequence of str
+        Arguments of blocks with one entry per token, see `Family`.
     """
 
-    def __init__(self, decoder: Any, pruning: Pruning, renumbering: Renumbering | None) -> None:
+    def __init__(
+        self,
+        decoder: Any,
+        pruning: Pruning,
+        renumbering: Renumbering | None,
+        token_arguments: Sequence[str] = (),
+    ) -> None:
+        self._token_arguments = token_arguments
         self._decoder, self._config = decoder, decoder.config
         self._pruning, self._renumbering = pruning, renumbering
-        self._kinds = find_block_kinds(decoder)
+        self._kinds = list_layer_types(decoder)
 
     def find_group(self, number: int) -> int | None:
         """The group of a block; None before the first."""
@@ -96,7 +102,7 @@ class BlockInputs:
             changed.update(self._renumber(self._renumbering, current, group, states))
         elif kept is not None:
             changed["position_embeddings"] = _cut_rotation(kwargs["position_embeddings"], kept)
-        return {**changed, **_shorten_kinds(kwargs, kept)}
+        return {**changed, **self._shorten_token_arguments(kwargs, kept)}
 
     def cut_shared(
         self,
@@ -144,12 +150,12 @@ class BlockInputs:
     ) -> dict[str, Any]:
         """Positions for the first block of a group if nothing were dropped before it.
 
-        With them the kinds of tokens, where the blocks of the model want to know them.
+        With them other arguments that have one entry per token.
         """
         cache = kwargs.get("past_key_values")
         shortened = left is not None or _find_remembered(cache, number) is not None
         position_ids, rotation = kwargs.get("position_ids"), kwargs["position_embeddings"]
-        kinds = _shorten_kinds(kwargs, left)
+        more = self._shorten_token_arguments(kwargs, left)
         if self._renumbering is not None and shortened:
             columns = self._find_columns(current, number, left, cache)
             position_ids, rotation = self._renumbering.number(states, columns)
@@ -157,7 +163,7 @@ class BlockInputs:
         elif left is not None:
             rotation = _cut_rotation(rotation, left)
         position_ids = self._shorten_position_ids(position_ids, left)
-        return {"position_ids": position_ids, "position_embeddings": rotation, **kinds}
+        return {"position_ids": position_ids, "position_embeddings": rotation, **more}
 
     def plan_undropped_mask(
         self, current: ForwardPass, number: int, left: Kept | None, kwargs: dict[str, Any]
@@ -295,6 +301,15 @@ class BlockInputs:
         position_ids = self._shorten_position_ids(numbers, None)
         return {"position_ids": position_ids, "position_embeddings": rotation}
 
+    def _shorten_token_arguments(self, kwargs: dict[str, Any], kept: Kept | None) -> dict[str, Any]:
+        """The entries of kept tokens; an argument may be None once only text follows."""
+        given = {name: kwargs.get(name) for name in self._token_arguments}
+        return {
+            name: value if kept is None else kept.take(value)
+            for name, value in given.items()
+            if value is not None
+        }
+
     def _shorten_position_ids(
         self, position_ids: Tensor | None, kept: Kept | None
     ) -> Tensor | None:
@@ -315,11 +330,3 @@ def _cut_rotation(rotation: Any, kept: Kept) -> Any:
 def _find_remembered(cache: Any, group: int) -> Tensor | None:
     """See `PrunedCache.find_columns`; None for a cache that was never pruned."""
     return cache.find_columns(group) if isinstance(cache, PrunedCache) else None
-
-
-def _shorten_kinds(kwargs: dict[str, Any], kept: Kept | None) -> dict[str, Any]:
-    """The kinds of the tokens that are left, for models whose blocks are told them."""
-    kinds = kwargs.get(KINDS_OF_TOKENS)
-    if kinds is None:
-        return {}
-    return {KINDS_OF_TOKENS: kinds if kept is None else kept.take(kinds)}

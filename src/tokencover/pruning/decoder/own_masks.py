@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.families import WINDOWS, find_block_kinds
+from tokencover.families import WINDOWS, list_layer_types
 from tokencover.pruning.decoder.pruned_cache import PrunedCache
 from tokencover.pruning.forward_pass import ForwardPass, Kept
 
@@ -97,7 +97,7 @@ def check_plain(decoder: Any, current: ForwardPass, number: int) -> None:
     number : int
         Index of the decoder layer.
     """
-    kinds = find_block_kinds(decoder)
+    kinds = list_layer_types(decoder)
     length, kind = current.before + current.length, kinds[number]
     # Full layers beside ones with windows may be causal (Gemma 4).
     if getattr(current, "has_both_directions", False) and (

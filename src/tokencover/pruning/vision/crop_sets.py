@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokencover.errors import InputError
-from tokencover.families import FoldedCrops, Layout
+from tokencover.families import FoldedTiles, Layout
 from tokencover.pruning.vision.squares import Squares
 
 
@@ -42,12 +42,12 @@ def set_up_plain(
     return [CropSet(squares, places, pictures)]
 
 
-def set_up_folded(crops: FoldedCrops, layouts: Sequence[Layout], packed: bool) -> list[CropSet]:
+def set_up_folded(crops: FoldedTiles, layouts: Sequence[Layout], packed: bool) -> list[CropSet]:
     """Crops whose patches are folded, in the order of the pictures.
 
     Parameters
     ----------
-    crops : FoldedCrops
+    crops : FoldedTiles
         Of the pictures that one tower call is given.
     layouts : sequence of Layout
         Of these pictures.
@@ -68,7 +68,7 @@ def set_up_folded(crops: FoldedCrops, layouts: Sequence[Layout], packed: bool) -
 
 
 def _take_crops(
-    crops: FoldedCrops, shape: tuple[int, int, int], first: int, pictures: tuple[int, ...]
+    crops: FoldedTiles, shape: tuple[int, int, int], first: int, pictures: tuple[int, ...]
 ) -> CropSet:
     """Crops from the first on, all with so many rows and columns of cells."""
     _, rows, columns = shape

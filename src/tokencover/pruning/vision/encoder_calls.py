@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from tokencover.errors import InputError
 from tokencover.families import (
     Family,
-    FoldedCrops,
+    FoldedTiles,
     Layout,
     Media,
     Places,
-    TowerFacts,
+    VisionEncoderFacts,
 )
 from tokencover.pruning.hooks import Hooks
 
@@ -125,7 +125,7 @@ class EncoderCalls:
         kind, frame, row, column = found.values
         return Places(found.medium, kind, frame, row, column, found.video)
 
-    def place_crops(self, tower: TowerFacts) -> FoldedCrops:
+    def place_crops(self, tower: VisionEncoderFacts) -> FoldedTiles:
         """Which patches of the tower make which visual token; for families that fold them."""
         folding = self._family.folding
         assert folding is not None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.families import FoldedCrops
+from tokencover.families import FoldedTiles
 from tokencover.methods import VisionOutputs
 from tokencover.pruning.hooks import move_to
 from tokencover.pruning.vision.segments import number_segments
@@ -90,7 +90,7 @@ class Encodings:
         ``(b, s)`` int64, crop times tokens of a crop plus token; negative where there is none.
     tower : VisionTower
         One of the towers; they are alike.
-    crops : FoldedCrops or None
+    crops : FoldedTiles or None
         How patches are folded into cells; None if each is one.
     projector : nn.Module
         From the tower's width to the decoder's.
@@ -102,7 +102,7 @@ class Encodings:
     index: Tensor
     numbers: Tensor
     tower: VisionTower
-    crops: FoldedCrops | None
+    crops: FoldedTiles | None
     projector: nn.Module
     tiles: bool
     features: dict[str, Tensor] = field(default_factory=dict)

@@ -61,8 +61,8 @@ class TowerMerger:
     """
 
     def __init__(self, model: nn.Module, family: Family, method: Method) -> None:
-        if not family.merges_tower:
-            able = [each.name for each in FAMILIES if each.merges_tower]
+        if not family.merges_in_vision_encoder:
+            able = [each.name for each in FAMILIES if each.merges_in_vision_encoder]
             raise refuse_family(method, family, MERGING, able)
         self._method, self._family, self._config = method, family, model.config
         self._towers = VisionTowers(model, family, method, MERGING)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.families import FAMILIES, Family, FoldedCrops
+from tokencover.families import FAMILIES, Family, FoldedTiles
 from tokencover.methods import Method
 from tokencover.pruning.vision.encoder_calls import EncoderCalls
 from tokencover.pruning.vision.encodings import BlockRecord, Encodings, Recording, join_recordings
@@ -55,8 +55,8 @@ class TowerReader:
     def __init__(
         self, model: nn.Module, family: Family, method: Method, merging: TowerMerger | None
     ) -> None:
-        if not family.reads_tower:
-            able = [each.name for each in FAMILIES if each.reads_tower]
+        if not family.reads_vision_encoder:
+            able = [each.name for each in FAMILIES if each.reads_vision_encoder]
             raise refuse_family(method, family, READING, able)
         self._family, self._method, self._merging = family, method, merging
         self._towers = VisionTowers(model, family, method, READING)
@@ -135,7 +135,7 @@ class TowerReader:
         media, tower = calls.media, self._towers.first
         given = {"image": media.images, "video": media.videos}
         found = {name: self._take_one(name) for name in given if given[name] is not None}
-        crops: FoldedCrops | None = None
+        crops: FoldedTiles | None = None
         if self.folds:
             crops = calls.place_crops(tower.facts)
             index = torch.cat([crops.class_index, crops.index], dim=1)

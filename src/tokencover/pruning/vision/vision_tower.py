@@ -1,7 +1,7 @@
 """What merging in the vision tower and reading from it have in common.
 
 Both need to know which patches become which visual token: one to one, by the family's
-`tower_tokens`, or several of them one, by its `folding`. Merging needs blocks whose halves are
+`map_vision_tokens`, or several of them one, by its `folding`. Merging needs blocks whose halves are
 known as well, and patches that become visual tokens square by square.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tokencover.errors import InputError
-from tokencover.families import Family, Media, TowerFacts
+from tokencover.families import Family, Media, VisionEncoderFacts
 from tokencover.methods import Method
 from tokencover.pruning.vision.crop_sets import CropSet, set_up_folded, set_up_plain
 from tokencover.pruning.vision.encoder_calls import (
@@ -95,9 +95,9 @@ class VisionTower:
         return found
 
     @property
-    def facts(self) -> TowerFacts:
+    def facts(self) -> VisionEncoderFacts:
         """What matters to the order of its tokens."""
-        return TowerFacts(self.classes, self.window)
+        return VisionEncoderFacts(self.classes, self.window)
 
     @property
     def taps(self) -> list[nn.Module]:
@@ -143,7 +143,7 @@ class VisionTowers:
         self._method = method
         self.all = [
             VisionTower(model.get_submodule(path), self._config, method, purpose)
-            for path in family.towers
+            for path in family.vision_encoders
         ]
         self.first = self.all[0]
 
@@ -208,7 +208,7 @@ class VisionTowers:
     def _carry(
         self, media: Media, images: Tensor | None, videos: Tensor | None
     ) -> tuple[list[Tensor], list[Tensor]]:
-        carry = self._family.tower_tokens
+        carry = self._family.map_vision_tokens
         assert carry is not None
         return carry(self._base, media, images, videos)
 

@@ -23,7 +23,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 import tokencover as tc
-from tests.pruning.kin import FLAT, KIN, SQUARE, SQUARES, prompt, sizes
 from tests.pruning.test_families import (
     NAMES,
     ROUTES,
@@ -38,6 +37,7 @@ from tests.pruning.test_families import (
     true_places,
     without_mixing,
 )
+from tests.pruning.variants import FLAT, SQUARE, SQUARES, VARIANTS, prompt, sizes
 from tests.zoo import ZOO
 from tests.zoo.towers import clip_tower, siglip_tower
 from tests.zoo.weights import text_config
@@ -47,69 +47,69 @@ from tokencover.families import (
     Media,
     UnsupportedModelError,
     family_of,
-    find_claims,
-    find_refused,
+    list_claims,
+    list_refused,
 )
 from tokencover.families.layout import PATCH
-from tokencover.families.refusals import REFUSALS
+from tokencover.families.registry import REFUSALS
 from tokencover.methods import Method
 from tokencover.methods.look_ahead import LookAhead
 
 
 @cache
-def kin_model_of(name: str) -> PreTrainedModel:
-    return without_mixing(KIN[name].build())
+def variant_model_of(name: str) -> PreTrainedModel:
+    return without_mixing(VARIANTS[name].build())
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", KIN)
-def test_layouts_of_kin(name: str, route: str) -> None:
-    kin, model = KIN[name], kin_model_of(name)
-    found = layouts_of(model, media_of(model, kin.inputs, route))
-    for layouts, truth in zip(found, (kin.images, kin.videos), strict=True):
+@pytest.mark.parametrize("name", VARIANTS)
+def test_layouts_of_variants(name: str, route: str) -> None:
+    variant, model = VARIANTS[name], variant_model_of(name)
+    found = layouts_of(model, media_of(model, variant.inputs, route))
+    for layouts, truth in zip(found, (variant.images, variant.videos), strict=True):
         assert [places(layout) for layout in layouts] == [true_places(each) for each in truth]
     family = family_of(model)
     assert len(family.layers(model)) == 2
-    assert {family.projector, *family.towers} <= modules_that_ran(model, kin.inputs)
+    assert {family.projector, *family.vision_encoders} <= modules_that_ran(model, variant.inputs)
 
 
-@pytest.mark.parametrize("name", KIN)
-def test_a_token_of_kin_is_where_its_pixels_are(name: str) -> None:
-    kin, model = KIN[name], kin_model_of(name)
-    before = media_of(model, kin.inputs)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_token_of_a_variant_is_where_its_pixels_are(name: str) -> None:
+    variant, model = VARIANTS[name], variant_model_of(name)
+    before = media_of(model, variant.inputs)
     images, videos = layouts_of(model, before)
-    pixels_name = "pixel_values" if "pixel_values" in kin.inputs else "pixel_values_videos"
-    pixels = kin.inputs[pixels_name]
+    pixels_name = "pixel_values" if "pixel_values" in variant.inputs else "pixel_values_videos"
+    pixels = variant.inputs[pixels_name]
     _, rows, columns = (images or videos)[0].shape
     first = Before(model, before)
     for token in range(rows * columns):
         row, column = divmod(token, columns)
-        if kin.side:
-            changed = painted(pixels, (0,) * (pixels.ndim - 3), row, column, kin.side)
+        if variant.side:
+            changed = painted(pixels, (0,) * (pixels.ndim - 3), row, column, variant.side)
         else:
             changed = pixels.clone()
             changed[4 * token : 4 * token + 4] += 1.0
-        after = media_of(model, {**kin.inputs, pixels_name: changed})
-        assert first.find_changed(model, after) == [(0, PATCH, 0, row, column)]
+        after = media_of(model, {**variant.inputs, pixels_name: changed})
+        assert first.list_changed(model, after) == [(0, PATCH, 0, row, column)]
 
 
 def test_every_model_type_is_tested() -> None:
     tested = {model_of(name).config.model_type for name in NAMES}
-    tested |= {kin_model_of(name).config.model_type for name in KIN}
+    tested |= {variant_model_of(name).config.model_type for name in VARIANTS}
     served = [
         model_type
         for family in FAMILIES
         for model_type in family.model_types
-        if not family.find_lack(model_type)
+        if not family.explain_version_fault(model_type)
     ]
     assert sorted(served) == sorted(tested)
 
 
-def test_what_is_not_tested_by_value_is_called_kin() -> None:
+def test_what_is_not_tested_by_value_is_a_variant() -> None:
     by_value = {model_of(name).config.model_type for name in NAMES}
     for family in FAMILIES:
-        here = {name for name in family.model_types if not family.find_lack(name)}
-        assert set(family.kin) & here == here - by_value, family.name
+        here = {name for name in family.model_types if not family.explain_version_fault(name)}
+        assert set(family.variants) & here == here - by_value, family.name
 
 
 def test_every_class_of_transformers_is_served_or_refused_with_a_reason() -> None:
@@ -120,8 +120,8 @@ def test_every_class_of_transformers_is_served_or_refused_with_a_reason() -> Non
     served = {model_type for family in FAMILIES for model_type in family.model_types}
     known = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
     assert known - served - set(REFUSALS) == set()
-    assert known - served <= set(find_refused())
-    assert not served & set(find_refused())
+    assert known - served <= set(list_refused())
+    assert not served & set(list_refused())
     assert all(reason and not reason.endswith(".") for reason in REFUSALS.values())
 
 
@@ -130,8 +130,8 @@ def test_methods_that_read_attention_do_not_claim_families_where_it_is_not_known
     method: Method,
 ) -> None:
     model = ZOO["kimi_k25"].build()
-    assert "Kimi K2.5" not in [claim.family.name for claim in find_claims(type(method))]
-    assert "Kimi K2.5" in [claim.family.name for claim in find_claims(tc.MoB)]
+    assert "Kimi K2.5" not in [claim.family.name for claim in list_claims(type(method))]
+    assert "Kimi K2.5" in [claim.family.name for claim in list_claims(tc.MoB)]
     inputs = ZOO["kimi_k25"].inputs("single")
     with (
         pytest.raises(InputError, match="no self_attn with q_proj and k_proj"),
@@ -141,9 +141,9 @@ def test_methods_that_read_attention_do_not_claim_families_where_it_is_not_known
         model(**inputs)
 
 
-def test_llava_with_a_tower_without_class_token_loses_its_first_patch_by_default() -> None:
-    kin = KIN["llava, siglip"]
-    model = replace(kin, settings={"vision_config": siglip_tower(4) | FLAT}).build()
+def test_llava_without_class_token_loses_its_first_patch() -> None:
+    variant = VARIANTS["llava, siglip"]
+    model = replace(variant, settings={"vision_config": siglip_tower(4) | FLAT}).build()
     inputs = prompt(15, 15, pixel_values=SQUARES)
     images, _ = layouts_of(model, media_of(model, inputs))
     assert [places(layout) for layout in images] == [raster(SQUARE)[1:]] * 2
@@ -186,10 +186,10 @@ def test_what_is_missing_is_said(name: str, images: Any, videos: Any, message: s
     assert message in str(caught.value)
 
 
-def test_unknown_tower_is_said() -> None:
+def test_unknown_vision_encoder_is_rejected() -> None:
     config = LlavaConfig(vision_config={"model_type": "vit"}, text_config=text_config(2))
     media = Media(config, {"pixel_values": SQUARES})
-    with pytest.raises(InputError, match=r"vision tower 'vit' is not known.*clip_vision_model"):
+    with pytest.raises(InputError, match=r"encoder 'vit' is not supported.*clip_vision_model"):
         FAMILIES["LLaVA-1.5"].layouts(media)
 
 
@@ -211,12 +211,12 @@ REFUSED = [
         llava_with(
             model_type="qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1
         ),
-        "layer_types has 'sliding_attention' in 1 of 2 blocks",
+        "layer_types has 'sliding_attention' in 1 of 2 layers",
     ),
     (MllamaConfig(), "cross_attention_layers is [3, 8, 13, 18, 23, 28, 33, 38]"),
     (IdeficsConfig(), "cross_layer_interval is 1"),
     (T5Config(), "is_encoder_decoder is True"),
-    (Blip2Config(), "32 learned queries are all of a picture"),
+    (Blip2Config(), "32 learned queries represent an image"),
     (LlamaConfig(), "no family knows this model type"),
 ]
 

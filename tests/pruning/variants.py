@@ -33,7 +33,7 @@ from tests.zoo.weights import HIDDEN, seeded, text_config
 
 
 @dataclass(frozen=True)
-class Kin:
+class Variant:
     """A model whose truth is written down by hand; `side` is 0 if pixels are rows of patches."""
 
     model_class: Any
@@ -100,57 +100,57 @@ SQUARE = Grid(1, 4, 4)
 RAGGED = noise(1, 2, 3, 24, 32)
 RAGGED_SIZES = sizes((24, 16), (16, 32))
 
-KIN = {
-    "vipllava": Kin(
+VARIANTS = {
+    "vipllava": Variant(
         VipLlavaForConditionalGeneration,
         {"vision_config": clip_tower(4), "vision_feature_layers": [-2, -1], **by_token("image")},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),
-    "llava, class token kept": Kin(
+    "llava, class token kept": Variant(
         LlavaForConditionalGeneration,
         {"vision_config": clip_tower(4), "vision_feature_select_strategy": "full"},
         prompt(17, 17, pixel_values=SQUARES),
         (WithClass(SQUARE), WithClass(SQUARE)),
     ),
-    "llava, siglip": Kin(
+    "llava, siglip": Variant(
         LlavaForConditionalGeneration,
         {"vision_config": siglip_tower(4) | FLAT, "vision_feature_select_strategy": "full"},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),
-    "llava, dinov2": Kin(
+    "llava, dinov2": Variant(
         LlavaForConditionalGeneration,
         {"vision_config": DINO},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),
-    "llava, pixtral": Kin(
+    "llava, pixtral": Variant(
         LlavaForConditionalGeneration,
         {"vision_config": PIXTRAL, "vision_feature_select_strategy": "full"},
         prompt(24, 32, pixel_values=RAGGED, image_sizes=RAGGED_SIZES),
         (Grid(1, 6, 4), Grid(1, 4, 8)),
     ),
-    "llava, pixtral of one size": Kin(
+    "llava, pixtral of one size": Variant(
         LlavaForConditionalGeneration,
         {"vision_config": PIXTRAL, "vision_feature_select_strategy": "full"},
         prompt(48, 48, pixel_values=RAGGED),
         (Grid(1, 6, 8), Grid(1, 6, 8)),
     ),
-    "llava_next_video, image": Kin(
+    "llava_next_video, image": Variant(
         LlavaNextVideoForConditionalGeneration,
         {"vision_config": clip_tower(SIDE), "image_grid_pinpoints": PINPOINTS},
         prompt(39, pixel_values=noise(1, 1, 5, 3, 12, 12), image_sizes=sizes((24, 14))),
         (Tiled(BASE, Grid(1, 6, 4)),),
     ),
-    "llava_next_video, video": Kin(
+    "llava_next_video, video": Variant(
         LlavaNextVideoForConditionalGeneration,
         {"vision_config": clip_tower(5), **by_token("video")},
         prompt(12, 12, token=VIDEO, pixel_values_videos=noise(1, 2, 3, 3, 20, 20)),
         videos=(Grid(3, 2, 2), Grid(3, 2, 2)),
         side=2 * PATCH_SIZE,
     ),
-    "qwen3_vl_moe": Kin(
+    "qwen3_vl_moe": Variant(
         Qwen3VLMoeForConditionalGeneration,
         {
             "vision_config": vision_config(
@@ -167,7 +167,7 @@ KIN = {
         side=0,
         text={**MROPE, **EXPERTS, "num_experts": 4},
     ),
-    "mistral3": Kin(
+    "mistral3": Variant(
         Mistral3ForConditionalGeneration,
         {"vision_config": PIXTRAL},
         prompt(6, 8, pixel_values=RAGGED, image_sizes=RAGGED_SIZES),
@@ -175,7 +175,7 @@ KIN = {
         side=2 * PATCH_SIZE,
         text={"model_type": "mistral", "sliding_window": None},
     ),
-    "lighton_ocr": Kin(
+    "lighton_ocr": Variant(
         LightOnOcrForConditionalGeneration,
         {"vision_config": PIXTRAL},
         prompt(6, 8, pixel_values=RAGGED, image_sizes=RAGGED_SIZES),
@@ -183,13 +183,13 @@ KIN = {
         side=2 * PATCH_SIZE,
         text={"model_type": "qwen3"},
     ),
-    "deepseek_vl": Kin(
+    "deepseek_vl": Variant(
         DeepseekVLForConditionalGeneration,
         {"vision_config": siglip_tower(4)},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),
-    "qianfan_ocr": Kin(
+    "qianfan_ocr": Variant(
         QianfanOCRForConditionalGeneration,
         {"vision_config": siglip_tower(4, "qianfan_ocr_vision")},
         prompt(4, 4, pixel_values=SQUARES),
@@ -197,19 +197,19 @@ KIN = {
         side=2 * PATCH_SIZE,
         text={"model_type": "qwen3"},
     ),
-    "glm4v": Kin(
+    "glm4v": Variant(
         Glm4vForConditionalGeneration, GLM, GLM_IMAGE, TWO_GLM_IMAGES, side=0, text=GLM_TEXT
     ),
-    "glm4v, video": Kin(
+    "glm4v, video": Variant(
         Glm4vForConditionalGeneration, GLM, GLM_VIDEO, (Grid(2, 2, 3),), side=0, text=GLM_TEXT
     ),
-    "glm46v": Kin(
+    "glm46v": Variant(
         Glm46VForConditionalGeneration, GLM, GLM_IMAGE, TWO_GLM_IMAGES, side=0, text=GLM_TEXT
     ),
-    "glm_ocr": Kin(
+    "glm_ocr": Variant(
         GlmOcrForConditionalGeneration, GLM, GLM_IMAGE, TWO_GLM_IMAGES, side=0, text=GLM_TEXT
     ),
-    "glm4v_moe": Kin(
+    "glm4v_moe": Variant(
         Glm4vMoeForConditionalGeneration,
         GLM,
         GLM_IMAGE,
