@@ -1,7 +1,7 @@
 """Unit vectors of a whole batch in float32, and exact rows where they are asked for.
 
 Tokens are read once, in the dtype that holds them, and become float32 unit vectors. Everything is
-estimated from these, with the proven error of `lazy/estimate.py`; only a few rows ever become
+estimated from these, with the proven error of `search/vectors.py`; only a few rows ever become
 float64, and never all at a time. Nothing here makes the host wait for a value.
 """
 

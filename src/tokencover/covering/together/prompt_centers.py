@@ -1,4 +1,4 @@
-"""Prompt centres of a whole batch: estimates propose a shortlist, exact cosines rank it."""
+"""Prompt centers of a whole batch: estimates propose a shortlist, exact cosines rank it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering.candidates import rank_candidates
-from tokencover.covering.exact import snap
+from tokencover.covering.exact import rank_candidates, snap
 from tokencover.covering.together.directions import Directions, multiply
 
 _SPARE = 64
