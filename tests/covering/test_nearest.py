@@ -15,7 +15,7 @@ from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
 from tokencover.covering import nearest
 from tokencover.covering.exact import cosine
-from tokencover.covering.search import Distinct, Vectors
+from tokencover.covering.search.vectors import Distinct, Vectors
 
 
 @given(problems())

@@ -183,11 +183,9 @@ def tokens_left(
 
     Parameters
     ----------
-    budget : int or float
-        K, a count or a fraction of `total`.
-    mode : "exact", "layer_mean" or "flops"
-        What K counts: tokens that remain in the end, their mean per layer, or the tokens in every
-        layer of a model whose prefill costs the same.
+    budget, mode : int or float, "exact", "layer_mean" or "flops"
+        K, and what it counts: tokens that remain in the end, their mean per layer, or the tokens in
+        every layer of a model whose prefill costs the same.
     total, others : int
         Visual tokens of the sample, and its other tokens, which every layer processes too.
     schedule : callable

@@ -20,11 +20,8 @@ Bounds, covering numbers and approximations of eta are in `tokencover.theory`, s
 """
 
 from tokencover.covering.checks import (
-    Count,
     check_count,
-    check_counts,
     check_finite,
-    check_mask,
     check_pair,
 )
 from tokencover.covering.coupling import coupling, directed_hausdorff, hausdorff
@@ -40,7 +37,6 @@ from tokencover.covering.exact import (
     cosine,
     count_before,
     keep_precision,
-    mark_largest,
     rank_ascending,
     rank_descending,
     select_largest,
@@ -54,13 +50,10 @@ from tokencover.covering.nearest import nearest_points
 from tokencover.covering.radii import farthest_order, prompt_order
 
 __all__ = [
-    "Count",
     "Cover",
     "Points",
     "check_count",
-    "check_counts",
     "check_finite",
-    "check_mask",
     "check_pair",
     "compute_pairwise_cosines",
     "compute_pairwise_sq_distances",
@@ -72,7 +65,6 @@ __all__ = [
     "farthest_points",
     "hausdorff",
     "keep_precision",
-    "mark_largest",
     "mob",
     "mob_batch",
     "mob_literal",

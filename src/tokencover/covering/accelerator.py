@@ -34,20 +34,10 @@ def cover_together(samples: Samples) -> list[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True, slots=True)
 class _FirstStep:
-    """Prompt centers of every sample.
+    """Prompt centers of every sample, ``(b, s)`` int64, best first.
 
-    Attributes
-    ----------
-    visual : Directions
-        The visual tokens.
-    order : Tensor
-        ``(b, s)`` int64, best first.
-    counts : list of SampleCounts
-        What every sample may have.
-    available : Tensor
-        ``(b,)`` int64, how many candidates there were.
-    fewest : list of int
-        As many prompt centers as the host knows of.
+    `available` is the ``(b,)`` number of candidates, `fewest` as many prompt centers as the host
+    knows of.
     """
 
     visual: Directions

@@ -1,8 +1,4 @@
-"""Input checks, with the value and the fix in the message.
-
-First check by check, then the whole input of `mob`: tokens, masks and counts of every sample of a
-batch (`check_samples`).
-"""
+"""Input checks, with the value and the fix in the message; `check_samples` for all of `mob`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_mask, check_pair
 from tokencover.covering.exact import keep_precision, on_cpu, square_distance, to_float32
-from tokencover.covering.search import CosineEstimates, Vectors, on_one_thread
+from tokencover.covering.search.scratch import on_one_thread
+from tokencover.covering.search.vectors import CosineEstimates, Vectors
 from tokencover.covering.together import (
     Directions,
     keep_float32,

@@ -35,16 +35,14 @@ from tokencover.covering.exact import (
     to_float32,
 )
 from tokencover.covering.farthest import farthest_points
-from tokencover.covering.search import (
-    CosineEstimates,
-    Distinct,
+from tokencover.covering.search.scratch import (
     ScratchBuffers,
-    Vectors,
     count_threads,
     on_one_thread,
     run_in_pieces,
-    search_farthest,
 )
+from tokencover.covering.search.search import search_farthest
+from tokencover.covering.search.vectors import CosineEstimates, Distinct, Vectors
 
 
 def select_most_isolated(tokens: Tensor) -> Tensor:
@@ -64,19 +62,9 @@ def select_most_isolated(tokens: Tensor) -> Tensor:
 
 
 def select_diverse(tokens: Tensor, *, budget: int) -> Tensor:
-    """Choose the most isolated token, then in turn the one farthest from all chosen.
+    """Choose the most isolated token, then in turn the one farthest from all chosen (DivPrune).
 
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(n, d)``.
-    budget : int
-        How many, at least 1; at most n are chosen.
-
-    Returns
-    -------
-    Tensor
-        Indices in order of choice, int64.
+    Returns `budget` int64 indices of tokens ``(n, d)``, at most n, in order of choice.
     """
     check_tokens("visual", tokens)
     budget = min(check_count("budget", budget, 1), len(tokens))
@@ -191,19 +179,16 @@ def _measure_nearest_neighbors(values: Tensor, some: Tensor) -> Tensor:
 
 
 def select_least_similar(tokens: Tensor, own: Tensor, others: Tensor, shares: Count) -> Tensor:
-    """Let each pivot in turn take the free tokens least similar to it, by exact cosines.
+    """Let each pivot in turn take the free tokens least similar to it, by exact cosines (DART).
 
-    On a CPU estimates leave a few tokens, at the end of each pivot's turn, for exact cosines to
-    decide.
+    On a CPU estimates leave a few tokens, at the end of each pivot's turn, for exact cosines.
 
     Parameters
     ----------
     tokens : Tensor
         ``(n, d)``.
-    own : Tensor
-        Int64, the first pivots: tokens that are not free.
-    others : Tensor
-        ``(m, d)``, the pivots that follow them.
+    own, others : Tensor
+        The pivots: int64 indices of tokens that are not free, then vectors ``(m, d)``.
     shares : int or sequence of int
         How many tokens each pivot takes; the last ones take fewer if tokens run out.
 

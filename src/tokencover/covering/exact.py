@@ -196,10 +196,9 @@ def first_of_largest(pairs: Iterable[tuple[float, int]]) -> int:
 
 
 def mark_largest(values: Tensor, count: Tensor) -> Tensor:
-    """Mark the first `count` of `rank_descending` without ranking; -inf is never marked.
+    """Mark the first `count` of `rank_descending` without ranking, ``(..., n)`` bool.
 
-    `values` are ``(..., n)``, and `count` is ``(...)`` int64 of at least 1, perhaps above n.
-    Returns ``(..., n)`` bool.
+    `count` is ``(...)`` int64 of at least 1, perhaps above n; -inf is never marked.
     """
     count = count.unsqueeze(-1)
     ordered = values.sort(dim=-1, descending=True).values
@@ -221,23 +220,10 @@ def count_before(values: Tensor, index: int) -> Tensor:
 def rank_candidates(alignment: Tensor, fold: Tensor, budget: int) -> tuple[Tensor, Tensor]:
     """Rank the visual tokens that the prompt proposes (Algorithm 1, step 1).
 
-    Each prompt token proposes its `fold` nearest visual tokens. A candidate's score is its largest
-    cosine with any prompt token.
-
-    Parameters
-    ----------
-    alignment : Tensor
-        ``(..., l, n)`` cosines, -inf where the prompt or the visual token does not exist.
-    fold : Tensor
-        ``(...)`` int64, k of each sample.
-    budget : int
-        How many ranks are wanted.
-
-    Returns
-    -------
-    order, available : Tensor
-        ``(..., budget)`` indices, best first, meaningless from `available` on; and the ``(...)``
-        number of candidates.
+    `alignment` are cosines ``(..., l, n)``, -inf where a token does not exist. Each prompt token
+    proposes its `fold`, ``(...)`` int64, nearest visual tokens; a candidate's score is its largest
+    cosine. Returns the order, ``(..., budget)``, best first, and the ``(...)`` number of
+    candidates, from which on the order is meaningless.
     """
     proposed = mark_largest(alignment, fold.unsqueeze(-1)).any(-2)
     score = alignment.amax(-2).masked_fill(~proposed, -math.inf)

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_count, check_indices, check_tokens
 from tokencover.covering.exact import keep_precision, on_cpu, to_float32
-from tokencover.covering.search import Distinct, on_one_thread, search_farthest
+from tokencover.covering.search.scratch import on_one_thread
+from tokencover.covering.search.search import search_farthest
+from tokencover.covering.search.vectors import Distinct
 from tokencover.covering.together import (
     Directions,
     choose_farthest_exactly,

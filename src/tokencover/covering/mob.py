@@ -16,7 +16,9 @@ from tokencover.covering.accelerator import cover_together
 from tokencover.covering.checks import Count, Samples, check_mask, check_pair, check_samples
 from tokencover.covering.exact import keep_precision, on_cpu, rank_descending, select_largest
 from tokencover.covering.nearest import choose_nearest
-from tokencover.covering.search import Distinct, Vectors, on_one_thread, search_farthest
+from tokencover.covering.search.scratch import on_one_thread
+from tokencover.covering.search.search import search_farthest
+from tokencover.covering.search.vectors import Distinct, Vectors
 from tokencover.errors import InputError
 
 

@@ -14,13 +14,8 @@ from tokencover.covering.exact import (
     rank_candidates,
     to_float32,
 )
-from tokencover.covering.search import (
-    CosineEstimates,
-    Distinct,
-    ScratchBuffers,
-    Vectors,
-    on_one_thread,
-)
+from tokencover.covering.search.scratch import ScratchBuffers, on_one_thread
+from tokencover.covering.search.vectors import CosineEstimates, Distinct, Vectors
 from tokencover.covering.together import (
     Directions,
     keep_float32,

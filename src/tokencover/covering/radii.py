@@ -48,16 +48,10 @@ class FarthestOrder:
 
 
 def prompt_order(visual: Tensor, prompt: Tensor, *, most: int) -> PromptOrder:
-    """Rank the `most` visual tokens nearest to the prompt, with the radius of every prefix.
+    """Rank the `most` of n visual tokens nearest to the prompt, with the radius of every prefix.
 
-    O(n l d) for the ranking and O(most l d) for the radii.
-
-    Parameters
-    ----------
-    visual, prompt : Tensor
-        V ``(n, d)`` and P ``(l, d)``; P may be empty.
-    most : int
-        Length of the order, cut to n.
+    V is ``(n, d)``, P is ``(l, d)`` and may be empty. O(n l d) for the order, O(most l d) for the
+    radii.
     """
     check_pair(visual, prompt, ranks=(2,))
     most = min(check_count("most", most, 0), len(visual))
@@ -74,18 +68,11 @@ def prompt_order(visual: Tensor, prompt: Tensor, *, most: int) -> PromptOrder:
 
 
 def farthest_order(tokens: Tensor, *, most: int) -> FarthestOrder:
-    """Choose `most` tokens by farthest point sampling, with radius and separation of every prefix.
+    """Order `most` of n tokens by farthest point sampling, with radius and separation of prefixes.
 
-    O(n most d) at worst for the order. The radii cost O(most**2 d) more, because the token chosen
-    next *is* the one that is covered worst. (Not so with zero tokens, because sampling compares
-    cosines; then every token is measured, O(n most d).)
-
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(n, d)``.
-    most : int
-        Length of the order, cut to n.
+    O(n most d) at worst for the order of ``(n, d)``. The radii cost O(most**2 d) more, because the
+    token chosen next *is* the one that is covered worst. (Not so with zero tokens, because sampling
+    compares cosines; then every token is measured, O(n most d).)
     """
     check_tokens("visual", tokens)
     most = min(check_count("most", most, 1), len(tokens))

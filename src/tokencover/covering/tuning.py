@@ -13,7 +13,7 @@ from typing import Final
 
 # Exact arithmetic (`exact.py`, `nearest.py`, `radii.py`): few enough float64 rows at a time for the
 # processor's cache. Measured by `selection.py --kinds alike,isotropic`; pairs by
-# `methods.py --methods cdpruner,scope`; radii by `tests/covering/test_radii.py --durations 5`.
+# `methods.py --methods CDPruner,SCOPE`; radii by `tests/covering/test_radii.py --durations 5`.
 SNAP_BLOCK: Final = 32
 PAIR_BLOCK: Final = 192
 SMALL_PAIR_BLOCK: Final = 48
@@ -89,7 +89,7 @@ MAX_THREADS: Final = 16
 KEPT_BUFFER: Final = 2**24
 """Bytes; larger buffers are freed after use: clearing their pages is little of the work."""
 
-# DivPrune and DART (`diversity.py`). Measured by `methods.py --methods divprune,dart`.
+# DivPrune and DART (`diversity.py`). Measured by `methods.py --methods DivPrune,DART`.
 DIVERSE_CHUNK: Final = 512
 """As CHUNK: there are so many products that speed matters more than their error."""
 DIVERSE_BLOCK: Final = 192

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
-from tokencover.covering.search import bound_error
+from tokencover.covering.search.vectors import bound_error
 from tokencover.covering.together import directions, hausdorff_pairs, prompt_centers
 from tokencover.covering.together import visual_centers as centers
 

@@ -223,19 +223,11 @@ def choose_from_shortlist(
     tolerance: float,
     max_rivals: float = math.inf,
 ) -> list[Step]:
-    """Choose tokens in turn, each with the smallest closeness to its nearest center.
+    """Choose up to `most` of m tokens, each with the smallest closeness to its nearest center.
 
-    In plain Python: reading a number from a list is much faster than from a tensor.
-
-    Parameters
-    ----------
-    nearest, each_other : Tensor
-        ``(m,)`` closeness of each token to the nearest center, and ``(m, m)`` to each other.
-    most, limit, max_rivals : int, float, float
-        End after so many choices, when the smallest closeness reaches the limit, or where more
-        tokens come into question for one choice.
-    tolerance : float
-        Tokens whose closeness differs by no more are rivals.
+    `nearest` is the ``(m,)`` closeness to the nearest center, `each_other` ``(m, m)``. Tokens
+    within the tolerance are rivals. Ends when the smallest closeness reaches the limit, or where
+    there are too many rivals. In plain Python: lists are much faster to read than tensors.
     """
     queue = _Queue(nearest.tolist())
     steps: list[Step] = []

@@ -180,14 +180,8 @@ def _choose_references(centers: Centers, bounds: Bounds, distance: Tensor, wides
 def _settle(cosines: Tensor, distance: Tensor, error: float) -> tuple[Tensor | None, float]:
     """Each token's neighborhood, and how wide these are; None if they are not far from each other.
 
-    Parameters
-    ----------
-    cosines : Tensor
-        ``(n, neighborhoods)`` float64, estimates.
-    distance : Tensor
-        ``(n,)``, the largest possible distance to the nearest center; -inf for centers.
-    error : float
-        Of the estimates.
+    `cosines` are ``(n, neighborhoods)`` float64 estimates with this `error`, `distance` are the
+    ``(n,)`` largest possible distances to the nearest center, -inf for centers.
     """
     error += ROUNDING
     widest, home = distance.amax(), cosines.argmax(-1)

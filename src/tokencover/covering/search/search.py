@@ -46,21 +46,10 @@ from tokencover.covering.search.vectors import CosineEstimates, Distinct, Estima
 
 
 def search_farthest(tokens: Distinct, start: Tensor, count: int) -> Tensor:
-    """Choose tokens, each farthest from the centers in `start` and those chosen before it.
+    """Choose `count` tokens, each farthest from the centers in `start` and those chosen before it.
 
-    Parameters
-    ----------
-    tokens : Distinct
-        The ``n`` tokens of one sample.
-    start : Tensor
-        Indices of the centers to begin with, int64; may be empty.
-    count : int
-        At most ``n - len(start)``.
-
-    Returns
-    -------
-    Tensor
-        ``(count,)`` int64, in order of choice.
+    `start` are int64 indices of the centers to begin with, perhaps none, and `count` is at most the
+    number of other tokens. Returns int64 indices in order of choice.
     """
     if count == 0:
         return start.new_empty(0)

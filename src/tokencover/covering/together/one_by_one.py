@@ -1,8 +1,8 @@
 """Algorithm 1's loop in exact arithmetic, for tokens too much alike for estimates.
 
-One sample at a time. Its exact distances are a table where that fits; otherwise each new center is
-compared with all tokens, which are held on the grid of `exact.py` in float32 (its whole numbers are
-no larger than 2**24) and become float64 some at a time. Nothing is read back.
+One sample at a time, by a table of exact distances where that fits. Otherwise each new center is
+compared with all tokens, whose grid points are kept in float32 (integers up to 2**24). Nothing is
+read back.
 """
 
 from __future__ import annotations
@@ -20,21 +20,10 @@ _CENTERS_AT_ONCE = 256
 
 
 def choose_farthest_exactly(cloud: Directions, start: Tensor, count: int) -> Tensor:
-    """Choose `count` tokens of one sample, each farthest from all centers so far.
+    """Choose `count` tokens of a batch of one, each farthest from all centers so far.
 
-    Parameters
-    ----------
-    cloud : Directions
-        A batch of one.
-    start : Tensor
-        ``(s,)`` int64, indices of centers that are there already, perhaps none.
-    count : int
-        At most as many as are left.
-
-    Returns
-    -------
-    Tensor
-        ``(count,)`` int64, in order of choice.
+    `start` are ``(s,)`` int64 indices of centers to begin with, perhaps none; `count` is at most
+    the number of other tokens. Returns ``(count,)`` int64, in order of choice.
     """
     loop = _Loop(cloud)
     if count == 0:

@@ -1,20 +1,18 @@
 """Visual centers of a whole batch: a loop by estimates, then a proof of all its steps at once.
 
 The loop of Algorithm 1 runs on float32 estimates: a table of all cosines where that pays, else a
-product with each new center. Three to five kernels a center, and nothing is read back. Estimates
-err, so the result is a guess; what follows makes it exact.
+product with each new center. That is three to five kernels per center, without reading back. The
+result is a guess; what follows makes it exact.
 
 1. Tokens that came near to being chosen at any step are the candidates (`_select_candidates`).
 2. Their exact distances, to each other and to the starting centers, are one product in float64.
-   Given the centers before it, the right choice of every step is found for all steps at once; where
-   that changes the order it is done again (`_correct_choices`). An order that does not change any
-   more is that of Algorithm 1 among the candidates: its first step is right, hence its second,
-   and so on.
+   They give the right choice of every step, given the centers before it; this is repeated until
+   the order no longer changes (`_correct_choices`). Then it is that of Algorithm 1 among the
+   candidates: its first step is right, hence its second, and so on.
 3. Estimates of all other tokens show that none was ever farther than the one chosen
    (`_estimate_others`).
 
-If a sample fails 2 or 3, its tokens are too much alike for estimates; `one_by_one.py` has the loop
-in float64 for it.
+Where a sample fails 2 or 3, `one_by_one.py` runs the loop in float64 for it.
 """
 
 from __future__ import annotations
@@ -35,16 +33,16 @@ from tokencover.covering.exact import (
 from tokencover.covering.together.directions import Directions, multiply, take_rows
 
 _SPARE_CANDIDATES, _CANDIDATES_OF_ONE = 64, 2
-"""How many tokens are looked at exactly: so many more than so many for each center."""
+"""How many tokens are measured exactly: the first number, plus the second per center."""
 _ROUNDS = 6
 """How often choices are corrected: two tokens that change places need two, and all such pairs do it
 at the same time."""
 _LARGEST_TABLE = 2**30
 _TOKENS_OF_ONE = 32
 """A table of all cosines pays while it has at most so many bytes, and so many tokens for each
-center: a product of everything is quicker by about so much than reading all tokens again."""
+center: a product of everything is about so much faster than reading all tokens again."""
 _REPLAYED_AT_ONCE = 2**23
-"""Cosines that are looked at again at a time."""
+"""Cosines computed at a time."""
 _MEAN_RIVALS = 64
 _ROUNDING = 1e-12
 """More than float64 loses in the few sums of a comparison."""
@@ -59,11 +57,9 @@ def choose_farthest_together(
     ----------
     cloud : Directions
         The tokens.
-    start : Tensor
-        ``(b, s)`` int64, indices of centers that are there already.
-    kept : Tensor
-        ``(b,)`` int64, how many of these count, the first ones. A sample without any begins far
-        from the mean of its tokens.
+    start, kept : Tensor
+        ``(b, s)`` and ``(b,)`` int64: indices of centers to begin with, and how many of these
+        count. A sample without any begins far from the mean of its tokens.
     counts : Tensor
         ``(b,)`` int64, how many to choose.
     most, fewest : int
@@ -71,10 +67,9 @@ def choose_farthest_together(
 
     Returns
     -------
-    order : Tensor
-        ``(b, most)`` int64, in order of choice; meaningless from a sample's count on.
-    proven : Tensor
-        ``(b,)`` bool; where False, the order is only a guess.
+    order, proven : Tensor
+        ``(b, most)`` int64, in order of choice, meaningless from a sample's count on; and
+        ``(b,)`` bool: where False, the order is only a guess.
     """
     columns = torch.arange(start.shape[1], device=start.device)
     start_valid = columns < kept.unsqueeze(-1)
@@ -123,9 +118,9 @@ class _Table:
 def _estimate_nearest_start(
     cloud: Directions, table: _Table | None, start: Tensor, start_valid: Tensor
 ) -> Tensor:
-    """Estimated cosine of each token to the nearest starting center, inf for what cannot be chosen.
+    """Estimated cosine of each token to the nearest starting center, ``(b, n)`` float32.
 
-    ``(b, n)`` float32.
+    Infinite for what cannot be chosen.
     """
     if table is not None:
         cosines = take_rows(table.cosines, start)
@@ -171,7 +166,7 @@ def _replay(
 ) -> Iterator[tuple[slice, Tensor]]:
     """Estimated cosines to the nearest center before every step, for some tokens at a time.
 
-    Yields the tokens and ``(b, steps, tokens)`` float32; inf for what has been chosen by then.
+    Yields the tokens and ``(b, steps, tokens)`` float32; inf for what was chosen by then.
     """
     size = _count_at_once(order)
     units = None if table is not None else cloud.take_units(order)
@@ -231,20 +226,10 @@ def _measure_candidates(
 def _correct_choices(
     away: Tensor, each_other: Tensor, places: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the right choice of every step, given those before it, until nothing changes.
+    """Correct a guess of ``(b, steps)`` places until nothing changes; see `_measure_candidates`.
 
-    Parameters
-    ----------
-    away, each_other : Tensor
-        See `_measure_candidates`.
-    places : Tensor
-        ``(b, steps)`` int64, a guess.
-
-    Returns
-    -------
-    places, distance, settled : Tensor
-        ``(b, steps)``: the last choice, its distance when it was made, and whether it was the same
-        the time before.
+    Returns ``(b, steps)`` each: the last choice, its distance when it was made, and whether it was
+    the same the time before.
     """
     for _ in range(_ROUNDS):
         rows = take_rows(each_other, places)[:, :-1]
@@ -257,9 +242,9 @@ def _correct_choices(
 def _estimate_others(
     cloud: Directions, table: _Table | None, nearest: Tensor, order: Tensor, candidates: Tensor
 ) -> Tensor:
-    """The smallest estimated cosine of all that are no candidates, before every step.
+    """The smallest estimated cosine of all other tokens before every step, ``(b, steps)`` float32.
 
-    ``(b, steps)`` float64, inf if there are none.
+    Infinite if there are none.
     """
     if candidates.shape[1] == nearest.shape[1]:
         return torch.full(order.shape, math.inf, dtype=torch.float64, device=order.device)
@@ -271,10 +256,7 @@ def _estimate_others(
 def select_farthest_from_mean(cloud: Directions) -> tuple[Tensor, Tensor]:
     """The first center of a sample that has none: the token farthest from the mean of all.
 
-    Returns
-    -------
-    first, proven : Tensor
-        ``(b,)`` int64 and bool.
+    Returns ``(b,)`` int64, and ``(b,)`` bool whether it is proven.
     """
     sums = [points.grid.sum(1, keepdim=True) for points in cloud.snap_all()]
     mean = snap(torch.stack(sums).sum(0))
