@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import tokencover as tc
 from tokencover.covering import mob_batch, select_diverse, tuning
@@ -45,6 +46,16 @@ def test_small_work_is_done_on_one_thread() -> None:
     assert counts[4:] == counts[:4]  # a worker does not wait for another one
     assert outer_thread != get_ident()
     assert torch.get_num_threads() == 2
+
+
+def test_operations_of_a_selection_are_counted_with_any_number_of_threads() -> None:
+    inputs, counts = draw_clusters(300), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        with FlopCounterMode(display=False) as counter:
+            tc.mob(*inputs, budget=60, prompt_budget=20, fold=4)
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
 
 
 def test_errors_of_a_worker_are_raised() -> None:

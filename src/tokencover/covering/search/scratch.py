@@ -22,6 +22,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from tokencover.covering import tuning
 
@@ -92,12 +93,16 @@ if hasattr(os, "register_at_fork"):  # a child process has none of the threads
 
 
 def on_one_thread(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function on a worker, without gradients; on the caller if its torch has one thread."""
+    """Run a function on a worker, without gradients.
+
+    It runs on the calling thread if torch has one thread there, or if a dispatch mode is active
+    there (`FlopCounterMode`, for example), which would not apply on a worker.
+    """
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         threads = torch.get_num_threads()
-        if threads == 1:
+        if threads == 1 or _get_current_dispatch_mode() is not None:
             with torch.no_grad():
                 return function(*args, **kwargs)
         work = partial(function, *args, **kwargs)
