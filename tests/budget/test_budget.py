@@ -79,7 +79,7 @@ def test_a_count_or_a_share(budget: float, total: int, expected: int) -> None:
     [
         (0, "at least 1 token, got 0"),
         (-3, "got -3"),
-        (0.0, r"budget 0.0 as a float is a share in \(0, 1\]"),
+        (0.0, r"budget 0.0 as a float is a fraction in \(0, 1\]"),
         (64.0, "for 64 tokens write 64"),
         (float("nan"), "nan"),
         (float("inf"), "inf"),

@@ -175,7 +175,7 @@ def test_a_cost_is_met_as_nearly_as_trying_all(
 
 
 def test_costs_grow_faster_than_means() -> None:
-    # Attention makes the full first blocks dearer than their share of the mean.
+    # Attention makes the full first layers more expensive than their part of the mean.
     schedule = once(576, 2, 32)
     cheap = LayerCost(linear=1, quadratic=10)
     assert left_for(192, "flops", 576, schedule, 40, cheap) < left_for(

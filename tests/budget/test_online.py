@@ -16,7 +16,7 @@ import torch
 import tokencover as tc
 from tests.budget.coupling_streams import SPREAD, one_heap, two_heaps
 from tokencover.budget.online import OnlineThreshold
-from tokencover.budget.threshold import find_two_groups
+from tokencover.budget.threshold import split_groups
 
 
 def feed(values: list[float], warm_up: int = 100, memory: int = 1000) -> OnlineThreshold:
@@ -29,13 +29,13 @@ def feed(values: list[float], warm_up: int = 100, memory: int = 1000) -> OnlineT
 @pytest.mark.parametrize("share", [0.5, 0.2])
 def test_it_converges_to_the_offline_threshold(share: float) -> None:
     values = two_heaps(1500, share=share, seed=5)
-    offline = find_two_groups(values)
+    offline = split_groups(values)
     learner = feed(values)
     assert learner.threshold == pytest.approx(offline.tau, abs=SPREAD / 4)
     assert learner.restarts == 0
     groups = learner.groups
     assert groups is not None
-    assert groups.lower_share == pytest.approx(share, abs=0.05)
+    assert groups.lower_fraction == pytest.approx(share, abs=0.05)
 
 
 def test_there_is_no_threshold_during_warm_up() -> None:

@@ -15,23 +15,24 @@ import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
 from tokencover.budget import SPLITS, SplitRule, rule_document, rule_from_document, rule_of
 from tokencover.budget import split as split_module
+from tokencover.budget.balance import balance_prompt_budget
 from tokencover.budget.profile import Profile
-from tokencover.budget.radius_balance import balance_prompt_budget
-from tokencover.budget.split import Decision, Tokens
-from tokencover.budget.split_names import AUTO
-from tokencover.budget.split_rules import (
+from tokencover.budget.split import (
+    AUTO,
     BalancedSplit,
     CouplingSplit,
+    Decision,
     FixedSplit,
     OnlineSplit,
     PaperSplit,
+    Tokens,
 )
 
 BUDGET, TOTAL = 16, 48
 
 
 def tokens(angle: float = 0.5, words: int = 3, seed: int = 0, **more: Any) -> Tokens:
-    """Visual tokens near an axis; the words lie together at an angle (in radians) from it."""
+    """Visual tokens near an axis; the prompt tokens are at an angle (in radians) from it."""
     generator = torch.Generator().manual_seed(seed)
     visual = torch.randn(TOTAL, 8, generator=generator) * 0.01
     visual[:, 0] += 1
@@ -113,7 +114,7 @@ def test_a_profile_of_another_place_is_refused() -> None:
     rule = CouplingSplit(Profile.of("m", 2, {"a": two_heaps(200)}))
     rule.check(2)
     CouplingSplit(1.0).check(7)
-    with pytest.raises(tc.InputError, match=r"after 2 blocks.*after 1.*calibrate --after 1"):
+    with pytest.raises(tc.InputError, match=r"after 2 layers.*after 1.*calibrate --after 1"):
         rule.check(1)
 
 
@@ -195,8 +196,8 @@ def test_rules_are_json(rule: SplitRule) -> None:
             lambda: rule_from_document({"rule": "magic"}),
             "no split rule 'magic'; there are balanced, coupling, fixed, online, paper",
         ),
-        (lambda: rule_from_document({"rule": "online", "x": 1}), "cannot be made from"),
-        (lambda: rule_from_document({"rule": "coupling"}), "cannot be made from"),
+        (lambda: rule_from_document({"rule": "online", "x": 1}), "cannot be built from"),
+        (lambda: rule_from_document({"rule": "coupling"}), "cannot be built from"),
     ],
 )
 def test_what_is_no_rule_is_refused(make: Any, message: str) -> None:
@@ -206,7 +207,7 @@ def test_what_is_no_rule_is_refused(make: Any, message: str) -> None:
 
 @dataclass(frozen=True)
 class Halves(SplitRule):
-    """A rule of another package: the same share for the prompt whatever the sample."""
+    """A rule of another package: the same fraction for the prompt whatever the sample."""
 
     name: ClassVar[str] = "halves"
     share: float = 0.5
@@ -218,7 +219,7 @@ class Halves(SplitRule):
 
 @dataclass(frozen=True)
 class Needy(Halves):
-    """One that cannot be made from its name alone."""
+    """One that cannot be built from its name alone."""
 
     name: ClassVar[str] = "needy"
     share: float = field(kw_only=True)
@@ -251,11 +252,9 @@ def test_a_registered_rule_is_json(rule: SplitRule) -> None:
 
 @pytest.mark.usefixtures("more_rules")
 def test_a_rule_with_needed_settings_cannot_be_named_alone() -> None:
-    with pytest.raises(
-        tc.InputError, match=r"split='needy' says nothing about share.*Needy\(share="
-    ):
+    with pytest.raises(tc.InputError, match=r"split='needy' needs share.*Needy\(share="):
         rule_of("needy")
-    with pytest.raises(tc.InputError, match=r"split='coupling' says nothing about profile"):
+    with pytest.raises(tc.InputError, match=r"split='coupling' needs profile"):
         rule_of("coupling")
     with pytest.raises(tc.InputError, match=r"'auto', 'online', 'halves', a tc\.Split.*'third'"):
         rule_of("third")

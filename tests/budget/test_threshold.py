@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tokencover as tc
 from tests.budget.coupling_streams import SPREAD, one_heap, two_heaps
-from tokencover.budget.threshold import MINIMUM, find_two_groups
+from tokencover.budget.threshold import MINIMUM, split_groups
 
 
 def slow_cut(values: list[float]) -> float:
@@ -32,7 +32,7 @@ def slow_cut(values: list[float]) -> float:
 
 @given(st.lists(st.integers(0, 200).map(lambda n: n / 100), min_size=2, max_size=30))
 def test_the_cut_is_the_best_of_all_cuts(values: list[float]) -> None:
-    found = find_two_groups(values)
+    found = split_groups(values)
     if len(set(values)) == 1:
         assert found.tau is None
         return
@@ -44,17 +44,17 @@ def test_the_cut_is_the_best_of_all_cuts(values: list[float]) -> None:
     assert within <= sum(len(s) * statistics.pvariance(s) for s in best) + 1e-9
     share = 1 - within / (len(values) * statistics.pvariance(values))
     assert found.explained == pytest.approx(share, abs=1e-9)
-    assert found.lower_share == pytest.approx(len(sides[0]) / len(values))
-    assert found == find_two_groups(values[::-1])
+    assert found.lower_fraction == pytest.approx(len(sides[0]) / len(values))
+    assert found == split_groups(values[::-1])
 
 
 @pytest.mark.parametrize("share", [0.5, 0.2, 0.1])
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_groups_are_found(share: float, seed: int) -> None:
-    found = find_two_groups(two_heaps(400, share=share, seed=seed))
+    found = split_groups(two_heaps(400, share=share, seed=seed))
     assert found.separated, found.objection
     assert found.tau == pytest.approx(1.375, abs=SPREAD)  # within one deviation of the middle
-    assert found.lower_share == pytest.approx(share, abs=0.05)
+    assert found.lower_fraction == pytest.approx(share, abs=0.05)
     assert found.valley > 0.8
 
 
@@ -73,32 +73,32 @@ def test_one_heap_is_rarely_taken_for_two(name: str, count: int) -> None:
     wrong = 0
     for seed in range(12):
         lot = random.Random(seed)
-        wrong += find_two_groups([UNIMODAL[name](lot) for _ in range(count)]).separated
+        wrong += split_groups([UNIMODAL[name](lot) for _ in range(count)]).separated
     assert wrong <= (1 if count == 100 else 0)
 
 
 def test_it_says_why_there_are_no_two_groups() -> None:
-    assert "density falls" in find_two_groups(one_heap(300)).objection
-    assert f"at least {MINIMUM}" in find_two_groups(two_heaps(MINIMUM - 1)).objection
-    assert find_two_groups([1.2] * 80).objection == "all values are equal"
-    assert "outliers" in find_two_groups([*one_heap(200, mean=1.1), 1.9, 1.9]).objection
-    assert find_two_groups(two_heaps(200)).objection == ""
+    assert "density falls" in split_groups(one_heap(300)).objection
+    assert f"at least {MINIMUM}" in split_groups(two_heaps(MINIMUM - 1)).objection
+    assert split_groups([1.2] * 80).objection == "all values are equal"
+    assert "outliers" in split_groups([*one_heap(200, mean=1.1), 1.9, 1.9]).objection
+    assert split_groups(two_heaps(200)).objection == ""
 
 
 def test_two_values_alone_are_two_groups() -> None:
-    found = find_two_groups([1.0] * 40 + [1.5] * 40)
+    found = split_groups([1.0] * 40 + [1.5] * 40)
     assert (found.tau, found.explained, found.separated) == (1.25, 1.0, True)
     assert found.valley > 0.9
 
 
 def test_overlapping_groups_are_not_separated() -> None:
-    assert not find_two_groups(two_heaps(2000, high=1.30 + 2 * SPREAD)).separated
+    assert not split_groups(two_heaps(2000, high=1.30 + 2 * SPREAD)).separated
 
 
 def test_weights_count_as_copies() -> None:
     values, weights = [1.0, 1.1, 1.4, 1.5], [30.0, 40.0, 20.0, 10.0]
     copies = [v for v, w in zip(values, weights, strict=True) for _ in range(int(w))]
-    assert find_two_groups(values, weights) == find_two_groups(copies)
+    assert split_groups(values, weights) == split_groups(copies)
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_what_cannot_be_cut_is_refused(
     values: list[float], weights: list[float] | None, message: str
 ) -> None:
     with pytest.raises(tc.InputError, match=message):
-        find_two_groups(values, weights)
+        split_groups(values, weights)

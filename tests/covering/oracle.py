@@ -66,7 +66,7 @@ def _compare_with_mean(token: Array, mean: Array) -> float:
 def mob(
     visual: Array, prompt: Array, budget: int, prompt_budget: int, fold: int
 ) -> tuple[list[int], list[int]]:
-    """Prompt centres and visual centres, in order of choice."""
+    """Prompt centers and visual centers, in order of choice."""
     budget = min(budget, len(visual))
     nearest = (
         choose_prompt_centers(visual, prompt, min(prompt_budget, budget), fold)

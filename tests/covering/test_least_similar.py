@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tokencover.covering import cosine, snap, take_least_similar
+from tokencover.covering import cosine, select_least_similar, snap
 from tokencover.errors import InputError
 
 
@@ -41,7 +41,7 @@ def test_it_is_the_slow_loop(
     mine = torch.randperm(count, generator=make)[:own]
     others = torch.randn(words, 16, generator=make)
     shares = [data.draw(st.integers(0, 6)) for _ in range(len(mine) + words)]
-    found = take_least_similar(tokens, mine, others, shares).tolist()
+    found = select_least_similar(tokens, mine, others, shares).tolist()
     expected = slow(tokens, mine.tolist(), others, shares)
     assert found == [token for picks in expected for token in picks]
 
@@ -54,16 +54,16 @@ def test_a_few_rivals_at_the_end_of_a_share_are_decided_exactly() -> None:
     last = int(row.argsort()[20])
     tokens[7] = tokens[last] + 1e-6 * torch.randn(64, generator=make)
     for share in (20, 21, 22):
-        found = take_least_similar(tokens, torch.tensor([0]), tokens[:0], [share])
+        found = select_least_similar(tokens, torch.tensor([0]), tokens[:0], [share])
         assert found.tolist() == slow(tokens, [0], tokens[:0], [share])[0]
 
 
 def test_half_precision_is_the_same_numbers() -> None:
     tokens = torch.randn(30, 8, generator=torch.Generator().manual_seed(2)).bfloat16()
     arguments = torch.tensor([3]), tokens[4:6].clone(), [4, 3, 2]
-    found = take_least_similar(tokens, *arguments)
+    found = select_least_similar(tokens, *arguments)
     own, others, shares = arguments
-    assert torch.equal(found, take_least_similar(tokens.float(), own, others.float(), shares))
+    assert torch.equal(found, select_least_similar(tokens.float(), own, others.float(), shares))
 
 
 @pytest.mark.parametrize("name", ["visual", "pivots"])
@@ -71,4 +71,4 @@ def test_what_is_not_a_number_is_refused(name: str) -> None:
     tokens, others = torch.ones(4, 3), torch.ones(2, 3)
     (tokens if name == "visual" else others)[1, 2] = math.nan
     with pytest.raises(InputError, match=rf"{name} holds nan at \[1, 2\]"):
-        take_least_similar(tokens, torch.tensor([0]), others, [1, 1, 1])
+        select_least_similar(tokens, torch.tensor([0]), others, [1, 1, 1])

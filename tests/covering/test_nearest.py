@@ -1,4 +1,4 @@
-"""k-fold nearest-neighbour covering."""
+"""k-fold nearest-neighbor covering."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
 from tokencover.covering import nearest
 from tokencover.covering.exact import cosine
-from tokencover.covering.search import Cloud, Distinct
+from tokencover.covering.search.vectors import Distinct, Vectors
 
 
 @given(problems())
@@ -41,9 +41,9 @@ def test_only_close_calls_are_made_exact() -> None:
     generator = torch.Generator().manual_seed(3)
     visual, prompt = (torch.randn(count, 40, generator=generator) for count in (300, 5))
     visual[200] = visual[100]
-    clouds = Distinct.of("visual", visual), Cloud.of("prompt", prompt)
+    sets = Distinct.of("visual", visual), Vectors.of("prompt", prompt)
     with patch.object(nearest, "cosine", wraps=cosine) as exact:
-        found = nearest.choose_nearest(*clouds, 12, 8)
+        found = nearest.choose_nearest(*sets, 12, 8)
     assert found.tolist() == oracle.choose_prompt_centers(visual.numpy(), prompt.numpy(), 12, 8)
     assert sum(len(call.args[1]) for call in exact.call_args_list) < 12
 

@@ -73,7 +73,7 @@ def test_prompt_order_by_definition(problem: Problem) -> None:
 
 
 def test_many_tokens_take_several_blocks() -> None:
-    """More centres than are compared at once, with and without a zero token."""
+    """More centers than are compared at once, with and without a zero token."""
     tokens = torch.randn(600, 5, generator=torch.Generator().manual_seed(0))
     for zero in (False, True):
         tokens[7] = 0.0 if zero else 1.0

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from tokencover.covering.exact import (
     count_before,
-    find_largest,
-    find_smallest,
     mark_largest,
     rank_ascending,
     rank_descending,
+    select_largest,
+    select_smallest,
 )
 
 VALUES = st.lists(
@@ -36,8 +36,8 @@ def test_equals_come_by_index(dtype: torch.dtype, values: list[float]) -> None:
     expected = places_by_value(values)
     assert rank_descending(tensor).tolist() == expected
     assert rank_ascending(-tensor).tolist() == expected
-    assert int(find_largest(tensor)) == expected[0]
-    assert int(find_smallest(-tensor)) == expected[0]
+    assert int(select_largest(tensor)) == expected[0]
+    assert int(select_smallest(-tensor)) == expected[0]
     assert [int(count_before(tensor, place)) for place in expected] == [*range(len(values))]
 
 
@@ -74,4 +74,4 @@ def test_many_equal_values_on_the_way() -> None:
     values = torch.randint(0, 3, (4, 20_000), generator=torch.Generator().manual_seed(0)).float()
     for row, order in zip(values.tolist(), rank_descending(values).tolist(), strict=True):
         assert order == places_by_value(row)
-    assert find_largest(values).tolist() == [row.index(2.0) for row in values.tolist()]
+    assert select_largest(values).tolist() == [row.index(2.0) for row in values.tolist()]

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from tokencover.budget import Split
-from tokencover.budget.split import Coupling
-from tokencover.budget.split_rules import PaperSplit
+from tokencover.budget.split import Coupling, PaperSplit
 from tokencover.bundled_models import get_default_tasks
 from tokencover.cli.app import main
 from tokencover.errors import InputError

@@ -10,7 +10,7 @@ from tests.methods.test_mob import states_before
 from tests.methods.views import hand_made
 from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
-from tokencover.covering import choose_diverse, farthest_points, find_most_isolated
+from tokencover.covering import farthest_points, select_diverse, select_most_isolated
 from tokencover.errors import InputError
 from tokencover.methods.divprune import DivPrune
 from tokencover.pruning import prune
@@ -51,25 +51,25 @@ def test_it_keeps_what_the_slow_loop_keeps(budget: int) -> None:
 def test_the_first_is_the_farthest_from_its_nearest() -> None:
     angles = torch.tensor([0.0, 0.1, 0.2, 1.5, 3.0, 3.05])
     tokens = torch.stack([angles.cos(), angles.sin()], dim=-1)
-    assert find_most_isolated(tokens).tolist() == [3]
+    assert select_most_isolated(tokens).tolist() == [3]
 
 
 def test_tokens_that_all_point_apart_are_not_their_own_neighbours() -> None:
     angles = torch.tensor([0.0, 1.7, 3.9])
     tokens = torch.stack([angles.cos(), angles.sin()], dim=-1)
-    assert find_most_isolated(tokens).tolist() == [2]
+    assert select_most_isolated(tokens).tolist() == [2]
 
 
 def test_of_two_tokens_the_lower_one_comes_first() -> None:
     for seed in range(20):
-        assert find_most_isolated(random_tokens(2, seed=seed, width=64)[0]).tolist() == [0]
+        assert select_most_isolated(random_tokens(2, seed=seed, width=64)[0]).tolist() == [0]
 
 
 def test_many_tokens_are_compared_in_pieces() -> None:
     tokens = random_tokens(1100, width=4)[0]
     tokens[:, 0] = tokens[:, 0].abs() + 3
     tokens[1050] = torch.tensor([-1.0, 0, 0, 0])
-    assert find_most_isolated(tokens).tolist() == [1050]
+    assert select_most_isolated(tokens).tolist() == [1050]
 
 
 def test_a_batch_is_its_samples_alone() -> None:
@@ -130,11 +130,11 @@ def test_a_table_of_all_cosines_gives_the_same(seed: int) -> None:
     """Fewer tokens than coordinates are searched in the table that the first one needed."""
     wide = random_tokens(40, seed=seed, width=48)[0]
     wide[10:20] = wide[:10] + 1e-6 * wide[20:30]
-    first = find_most_isolated(wide)
+    first = select_most_isolated(wide)
     others = farthest_points(wide, budget=24, start=first)
-    assert choose_diverse(wide, budget=25).tolist() == [*first.tolist(), *others.tolist()]
-    assert choose_diverse(wide, budget=1).tolist() == first.tolist()
+    assert select_diverse(wide, budget=25).tolist() == [*first.tolist(), *others.tolist()]
+    assert select_diverse(wide, budget=1).tolist() == first.tolist()
     copies = torch.cat([wide[:20], wide[:5]])
-    first = find_most_isolated(copies)
+    first = select_most_isolated(copies)
     others = farthest_points(copies, budget=24, start=first)
-    assert choose_diverse(copies, budget=25).tolist() == [*first.tolist(), *others.tolist()]
+    assert select_diverse(copies, budget=25).tolist() == [*first.tolist(), *others.tolist()]

@@ -21,7 +21,7 @@ from tests.methods.views import hand_made
 from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.budget import split
-from tokencover.budget.split_rules import CouplingSplit
+from tokencover.budget.split import CouplingSplit
 from tokencover.methods import Details, FinalWipe, LazyValue, Method, NearestOnly, View, mob
 from tokencover.pruning import Trace
 

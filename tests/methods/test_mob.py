@@ -18,9 +18,9 @@ from tests.pruning.test_matrix import DISTINCT, built, with_media
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import decoder_blocks
+from tokencover.budget.balance import balance_prompt_budget
 from tokencover.budget.profile import Profile
-from tokencover.budget.radius_balance import balance_prompt_budget
-from tokencover.budget.split_rules import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
+from tokencover.budget.split import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
 from tokencover.covering import mob_batch
 from tokencover.methods import Choice, View, from_json, to_json
 
@@ -158,7 +158,7 @@ def test_the_split_can_be_given() -> None:
     ("arguments", "message"),
     [
         ({"budget": 0}, "got 0"),
-        ({"budget": 1.5}, r"share in \(0, 1\]"),
+        ({"budget": 1.5}, r"fraction in \(0, 1\]"),
         ({"budget": 8, "split": "both"}, "'both'"),
         ({"budget": 8, "split": tc.Split(2, 2, 1)}, "spends 4 tokens, the budget is 8"),
         ({"budget": 8, "split": tc.Split(4, 4, 1), "budget_mode": "layer_mean"}, "'layer_mean'"),
@@ -311,7 +311,7 @@ def test_balanced_divides_by_geometry() -> None:
 def test_a_profile_must_be_of_the_same_place() -> None:
     profile = Profile.of("m", 2, {"a": two_heaps(100)})
     tc.MoB(budget=8, split=CouplingSplit(profile), after=2)
-    with pytest.raises(tc.InputError, match="measured after 2 blocks"):
+    with pytest.raises(tc.InputError, match="measured after 2 layers"):
         tc.MoB(budget=8, split=CouplingSplit(profile))
 
 

@@ -1,14 +1,13 @@
-"""How many tokens to keep, and how they are split between prompt and picture.
+"""How many tokens to keep, and how they are split between prompt and image.
 
-=======================  ========================================================================
-how many                 `amount.py`: a count or a share, and what it counts (`budget_mode`);
-                         what a decoder block costs
-a split, a rule for it   `split.py`: `Split`, `SplitRule`
-all rules                `split_rules.py`; by name `SPLITS`, words and JSON in `split_names.py`
-the paper's tables       `split_rules.paper_split`
-balance of the radii     `radius_balance.balance_prompt_budget`
-the threshold tau        `threshold.py`; measured `profile.Profile`, in use `online.OnlineThreshold`
-=======================  ========================================================================
+====================  ===========================================================================
+how many              `amount.py`: a count or a fraction, what it counts (`budget_mode`), and what
+                      a decoder layer costs
+splits, rules         `split.py`; the paper's tables are `split.paper_split`
+rules by name, JSON   `split_names.py`
+balance of the radii  `balance.balance_prompt_budget`
+the threshold tau     `threshold.py`; measured `profile.Profile`, while serving `online.py`
+====================  ===========================================================================
 """
 
 from tokencover.budget.amount import (
@@ -24,20 +23,25 @@ from tokencover.budget.amount import (
     tokens_left,
     tokens_to_keep,
 )
+from tokencover.budget.balance import balance_prompt_budget
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
-from tokencover.budget.radius_balance import balance_prompt_budget, balance_prompt_budgets
-from tokencover.budget.split import Coupling, Decision, Modality, Split, SplitRule, Tokens
-from tokencover.budget.split_names import SPLITS, rule_document, rule_from_document, rule_of
-from tokencover.budget.split_rules import (
+from tokencover.budget.split import (
     NO_PRIOR,
     BalancedSplit,
+    Coupling,
     CouplingSplit,
+    Decision,
     FixedSplit,
+    Modality,
     OnlineSplit,
     PaperSplit,
+    Split,
+    SplitRule,
+    Tokens,
     paper_split,
 )
+from tokencover.budget.split_names import SPLITS, rule_document, rule_from_document, rule_of
 
 __all__ = [
     "NO_PRIOR",
@@ -60,7 +64,6 @@ __all__ = [
     "SplitRule",
     "Tokens",
     "balance_prompt_budget",
-    "balance_prompt_budgets",
     "block_cost",
     "check_mode",
     "is_innermost_linear",

@@ -1,10 +1,10 @@
 """How many visual tokens to keep, and what that number means.
 
-A budget is a count, or a share of the tokens there are (`tokens_to_keep`). A method that acts
-inside the decoder works on all tokens in its first blocks, so "K tokens" can mean three things: K
-are left in the end, blocks work on K on average, or the prefill costs what it would cost with K
-tokens in every block (`tokens_left`). Comparisons between methods are fair only within one. What a
-block costs is read off its weights (`block_cost`).
+A budget is a count, or a fraction of the visual tokens (`tokens_to_keep`). A method that prunes
+inside the decoder runs the first layers on all tokens, so "K tokens" can mean three things: K
+remain in the end, layers process K on average, or the prefill costs as much as with K tokens in
+every layer (`tokens_left`). Compare methods within one of these only. The cost of a layer follows
+from its weights (`block_cost`).
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from torch import nn
 from tokencover.errors import BudgetError, InputError
 
 Budget = int | float
-"""An integer is a number of tokens, a float a share of them: 64, or 0.111."""
+"""An integer is a number of tokens, a float a fraction of them: 64, or 0.111."""
 
 BudgetMode = Literal["exact", "layer_mean", "flops", "published"]
 PublishedMode = Literal["exact", "layer_mean"]
-"""What a paper's K may count."""
+"""What K counts in a paper."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """Floating-point operations of one decoder block on a sequence of n tokens.
+    """FLOPs of one decoder layer on a sequence of n tokens.
 
-    A multiplication and an addition count as two operations; attention counts all n * n pairs, as
-    PyTorch's own counter does.
+    A multiplication and an addition count as two; attention counts all n * n pairs, as PyTorch's
+    own counter does.
 
     Attributes
     ----------
     linear : int or Fraction
-        Operations for each token: the projections and the feed-forward network.
+        FLOPs per token: the projections and the feed-forward network.
     quadratic : int or Fraction
-        Operations for each pair of tokens: the attention.
+        FLOPs per pair of tokens: the attention.
     """
 
     linear: int | Fraction
     quadratic: int | Fraction
 
     def of(self, tokens: int) -> int | Fraction:
-        """Operations on a sequence of this length."""
+        """FLOPs on a sequence of this length."""
         return self.linear * tokens + self.quadratic * tokens * tokens
 
 
@@ -57,40 +57,33 @@ def block_cost(
     active_experts: int | None = None,
     skipped_modules: Collection[str] = (),
 ) -> LayerCost:
-    """Operations of one decoder block; the mean, where blocks differ.
+    """FLOPs of one decoder layer; the mean, where layers differ.
 
-    Parameters
-    ----------
-    blocks : sequence of nn.Module
-        Each with a ``self_attn`` whose projections are linear layers, or wrap or replace ones, as
-        adapters and quantised layers do; or with linear attention or a convolution instead, whose
-        cost grows with the number of tokens only.
-    active_experts : int, optional
-        How many experts compute each token, if there are experts.
-    skipped_modules : collection of str
-        Parts of the names of modules that text tokens do not pass.
+    Each has a ``self_attn`` whose projections are linear layers, or wrap or replace such layers, as
+    adapters and quantized layers do; or linear attention or a convolution, whose cost grows with
+    the number of tokens only. `active_experts` is the number of experts that compute each token,
+    and modules whose name has one of `skipped_modules` process no text tokens.
     """
-    widths = [width for block in blocks if (width := _count_products(block)) is not None]
+    widths = [width for block in blocks if (width := _measure_products(block)) is not None]
     if len(widths) < len(blocks):
         kind = type(blocks[len(widths)]).__name__
-        raise InputError(f"the cost of a {kind} is not known: its attention has no q_proj.")
+        raise InputError(f"the cost of a {kind} is unknown: its attention has no q_proj.")
     weights = sum(_count_weights(block, active_experts, skipped_modules) for block in blocks)
     depth = len(blocks)
     return LayerCost(Fraction(2 * weights, depth), Fraction(2 * sum(widths), depth))
 
 
-def _count_products(block: nn.Module) -> int | None:
-    """How wide queries times keys and weights times values are together; None if not known.
+def _measure_products(block: nn.Module) -> int | None:
+    """Width of queries times keys plus that of weights times values; None if unknown.
 
     Both are as wide as all query heads; a gate for each may be projected with them (Qwen3.5). In
-    latent attention values have a width of their own, and what is projected last to queries is
-    ``q_b_proj``.
+    latent attention values have another width, and ``q_b_proj`` projects last to queries.
     """
     attention: Any = getattr(block, "self_attn", None)
     if attention is None and any(isinstance(part, nn.Conv1d) for part in block.modules()):
         return 0
-    found = [getattr(attention, name, None) for name in ("q_proj", "q_b_proj")]
-    queries = next((each for each in found if _is_linear(each)), None)
+    projections = [getattr(attention, name, None) for name in ("q_proj", "q_b_proj")]
+    queries = next((layer for layer in projections if _is_linear(layer)), None)
     if queries is None:
         return None
     if not hasattr(attention, "kv_b_proj"):
@@ -103,7 +96,7 @@ def _count_products(block: nn.Module) -> int | None:
 def _count_weights(
     block: nn.Module, active_experts: int | None, skipped_modules: Collection[str]
 ) -> int:
-    """How many weights a token is multiplied with in the block's matrices."""
+    """How many weights of the layer's matrices a token is multiplied with."""
     total = 0
     for name, part in block.named_modules():
         if any(skipped in name for skipped in skipped_modules):
@@ -112,16 +105,16 @@ def _count_weights(
             if is_innermost_linear(part):
                 total += part.in_features * part.out_features
         elif type(part).__name__.endswith("Experts"):
-            matrices = [each for each in part.parameters(recurse=False) if each.dim() == 3]
-            of_one = sum(each.shape[1] * each.shape[2] for each in matrices)
+            matrices = [weight for weight in part.parameters(recurse=False) if weight.dim() == 3]
+            of_one = sum(matrix.shape[1] * matrix.shape[2] for matrix in matrices)
             if active_experts is None:
                 raise InputError(
-                    f"the cost of {type(part).__name__} is not known: the configuration does not "
+                    f"the cost of {type(part).__name__} is unknown: the configuration does not "
                     "have the number of experts per token."
                 )
             total += active_experts * of_one
         elif type(part).__name__.endswith("Router"):
-            total += sum(each.numel() for each in part.parameters(recurse=False))
+            total += sum(weight.numel() for weight in part.parameters(recurse=False))
         elif isinstance(part, nn.Conv1d):
             total += part.weight.numel()
         elif hasattr(part, "num_v_heads") and hasattr(part, "head_k_dim"):
@@ -131,31 +124,26 @@ def _count_weights(
 
 
 def is_innermost_linear(part: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a module works like a linear layer, plain or quantized, and wraps no other one."""
+    """Whether a module is a linear layer, plain or quantized, that wraps no other one."""
     return _is_linear(part) and not any(map(_is_linear, list(part.modules())[1:]))
 
 
 def _is_linear(part: Any) -> TypeGuard[nn.Linear]:
-    """Whether a module is a linear layer or says that it works like one."""
+    """Whether a module has the sizes of a linear layer."""
     sizes = (getattr(part, "in_features", None), getattr(part, "out_features", None))
     return isinstance(part, nn.Module) and all(isinstance(size, int) for size in sizes)
 
 
 def tokens_to_keep(budget: Budget, total: int) -> int:
-    """The number of tokens a budget means for a picture of `total` tokens.
+    """The number of tokens a budget means for an image of `total` tokens, at least 1.
 
-    Parameters
-    ----------
-    budget : int or float
-        Count of at least 1, or share in (0, 1]. A count above `total` keeps all; a share keeps at
-        least one token and rounds to the nearest count.
-    total : int
-        Number of visual tokens, at least 1.
+    A count above `total` keeps all. A fraction in (0, 1] is rounded to the nearest count and keeps
+    at least one token.
     """
     if total < 1:
-        raise InputError(f"there are {total} visual tokens: skip samples without a picture.")
+        raise InputError(f"there are {total} visual tokens: skip samples without an image.")
     if isinstance(budget, bool) or not isinstance(budget, int | float):
-        raise InputError(f"budget must be a count (int) or a share (float), got {budget!r}.")
+        raise InputError(f"budget must be a count (int) or a fraction (float), got {budget!r}.")
     if isinstance(budget, int):
         if budget < 1:
             raise InputError(f"budget must keep at least 1 token, got {budget}.")
@@ -163,7 +151,7 @@ def tokens_to_keep(budget: Budget, total: int) -> int:
     if not 0 < budget <= 1:
         is_count = budget > 1 and budget.is_integer()
         hint = f"for {int(budget)} tokens write {int(budget)}" if is_count else "for example 0.111"
-        raise InputError(f"budget {budget} as a float is a share in (0, 1]; {hint}.")
+        raise InputError(f"budget {budget} as a float is a fraction in (0, 1]; {hint}.")
     return max(1, round_half_up(Fraction(budget) * total))
 
 
@@ -173,7 +161,7 @@ def round_half_up(value: Fraction) -> int:
 
 
 def check_mode(mode: str) -> None:
-    """Refuse what is not a budget mode."""
+    """Raise unless this is a budget mode."""
     if mode not in get_args(BudgetMode):
         raise InputError(
             f"budget_mode must be one of {', '.join(map(repr, get_args(BudgetMode)))}, got {mode!r}"
@@ -181,7 +169,7 @@ def check_mode(mode: str) -> None:
 
 
 def resolve_mode(mode: BudgetMode, published: PublishedMode) -> BudgetMode:
-    """What a budget counts, if "published" is what a method's own rows in papers count."""
+    """The mode itself, or for "published" what the method's paper counts."""
     return published if mode == "published" else mode
 
 
@@ -194,33 +182,29 @@ def tokens_left(
     schedule: Callable[[int], Sequence[int]],
     cost: LayerCost,
 ) -> int:
-    """How many visual tokens must be left in the end to meet a budget as nearly as possible.
+    """How many visual tokens must remain in the end to meet a budget as closely as possible.
 
     Parameters
     ----------
-    budget : int or float
-        K, a count or a share of `total`.
-    mode : "exact", "layer_mean" or "flops"
-        What K counts: tokens left in the end, the mean over blocks, or the tokens in every block of
-        a model whose prefill costs the same.
-    total : int
-        Visual tokens of the sample.
-    others : int
-        Its other tokens, which every block works on too.
+    budget, mode : int or float, "exact", "layer_mean" or "flops"
+        K, and what it counts: tokens that remain in the end, their mean per layer, or the tokens in
+        every layer of a model whose prefill costs the same.
+    total, others : int
+        Visual tokens of the sample, and its other tokens, which every layer processes too.
     schedule : callable
-        The visual tokens that each block works on, for the number left in the end; never falling
-        when that number grows.
+        The visual tokens that each layer processes, for the number that remains in the end; must
+        not fall when that number grows.
     cost : LayerCost
-        Of one block.
+        Of one layer.
 
     Raises
     ------
     BudgetError
-        If the blocks before pruning alone exceed the budget; it names the smallest one possible.
+        If the layers before pruning alone exceed the budget; it names the smallest one possible.
     """
     wanted = tokens_to_keep(budget, total)
     if mode == "published":
-        raise InputError("budget_mode='published' means another one for each method: resolve it.")
+        raise InputError("budget_mode='published' depends on the method: call resolve_mode first.")
     if mode == "exact":
         return wanted
     by_mean = mode == "layer_mean"
@@ -237,19 +221,19 @@ def tokens_left(
 
     if (least := count_tokens(spend(1))) > wanted:
         raise BudgetError(
-            f"a budget of {wanted} tokens with budget_mode={mode!r} cannot be reached: with one "
-            f"token left after pruning it is still {float(least):.1f}, so at least "
-            f"{-(-least // 1)} are needed. Raise the budget, or prune before an earlier block."
+            f"a budget of {wanted} tokens with budget_mode={mode!r} cannot be reached: keeping one "
+            f"token after pruning already counts as {float(least):.1f}, so at least "
+            f"{-(-least // 1)} are needed. Raise the budget, or prune at an earlier layer."
         )
     allowed = wanted if by_mean else cost.of(wanted + others)
-    most = _find_last(total, lambda left: spend(left) <= allowed)
+    most = _bisect_last(total, lambda left: spend(left) <= allowed)
     above = min(most + 1, total)
     short, over = (count_tokens(spend(left)) for left in (most, above))
     return above if over - wanted < wanted - short else most
 
 
-def _find_last(total: int, fits: Callable[[int], bool]) -> int:
-    """The last of 1 ... `total` that fits; the first does, and behind one that does not none."""
+def _bisect_last(total: int, fits: Callable[[int], bool]) -> int:
+    """The last of 1 ... `total` that fits; 1 does, and none after the first that does not."""
     low, high = 1, total
     while low < high:
         middle = (low + high + 1) // 2
@@ -258,7 +242,7 @@ def _find_last(total: int, fits: Callable[[int], bool]) -> int:
 
 
 def _count_tokens_costing(spent: Fraction, others: int, cost: LayerCost) -> Fraction:
-    """The visual tokens, between two whole numbers if need be, with which a block costs this."""
+    """The number of visual tokens, interpolated, with which a layer costs this much."""
     low, high = 0, 1
     while cost.of(high + others) < spent:
         low, high = high, 2 * high

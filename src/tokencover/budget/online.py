@@ -1,20 +1,19 @@
 """The threshold tau learned while a model is used, without calibration.
 
-The distribution of coupling is held as a histogram of fixed bins in which a sample's weight fades
-by ``1 - 1/memory`` with each later one. Coupling is a distance of unit vectors, so it lies between
-0 and 2 and the bins can be fixed: memory is bounded, every sample counts (a reservoir would hold a
-random few, and answers would depend on a lot), and equal streams give equal thresholds.
+The distribution of coupling is a histogram of fixed bins in which a sample's weight fades by
+``1 - 1/memory`` with each later one. Coupling is a distance of unit vectors, between 0 and 2, so
+the bins can be fixed: memory is bounded, every sample counts, and equal streams give equal
+thresholds.
 
-A threshold is in force only if all three hold; otherwise there is none, and the caller does what
-it would without a prior:
+A threshold is in force only under three conditions; otherwise there is none, and the caller does
+what it would without a prior:
 
-- `warm_up` samples were seen;
-- the values are two groups, by the criterion of `threshold.py` that calibration uses too;
-- recent samples are distributed like the long run. A second histogram with a tenth of the memory
-  is compared with the first (Kolmogorov-Smirnov distance). If they differ more than chance makes
-  likely, there is no threshold until they agree again; if more than chance allows, everything is
-  forgotten and a new warm-up begins. A mixture of what was and what is would look like two groups
-  and be none.
+- `warm_up` samples were observed;
+- the values are two groups, by the criterion of `threshold.py`;
+- recent samples are distributed like all. A second histogram with a tenth of the memory is compared
+  with the first (Kolmogorov-Smirnov distance). If they differ more than chance makes likely, there
+  is no threshold until they agree again; if more than chance allows, the warm-up starts again. A
+  mixture of the old and the new distribution would look like two groups.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tokencover.budget.threshold import MINIMUM, Groups, find_two_groups
+from tokencover.budget.threshold import MINIMUM, Groups, split_groups
 from tokencover.errors import InputError
 from tokencover.files import check_document, read_document, write_document
 
@@ -35,20 +34,20 @@ COUPLING_BINS: Final = 2048
 LARGEST: Final = 2.0
 """The distance of opposite unit vectors."""
 REFIT: Final = 16
-"""After so many samples the threshold is computed anew."""
+"""The threshold is computed again after so many samples."""
 DOUBT: Final = 1.63
 DRIFT: Final = 2.5
-"""Kolmogorov-Smirnov's c, for no threshold and for a new beginning: by chance alone, a comparison
-exceeds c in 2 exp(-2 c**2) of all cases, once in 100 and once in 130 000. (Recent samples are part
-of the long run, so less often.)"""
+"""Kolmogorov-Smirnov's c from which on there is no threshold, and from which on the warm-up starts
+again. By chance alone a comparison exceeds c in less than 2 exp(-2 c**2) of all cases: once in 100
+and once in 130 000."""
 _FADED: Final = 0.01
 Bins = dict[int, float]
-"""The weight of each bin that is not empty."""
+"""The weight of each nonempty bin."""
 _LEARN: Final = "let a new OnlineThreshold warm up and save it"
 
 
 class OnlineThreshold:
-    """Learns tau from a stream of coupling values. Safe to use from several threads.
+    """Learns tau from a stream of coupling values; thread-safe.
 
     Parameters
     ----------
@@ -68,20 +67,12 @@ class OnlineThreshold:
         self._recent: Bins = {}
 
     def observe(self, coupling: float) -> float | None:
-        """Take in one sample.
+        """Learn from eta of one sample; return the threshold in force for it, if any.
 
-        Parameters
-        ----------
-        coupling : float
-            eta of the sample.
-
-        Returns
-        -------
-        float or None
-            The threshold that is in force for this sample; it comes from those before it.
+        That threshold comes from earlier samples.
         """
         if not (math.isfinite(coupling) and 0 <= coupling <= LARGEST * (1 + 1e-6)):
-            raise InputError(f"coupling must lie between 0 and {LARGEST:g}, got {coupling}.")
+            raise InputError(f"coupling must be between 0 and {LARGEST:g}, got {coupling}.")
         with self._lock:
             in_force = self._tau
             place = min(int(coupling / LARGEST * COUPLING_BINS), COUPLING_BINS - 1)
@@ -101,24 +92,24 @@ class OnlineThreshold:
 
     @property
     def groups(self) -> Groups | None:
-        """What the latest fit found; None during warm-up."""
+        """The present groups; None during warm-up."""
         with self._lock:
-            return self._find_groups()
+            return self._compute_groups()
 
     @property
     def seen(self) -> int:
-        """Samples since the start, or since all was forgotten."""
+        """Samples since the start, or since the last restart."""
         with self._lock:
             return self._seen
 
     @property
     def restarts(self) -> int:
-        """How often all was forgotten because the distribution had changed."""
+        """How often the warm-up started again because the distribution had changed."""
         with self._lock:
             return self._restarts
 
     def state(self) -> dict[str, Any]:
-        """Everything learned, as plain JSON values; `restore` continues from it, bit for bit."""
+        """Everything learned, as plain JSON values, for `restore`."""
         with self._lock:
             return {
                 "format": ONLINE_KIND,
@@ -154,17 +145,14 @@ class OnlineThreshold:
             self._long, self._recent = long, recent
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, whole or not at all."""
+        """Write the state to a file, atomically."""
         write_document(path, ONLINE_KIND, self.state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> OnlineThreshold:
-        """One that continues from a saved state, with its settings.
+        """Continue from a saved state, with its settings.
 
-        Raises
-        ------
-        InputError
-            If the file is missing, damaged, something else, or of another version.
+        Raises InputError if the file is missing, damaged, something else, or of another version.
         """
         found = read_document(path, ONLINE_KIND, ONLINE_VERSION, make=_LEARN)
         try:
@@ -189,25 +177,25 @@ class OnlineThreshold:
             self._long, self._recent = {}, {}
             self._restarts += 1
             return
-        groups = self._find_groups()
+        groups = self._compute_groups()
         self._tau = groups.tau if groups and groups.separated and change <= DOUBT else None
 
-    def _find_groups(self) -> Groups | None:
+    def _compute_groups(self) -> Groups | None:
         if self._seen < self.warm_up:
             return None
         centers = [(place + 0.5) * LARGEST / COUPLING_BINS for place in self._long]
-        # The warm-up has seen to it that there are enough; that they fade does not make them fewer.
+        # After the warm-up there are enough; that they fade does not make them fewer.
         count = max(MINIMUM, _count_effective(self._seen, self.memory))
-        return find_two_groups(centers, list(self._long.values()), count=count)
+        return split_groups(centers, list(self._long.values()), count=count)
 
     def _measure_change(self) -> float:
-        """How far recent samples and the long run differ, in units of c."""
+        """How far recent samples differ from all, in units of c."""
         counts = [_count_effective(self._seen, memory) for memory in (self.memory, self._short)]
         chance = math.sqrt(sum(1 / count for count in counts))
         return _measure_difference(self._long, self._recent) / chance
 
     def __getstate__(self) -> dict[str, Any]:
-        """Locks cannot be copied; a copy gets its own."""
+        """Without the lock, which cannot be copied."""
         with self._lock:
             return {key: value for key, value in self.__dict__.items() if key != "_lock"}
 
@@ -217,7 +205,7 @@ class OnlineThreshold:
 
 
 def _check_settings(warm_up: int, memory: int) -> None:
-    """Refuse settings that cannot work."""
+    """Raise for settings that cannot work."""
     for name, value, least in (("warm_up", warm_up, MINIMUM), ("memory", memory, warm_up)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             why = "fewer cannot show two groups" if name == "warm_up" else "that is warm_up"
@@ -227,7 +215,7 @@ def _check_settings(warm_up: int, memory: int) -> None:
 
 
 def _count_effective(seen: int, memory: float) -> float:
-    """Number of equal samples that know as much as the faded ones: (sum w)**2 / (sum w**2)."""
+    """Effective number of the faded samples: (sum w)**2 / (sum w**2)."""
     keep = 1 - 1 / memory
     total = (1 - keep**seen) / (1 - keep)
     squares = (1 - keep ** (2 * seen)) / (1 - keep**2)
@@ -235,7 +223,7 @@ def _count_effective(seen: int, memory: float) -> float:
 
 
 def _add(place: int, weights: Bins, memory: float) -> Bins:
-    """The histogram with one more sample, the others faded; what is all but gone is left out."""
+    """The histogram with one more sample; earlier ones fade, and vanish below `_FADED`."""
     keep = 1 - 1 / memory
     faded = {bin_: weight * keep for bin_, weight in weights.items() if weight * keep > _FADED}
     faded[place] = faded.get(place, 0.0) + 1.0

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, Final
 
-from tokencover.budget.threshold import find_two_groups
+from tokencover.budget.threshold import split_groups
 from tokencover.errors import InputError
 from tokencover.files import check_document, read_document, write_document
 
@@ -22,41 +22,28 @@ _MAKE_ONE: Final = "make one with `tokencover calibrate`"
 
 @dataclass(frozen=True, slots=True)
 class TaskCoupling:
-    """The coupling of one task's samples.
-
-    Attributes
-    ----------
-    name : str
-        The task.
-    count : int
-        Samples measured.
-    mean, deviation : float
-        Of their coupling.
-    histogram : tuple of int
-        Over the edges of the profile.
-    quartiles : tuple of float
-        The least value, the quartiles and the greatest; empty in profiles of versions that did not
-        save them.
-    """
+    """The coupling of one task's samples."""
 
     name: str
     count: int
     mean: float
     deviation: float
     histogram: tuple[int, ...]
+    """Over the edges of the profile."""
     quartiles: tuple[float, ...] = ()
+    """The least value, the quartiles and the greatest; empty in profiles of old versions."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How strongly prompts and pictures are coupled in a model.
+    """How strongly prompts and images are coupled in a model.
 
     Attributes
     ----------
     model : str
-        As it was asked for.
+        The model's name or path.
     after : int
-        Decoder blocks that had run where coupling was measured.
+        How many decoder layers had run where coupling was measured.
     tau : float or None
         The threshold: up to tau coupling is strong, above it weak. None if all values are equal.
     separated : bool
@@ -64,7 +51,8 @@ class Profile:
     objection : str
         Why not; empty if separated.
     valley, explained, strong_share : float
-        See `tokencover.budget.threshold.Groups`; strong coupling is the lower group.
+        Depth of the valley between the groups, fraction of variance explained, and fraction of the
+        samples with strong coupling; see `tokencover.budget.threshold.Groups`.
     count : int
         Samples measured.
     edges : tuple of float
@@ -93,7 +81,9 @@ class Profile:
 
     def __post_init__(self) -> None:
         if isinstance(self.after, bool) or not isinstance(self.after, int) or self.after < 0:
-            raise InputError(f"after must be a number of blocks, 0 or more, got {self.after!r}.")
+            raise InputError(
+                f"after must be a number of decoder layers, 0 or more, got {self.after!r}."
+            )
         if self.tau is not None and not math.isfinite(self.tau):
             raise InputError(f"tau must be a finite number, got {self.tau!r}.")
         if self.separated and self.tau is None:
@@ -106,29 +96,21 @@ class Profile:
 
     @classmethod
     def of(cls, model: str, after: int, coupling: Mapping[str, Sequence[float]]) -> Profile:
-        """The profile of measured values.
-
-        Parameters
-        ----------
-        model, after : str, int
-            What was measured.
-        coupling : Mapping
-            The values of each task; a task may have none.
-        """
-        values = [value for each in coupling.values() for value in each]
-        groups = find_two_groups(values)
+        """The profile of the measured `coupling` values of each task, which may be empty."""
+        values = [value for of_task in coupling.values() for value in of_task]
+        groups = split_groups(values)
         edges = _place_edges(min(values), max(values))
         tasks = [
             TaskCoupling(
                 name,
-                len(each),
-                statistics.fmean(each),
-                statistics.pstdev(each),
-                count_bins(each, edges),
-                _find_quartiles(each),
+                len(of_task),
+                statistics.fmean(of_task),
+                statistics.pstdev(of_task),
+                count_bins(of_task, edges),
+                _compute_quartiles(of_task),
             )
-            for name, each in coupling.items()
-            if each
+            for name, of_task in coupling.items()
+            if of_task
         ]
         return cls(
             model=model,
@@ -138,7 +120,7 @@ class Profile:
             objection=groups.objection,
             valley=groups.valley,
             explained=groups.explained,
-            strong_share=groups.lower_share,
+            strong_share=groups.lower_fraction,
             count=len(values),
             edges=edges,
             histogram=count_bins(values, edges),
@@ -147,29 +129,26 @@ class Profile:
         )
 
     def document(self) -> dict[str, Any]:
-        """All of it as plain JSON values; `from_document` reads them."""
+        """All fields as plain JSON values, for `from_document`."""
         return {"format": PROFILE_KIND, "version": PROFILE_VERSION, **asdict(self)}
 
     @classmethod
     def from_document(cls, document: Any, source: str = "this object") -> Profile:
-        """The profile that `document` wrote down."""
+        """The profile in a document of `document`."""
         found = check_document(
             document, PROFILE_KIND, PROFILE_VERSION, source=source, make=_MAKE_ONE
         )
         return cls._from_fields(found, source)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file, atomically."""
         write_document(path, PROFILE_KIND, {"version": PROFILE_VERSION, **asdict(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read what `save` wrote.
+        """Read a file of `save`.
 
-        Raises
-        ------
-        InputError
-            If the file is missing, damaged, something else, or of another version.
+        Raises InputError if the file is missing, damaged, something else, or of another version.
         """
         found = read_document(path, PROFILE_KIND, PROFILE_VERSION, make=_MAKE_ONE)
         return cls._from_fields(found, os.fspath(path))
@@ -205,7 +184,7 @@ class Profile:
             ) from error
 
 
-def _find_quartiles(values: Sequence[float]) -> tuple[float, ...]:
+def _compute_quartiles(values: Sequence[float]) -> tuple[float, ...]:
     """The least value, the quartiles and the greatest."""
     if len(values) == 1:
         return (values[0],) * 5
@@ -214,7 +193,7 @@ def _find_quartiles(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def count_bins(values: Sequence[float], edges: Sequence[float]) -> tuple[int, ...]:
-    """How many values lie in each bin; bins are of one width, the last holds its upper edge."""
+    """How many values are in each bin; bins have one width, the last includes its upper edge."""
     bins = len(edges) - 1
     counts = [0] * bins
     for value in values:
@@ -224,6 +203,6 @@ def count_bins(values: Sequence[float], edges: Sequence[float]) -> tuple[int, ..
 
 
 def _place_edges(low: float, high: float) -> tuple[float, ...]:
-    if high - low < 1e-6:  # all alike: a narrow histogram around them
+    if high - low < 1e-6:  # nearly equal values: a narrow histogram around them
         low, high = low - 0.01, high + 0.01
     return tuple(low + (high - low) * place / PROFILE_BINS for place in range(PROFILE_BINS + 1))

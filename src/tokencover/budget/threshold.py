@@ -1,14 +1,14 @@
 """The threshold tau that divides coupling values into two groups, and whether there are two.
 
-tau is Otsu's: of all cuts between neighbouring values, the one that leaves the least variance
-within the two sides. Every set of values has such a cut, also a single heap of them, so a second
-number says whether it means anything: the depth of the valley. The density of the values is
+tau is Otsu's: of all cuts between neighboring values, the one that leaves the least variance
+within the two sides. Every set of values has such a cut, also one with a single mode, so a second
+number shows whether it means anything: the depth of the valley. The density of the values is
 smoothed with a normal kernel of Silverman's width, 0.9 * deviation * count**-0.2. The valley's
-depth is how far the density falls between the highest peaks of the two sides, as a share of the
-lower peak: 0 if the cut runs through one heap, 1 if nothing lies between two.
+depth is how far the density falls between the highest peaks of the two sides, as a fraction of the
+lower peak: 0 if the cut runs through one mode, 1 if there is nothing between two.
 
-The explained share of the variance cannot decide: a single normal heap cut in the middle already
-has 64 %, a uniform one 75 %.
+The fraction of variance explained cannot decide: a single normal distribution cut in the middle
+already has 64 %, a uniform one 75 %.
 """
 
 from __future__ import annotations
@@ -22,39 +22,29 @@ from typing import Final
 from tokencover.errors import InputError
 
 VALLEY: Final = 0.4
-"""Least depth of the valley for groups to count as separated. The density of two equal normal
-groups has it when their means are about 3.1 deviations apart; 6 % of the values then lie on the
-wrong side. The smoothing fills valleys, so fewer samples need groups that are farther apart."""
+"""Least depth of the valley of separated groups. Two equal normal groups have it when their means
+are about 3.1 deviations apart; 6 % of the values are then on the wrong side. Smoothing fills
+valleys, so fewer samples need groups that are farther apart."""
 SMALLER_GROUP: Final = 0.05
-"""Least share of the smaller group: fewer values are outliers, not a group."""
+"""Least fraction of the smaller group: fewer values are outliers."""
 MINIMUM: Final = 50
-"""Fewest samples that can show two groups; with fewer, a single heap often looks like two."""
+"""Fewest samples that can show two groups; with fewer, one mode often looks like two."""
 _CELLS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What a cut in two says.
-
-    Attributes
-    ----------
-    tau : float or None
-        Values up to tau are the lower group; None if all values are equal.
-    lower_share : float
-        Share of the values in the lower group.
-    explained : float
-        Share of the variance that lies between the groups' means, 0 to 1.
-    valley : float
-        Depth of the valley between the groups, 0 to 1.
-    count : float
-        Number of samples; not a whole number if old ones count less.
-    """
+    """Values cut in two: up to tau is the lower group; tau is None if all values are equal."""
 
     tau: float | None
-    lower_share: float
+    lower_fraction: float
+    """Of the values, in the lower group."""
     explained: float
+    """Fraction of the variance between the groups' means."""
     valley: float
+    """Depth of the valley between the groups, 0 to 1."""
     count: float
+    """Number of samples; not an integer if old ones count less."""
 
     @property
     def separated(self) -> bool:
@@ -64,9 +54,9 @@ class Groups:
     @property
     def objection(self) -> str:
         """Why the values are not two groups; empty if they are."""
-        smaller = min(self.lower_share, 1 - self.lower_share)
+        smaller = min(self.lower_fraction, 1 - self.lower_fraction)
         if self.count < MINIMUM:
-            return f"there are {self.count:.0f} samples, too few to tell: give at least {MINIMUM}"
+            return f"there are {self.count:.0f} samples, too few to judge: use at least {MINIMUM}"
         if self.tau is None:
             return "all values are equal"
         if smaller < SMALLER_GROUP:
@@ -81,13 +71,12 @@ class Groups:
         return ""
 
 
-def find_two_groups(
+def split_groups(
     values: Sequence[float], weights: Sequence[float] | None = None, *, count: float | None = None
 ) -> Groups:
-    """Cut values in two.
+    """Cut values in two, in any order.
 
-    The order of the values does not matter; of two equally good cuts the lower one is taken, and
-    tau lies in the middle between its two neighbours.
+    Of two equally good cuts the lower one is used; tau is the mean of the values next to it.
 
     Parameters
     ----------
@@ -96,7 +85,7 @@ def find_two_groups(
     weights : sequence of float, optional
         How much each value counts, above 0; by default 1.
     count : float, optional
-        How many samples the values stand for; by default the sum of the weights.
+        The number of samples; by default the sum of the weights.
     """
     points, masses = _merge_equal(values, [1.0] * len(values) if weights is None else weights)
     total = math.fsum(masses)
@@ -105,7 +94,7 @@ def find_two_groups(
         return Groups(None, 1.0, 0.0, 0.0, count)
     mean = math.fsum(p * m for p, m in zip(points, masses, strict=True)) / total
     variance = math.fsum(m * (p - mean) ** 2 for p, m in zip(points, masses, strict=True)) / total
-    cut, lower, between = _find_best_cut(points, masses, mean)
+    cut, lower, between = _select_cut(points, masses, mean)
     tau = (points[cut] + points[cut + 1]) / 2
     if variance == 0:  # values so close that their squared differences vanish
         return Groups(None, 1.0, 0.0, 0.0, count)
@@ -119,14 +108,14 @@ def _merge_equal(
 ) -> tuple[list[float], list[float]]:
     """Distinct values, ascending, with the weight of each."""
     if not len(values):
-        raise InputError("there are no values to divide in two groups: measure some first.")
+        raise InputError("there are no values to cut in two groups: measure some first.")
     if len(values) != len(weights):
         raise InputError(
             f"there are {len(values)} values but {len(weights)} weights: give as many."
         )
-    if bad := [each for each in values if not math.isfinite(each)]:
+    if bad := [value for value in values if not math.isfinite(value)]:
         raise InputError(f"values must be finite numbers, got {bad[0]}.")
-    if bad := [each for each in weights if not 0 < each < math.inf]:
+    if bad := [weight for weight in weights if not 0 < weight < math.inf]:
         raise InputError(f"weights must be above 0 and finite, got {bad[0]}.")
     points: list[float] = []
     masses: list[float] = []
@@ -139,10 +128,8 @@ def _merge_equal(
     return points, masses
 
 
-def _find_best_cut(
-    points: list[float], masses: list[float], mean: float
-) -> tuple[int, float, float]:
-    """Last place of the lower side, its mass, and the variance between the sides' means."""
+def _select_cut(points: list[float], masses: list[float], mean: float) -> tuple[int, float, float]:
+    """Last index of the lower side, its mass, and the variance between the sides' means."""
     below = list(accumulate(masses))
     moments = accumulate(m * (p - mean) for p, m in zip(points, masses, strict=True))
     total = below[-1]
@@ -157,23 +144,23 @@ def _find_best_cut(
 def _measure_valley(points: list[float], masses: list[float], tau: float, width: float) -> float:
     """How far the smoothed density falls between the peaks on both sides of tau."""
     start, step = points[0], (points[-1] - points[0]) / (_CELLS - 1)
-    heap = [0.0] * _CELLS
+    cells = [0.0] * _CELLS
     for point, mass in zip(points, masses, strict=True):
-        heap[min(_CELLS - 1, round((point - start) / step))] += mass
-    density = _smooth(heap, width / step)
+        cells[min(_CELLS - 1, round((point - start) / step))] += mass
+    density = _smooth(cells, width / step)
     first_above = min(_CELLS - 1, math.floor((tau - start) / step) + 1)
     low = max(range(first_above), key=density.__getitem__)
     high = max(range(first_above, _CELLS), key=density.__getitem__)
     return 1 - min(density[low : high + 1]) / min(density[low], density[high])
 
 
-def _smooth(heap: list[float], width: float) -> list[float]:
+def _smooth(cells: list[float], width: float) -> list[float]:
     """Every cell's mass spread by a normal kernel, cut off at four widths."""
     reach = math.ceil(4 * width)
     kernel = [math.exp(-0.5 * (away / width) ** 2) for away in range(reach + 1)]
-    density = [0.0] * len(heap)
-    for place, mass in enumerate(heap):
+    density = [0.0] * len(cells)
+    for place, mass in enumerate(cells):
         if mass > 0:
-            for other in range(max(0, place - reach), min(len(heap), place + reach + 1)):
+            for other in range(max(0, place - reach), min(len(cells), place + reach + 1)):
                 density[other] += mass * kernel[abs(other - place)]
     return density

@@ -1,15 +1,18 @@
-"""Geometry on plain tensors: which visual tokens cover the prompt and the picture.
+"""Geometry on plain tensors: which visual tokens cover the prompt and the image.
 
 =====================  ==========================================================================
-Algorithm 1 (MoB)      `mob.mob_literal` as the paper writes it; `mob.mob` as it is used
-  step 1, S_p          `nearest.nearest_points`: k-fold nearest-neighbour covering
+Algorithm 1 (MoB)      `mob.mob_literal` as the paper writes it; `mob.mob`, fast
+  step 1, S_p          `nearest.nearest_points`: k-fold nearest-neighbor covering
   step 2, S_v          `farthest.farthest_points`: farthest point sampling
-  on a CPU             `lazy/`: the same by estimates, exact where they cannot tell
-  on an accelerator    `together/`: the same for a whole batch, proven at the end
+  on a CPU             `search/`: the same by estimates, exact where these are not clear
+  on an accelerator    `accelerator.py`, `together/`: the same for a batch, proven at the end
 Algorithm 2 (eta)      `coupling.coupling`, the Hausdorff distance
 covering radii         `radii.prompt_order`, `radii.farthest_order`: for every budget in one run
+baselines              `diversity.select_diverse` (DivPrune), `select_least_similar` (DART)
 distances              `exact.cosine`: one well-defined number on every machine
-ties                   `exact.rank_descending` and the like: the one rule that settles them
+ties                   `exact.rank_descending` and the functions after it
+input checks           `checks.py`
+tuning constants       `tuning.py`, with the commands that measure them
 =====================  ==========================================================================
 
 Bounds, covering numbers and approximations of eta are in `tokencover.theory`, splits of a budget in
@@ -17,60 +20,51 @@ Bounds, covering numbers and approximations of eta are in `tokencover.theory`, s
 """
 
 from tokencover.covering.checks import (
-    Count,
     check_count,
-    check_counts,
     check_finite,
-    check_mask,
     check_pair,
 )
 from tokencover.covering.coupling import coupling, directed_hausdorff, hausdorff
+from tokencover.covering.diversity import (
+    select_diverse,
+    select_least_similar,
+    select_most_isolated,
+)
 from tokencover.covering.exact import (
     Points,
+    compute_pairwise_cosines,
+    compute_pairwise_sq_distances,
     cosine,
     count_before,
-    find_largest,
-    find_mutual_cosines,
-    find_mutual_squares,
-    find_smallest,
     keep_precision,
-    mark_largest,
     rank_ascending,
     rank_descending,
+    select_largest,
+    select_smallest,
     snap,
     to_float32,
 )
 from tokencover.covering.farthest import farthest_points
-from tokencover.covering.isolation import choose_diverse, find_most_isolated
-from tokencover.covering.least_similar import take_least_similar
 from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
 from tokencover.covering.nearest import nearest_points
 from tokencover.covering.radii import farthest_order, prompt_order
 
 __all__ = [
-    "Count",
     "Cover",
     "Points",
     "check_count",
-    "check_counts",
     "check_finite",
-    "check_mask",
     "check_pair",
-    "choose_diverse",
+    "compute_pairwise_cosines",
+    "compute_pairwise_sq_distances",
     "cosine",
     "count_before",
     "coupling",
     "directed_hausdorff",
     "farthest_order",
     "farthest_points",
-    "find_largest",
-    "find_most_isolated",
-    "find_mutual_cosines",
-    "find_mutual_squares",
-    "find_smallest",
     "hausdorff",
     "keep_precision",
-    "mark_largest",
     "mob",
     "mob_batch",
     "mob_literal",
@@ -78,7 +72,11 @@ __all__ = [
     "prompt_order",
     "rank_ascending",
     "rank_descending",
+    "select_diverse",
+    "select_largest",
+    "select_least_similar",
+    "select_most_isolated",
+    "select_smallest",
     "snap",
-    "take_least_similar",
     "to_float32",
 ]

@@ -1,9 +1,9 @@
 """Algorithm 1 on an accelerator: all samples share each kernel, and the host reads values twice.
 
-The first time, between the two steps, it learns how many prompt centres there are, and with them
-whether all tokens are finite; the second time, at the end, whether everything is proven. What is
-not, where tokens are too much alike, is then done again in exact arithmetic. (Tokens so large or so
-small that float32 cannot square them are scaled first, which takes one more look.)
+First, between the two steps, the number of prompt centers and whether all tokens are finite; then,
+at the end, whether everything is proven. What is not, where tokens are too much alike, is done
+again in exact arithmetic. (Tokens so large or so small that float32 cannot square them are scaled,
+which takes one more reading.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tokencover.covering.together import (
 
 
 def cover_together(samples: Samples) -> list[tuple[Tensor, Tensor]]:
-    """Choose the prompt centres and the visual centres of every sample, each in order of choice."""
+    """Choose the prompt centers and the visual centers of every sample, each in order of choice."""
     with keep_float32():
         visual = Directions.of(samples.visual, samples.visual_mask)
         prompt = Directions.of(samples.prompt, samples.prompt_mask)
@@ -34,20 +34,10 @@ def cover_together(samples: Samples) -> list[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True, slots=True)
 class _FirstStep:
-    """Prompt centres of every sample.
+    """Prompt centers of every sample, ``(b, s)`` int64, best first.
 
-    Attributes
-    ----------
-    visual : Directions
-        The visual tokens.
-    order : Tensor
-        ``(b, s)`` int64, best first.
-    counts : list of SampleCounts
-        What every sample may have.
-    available : Tensor
-        ``(b,)`` int64, how many candidates there were.
-    fewest : list of int
-        As many prompt centres as the host knows of.
+    `available` is the ``(b,)`` number of candidates, `fewest` as many prompt centers as the host
+    knows of.
     """
 
     visual: Directions
@@ -58,21 +48,23 @@ class _FirstStep:
 
     @property
     def kept(self) -> Tensor:
-        """``(b,)`` int64, number of prompt centres."""
-        return torch.minimum(self.available, self._tell([c.prompt_budget for c in self.counts]))
+        """``(b,)`` int64, number of prompt centers."""
+        return torch.minimum(
+            self.available, self._to_tensor([c.prompt_budget for c in self.counts])
+        )
 
     @property
     def wanted(self) -> Tensor:
-        """``(b,)`` int64, number of visual centres."""
-        return self._tell([counts.budget for counts in self.counts]) - self.kept
+        """``(b,)`` int64, number of visual centers."""
+        return self._to_tensor([counts.budget for counts in self.counts]) - self.kept
 
     @property
     def most_wanted(self) -> int:
-        """No sample wants more visual centres."""
+        """No sample wants more visual centers."""
         pairs = zip(self.counts, self.fewest, strict=True)
         return max(counts.budget - fewest for counts, fewest in pairs)
 
-    def _tell(self, numbers: list[int]) -> Tensor:
+    def _to_tensor(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self.available.device)
 
 

@@ -1,7 +1,7 @@
 """Multi-objective Balanced Covering: Algorithm 1 of the paper.
 
-First as the paper writes it (`mob_literal`, the reference implementation), then as it is used
-(`mob`, `mob_batch`), with the same result index for index.
+First as the paper writes it (`mob_literal`, the reference implementation), then fast (`mob`,
+`mob_batch`), with the same result index for index.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from tokencover.covering.accelerator import cover_together
-from tokencover.covering.checks import Count, Sample, check_mask, check_pair, check_samples
-from tokencover.covering.exact import find_largest, keep_precision, on_cpu, rank_descending
+from tokencover.covering.checks import Count, Samples, check_mask, check_pair, check_samples
+from tokencover.covering.exact import keep_precision, on_cpu, rank_descending, select_largest
 from tokencover.covering.nearest import choose_nearest
-from tokencover.covering.search import Cloud, Distinct, search_farthest, use_one_thread
+from tokencover.covering.search.scratch import on_one_thread
+from tokencover.covering.search.search import search_farthest
+from tokencover.covering.search.vectors import Distinct, Vectors
 from tokencover.errors import InputError
 
 
@@ -44,15 +46,15 @@ class Cover:
         return len(self.prompt_centers) + len(self.visual_centers)
 
     def __repr__(self) -> str:
-        counts = f"{len(self.prompt_centers)} prompt + {len(self.visual_centers)} visual centres"
+        counts = f"{len(self.prompt_centers)} prompt + {len(self.visual_centers)} visual centers"
         return f"Cover({counts})"
 
     def _repr_html_(self) -> str:
-        rows = (("prompt centres", self.prompt_centers), ("visual centres", self.visual_centers))
+        rows = (("prompt centers", self.prompt_centers), ("visual centers", self.visual_centers))
         cells = "".join(
-            f"<tr><th>{name}</th><td>{len(found)}</td>"
-            f'<td style="text-align:left">{", ".join(map(str, found.tolist()))}</td></tr>'
-            for name, found in rows
+            f"<tr><th>{name}</th><td>{len(centers)}</td>"
+            f'<td style="text-align:left">{", ".join(map(str, centers.tolist()))}</td></tr>'
+            for name, centers in rows
         )
         return f"<table><tbody>{cells}</tbody></table>"
 
@@ -62,7 +64,7 @@ def mob_literal(
 ) -> Cover:
     """Algorithm 1, line by line: the reference implementation, for reading and for comparison.
 
-    It compares every token with every centre, in the dtype of the tokens. On snapped tokens
+    It compares every token with every center, in the dtype of the tokens. On snapped tokens
     (``snap(visual).grid``: whole numbers in float64) its cosines are exact, and its cover is that
     of `mob`. On float32 tokens it errs now and then where two distances are nearly equal.
 
@@ -75,8 +77,8 @@ def mob_literal(
     """
     if len(prompt) == 0 or prompt_budget < 1:
         raise InputError(
-            f"there are {len(prompt)} prompt tokens and {prompt_budget} prompt centres, and "
-            "Algorithm 1 as it is written begins with a prompt centre: use tc.mob."
+            "Algorithm 1 as written begins with a prompt center, but there are "
+            f"{len(prompt)} prompt tokens and prompt_budget is {prompt_budget}: use tc.mob."
         )
     # Squared lengths. Products are divided by them where the paper divides the tokens: products of
     # whole numbers stay exact, and copies equal. The limit leaves the cosine of a zero token at 0.
@@ -88,13 +90,13 @@ def mob_literal(
     proposed = rank_descending(similarity)[:, :fold].unique()
     score = similarity[:, proposed].amax(0)
     prompt_centers = proposed[rank_descending(score)[:prompt_budget]]
-    # Step 2: farthest point sampling, beginning with the prompt centres.
+    # Step 2: farthest point sampling, beginning with the prompt centers.
     lengths = (squares.unsqueeze(1) * squares[prompt_centers]).sqrt()
     distance = (1 - visual @ visual[prompt_centers].T / lengths).amin(1)
     distance[prompt_centers] = -math.inf  # chosen; a copy of a chosen token is at distance 0 too
     chosen = list(prompt_centers)
     for _ in range(budget - len(chosen)):
-        pick = find_largest(distance)
+        pick = select_largest(distance)
         chosen.append(pick)
         lengths = (squares * squares[pick]).sqrt()
         distance = torch.minimum(distance, 1 - visual @ visual[pick] / lengths)
@@ -114,21 +116,21 @@ def mob(
 ) -> Cover | list[Cover]:
     """Choose the visual tokens to keep: Multi-objective Balanced Covering.
 
-    Deterministic to the index: the result depends neither on the batch, the number of threads, the
-    device nor the dtype that holds the values. Ties are settled by the rule of `covering/exact.py`;
-    nothing is chosen twice, identical tokens included.
+    The result does not depend on the batch, the number of threads, the device or the dtype that
+    holds the values. Of equally good tokens the one with the lowest index comes first; nothing is
+    chosen twice, identical tokens included.
 
     Parameters
     ----------
     visual : Tensor
         V, ``(n, d)``, or ``(batch, n, d)``.
     prompt : Tensor
-        P, ``(l, d)``, or ``(batch, l, d)``. May be empty: all centres are then visual ones.
+        P, ``(l, d)``, or ``(batch, l, d)``. May be empty: all centers are then visual ones.
     budget : int
         K, how many tokens to keep. With K >= n all are kept.
     prompt_budget : int
-        Kp, how many of them are prompt centres, 0 <= Kp <= K. When the prompt proposes fewer
-        candidates, the rest goes to the visual centres.
+        Kp, how many of them are prompt centers, 0 <= Kp <= K. When the prompt proposes fewer
+        candidates, the rest goes to the visual centers.
     fold : int
         k, how many nearest visual tokens each prompt token proposes.
     visual_mask, prompt_mask : Tensor, optional
@@ -171,11 +173,11 @@ def mob_batch(
     visual_mask: Tensor | None = None,
     prompt_mask: Tensor | None = None,
 ) -> list[Cover]:
-    """`mob` for 3-D input only, always a list; see there.
+    """`mob` for 3-D input only; always returns a list.
 
-    On a CPU every sample is handed over to the search of `covering/lazy/`, which follows its own
-    shortcuts. Elsewhere all samples go through the loop of Algorithm 1 together, and share its
-    kernels (`covering/together/`).
+    On a CPU each sample goes through the search of `covering/search/`. On an accelerator all
+    samples go through the loop of Algorithm 1 together and share its kernels
+    (`covering/together/`).
     """
     samples = check_samples(
         visual,
@@ -186,18 +188,21 @@ def mob_batch(
         visual_mask=visual_mask,
         prompt_mask=prompt_mask,
     )
-    home = visual.device
-    with keep_precision(home):
-        covers = map(_cover_lazily, samples) if on_cpu(visual) else cover_together(samples)
-        return [Cover(mine.to(home), rest.to(home)) for mine, rest in covers]
+    device = visual.device
+    with keep_precision(device):
+        covers = _cover_on_cpu(samples) if on_cpu(visual) else cover_together(samples)
+        return [Cover(mine.to(device), rest.to(device)) for mine, rest in covers]
 
 
-def _cover_lazily(sample: Sample) -> tuple[Tensor, Tensor]:
-    """Prompt centres and visual centres of one sample, in order of choice."""
-    counts = sample.counts
-    with use_one_thread():
-        visual, prompt = Distinct.of("visual", sample.visual), Cloud.of("prompt", sample.prompt)
+@on_one_thread
+def _cover_on_cpu(samples: Samples) -> list[tuple[Tensor, Tensor]]:
+    """Prompt centers and visual centers of each sample, in order of choice."""
+    covers = []
+    for sample in samples:
+        counts = sample.counts
+        visual, prompt = Distinct.of("visual", sample.visual), Vectors.of("prompt", sample.prompt)
         prompt_centers = choose_nearest(visual, prompt, counts.prompt_budget, counts.fold)
         rest = counts.budget - len(prompt_centers)
         visual_centers = search_farthest(visual, prompt_centers, rest)
-    return sample.places[prompt_centers], sample.places[visual_centers]
+        covers.append((sample.indices[prompt_centers], sample.indices[visual_centers]))
+    return covers

@@ -1,8 +1,8 @@
-"""How well the first centres of a nested order cover a set of tokens.
+"""How well the first centers of a nested order cover a set of tokens.
 
-Both orders of Algorithm 1 are nested: its first j centres do not depend on how many follow. So one
-run gives the covering radius of every budget up to the one that was asked for. Distances are
-Euclidean between unit vectors, sqrt(2 - 2 cos); a zero token is at distance 1 from those.
+Both orders of Algorithm 1 are nested: its first j centers do not depend on how many follow. So one
+run gives the covering radius of every budget up to the largest. Distances are Euclidean between
+unit vectors, sqrt(2 - 2 cos); a zero token is at distance 1 from these.
 """
 
 from __future__ import annotations
@@ -13,33 +13,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tokencover.covering import tuning
 from tokencover.covering.checks import check_count, check_pair, check_tokens
-from tokencover.covering.exact import (
-    Points,
-    keep_precision,
-    snap,
-    square_distance,
-    to_float32,
-)
+from tokencover.covering.exact import Points, keep_precision, snap, square_distance, to_float32
 from tokencover.covering.farthest import farthest_points
 from tokencover.covering.nearest import nearest_points
-
-_CENTERS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class PromptOrder:
     """Visual tokens ranked by their best cosine with any prompt token.
 
-    This is nearest-neighbour covering whose fold is no limit: k >= Kp for every Kp in question.
-
-    Attributes
-    ----------
-    order : Tensor
-        ``(m,)`` int64, best first.
-    radius : Tensor
-        ``(m + 1,)`` float64. ``radius[j]`` is how far the worst prompt token is from its nearest
-        among the first j; infinite for j = 0, and 0 everywhere without prompt tokens.
+    This is nearest-neighbor covering with a fold k >= Kp. `order` is ``(m,)`` int64, best first.
+    ``radius[j]``, ``(m + 1,)`` float64, is the distance of the worst prompt token to its nearest
+    among the first j: infinite for j = 0, and 0 everywhere without prompt tokens.
     """
 
     order: Tensor
@@ -48,18 +35,11 @@ class PromptOrder:
 
 @dataclass(frozen=True, slots=True)
 class FarthestOrder:
-    """Tokens in farthest-point order, started from none.
+    """Tokens in farthest-point order, without a starting center: `order` is ``(m,)`` int64.
 
-    Attributes
-    ----------
-    order : Tensor
-        ``(m,)`` int64, in order of choice.
-    radius : Tensor
-        ``(m + 1,)`` float64. ``radius[j]`` is how far the worst of *all* tokens is from its nearest
-        among the first j; infinite for j = 0.
-    separation : Tensor
-        ``(m + 1,)`` float64. ``separation[j]`` is the smallest distance between two of the first
-        j; infinite for j < 2.
+    ``radius[j]``, ``(m + 1,)`` float64, is the distance of the worst of *all* tokens to its nearest
+    among the first j; infinite for j = 0. ``separation[j]`` is the smallest distance between two of
+    the first j; infinite for j < 2.
     """
 
     order: Tensor
@@ -68,47 +48,35 @@ class FarthestOrder:
 
 
 def prompt_order(visual: Tensor, prompt: Tensor, *, most: int) -> PromptOrder:
-    """Rank the `most` visual tokens nearest to the prompt, with the radius of every prefix.
+    """Rank the `most` of n visual tokens nearest to the prompt, with the radius of every prefix.
 
-    O(n l d) for the ranking and O(most l d) for the radii.
-
-    Parameters
-    ----------
-    visual, prompt : Tensor
-        V ``(n, d)`` and P ``(l, d)``; P may be empty.
-    most : int
-        Length of the order, cut to n.
+    V is ``(n, d)``, P is ``(l, d)`` and may be empty. O(n l d) for the order, O(most l d) for the
+    radii.
     """
     check_pair(visual, prompt, ranks=(2,))
     most = min(check_count("most", most, 0), len(visual))
     if len(prompt) == 0:
         nothing = torch.zeros(most + 1, dtype=torch.float64, device=visual.device)
         return PromptOrder(torch.arange(most, device=visual.device), nothing)
-    # With fold = most, each of the `most` best of all is proposed by its best word.
+    # With fold = most, each of the `most` best tokens is proposed by its best prompt token.
     order = nearest_points(visual, prompt, budget=most, fold=max(most, 1))
     with keep_precision(visual.device):
         squares = square_distance(snap(to_float32(prompt)), snap(to_float32(visual[order])))
-        nearest = torch.cummin(_prepend_none(squares), dim=1).values
+        before = torch.full((len(prompt), 1), math.inf, dtype=squares.dtype, device=squares.device)
+        nearest = torch.cat([before, squares], dim=1).cummin(dim=1).values
         return PromptOrder(order, _to_distance(nearest.amax(0)).to(visual.device))
 
 
 def farthest_order(tokens: Tensor, *, most: int) -> FarthestOrder:
-    """Choose `most` tokens by farthest point sampling, with radius and separation of every prefix.
+    """Order `most` of n tokens by farthest point sampling, with radius and separation of prefixes.
 
-    O(n most d) at worst for the order. The radii cost O(most**2 d) more: the token chosen next *is*
-    the one that is covered worst. (Only with zero tokens is that not so, because sampling goes by
-    cosine; then every token is looked at, O(n most d).)
-
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(n, d)``.
-    most : int
-        Length of the order, cut to n.
+    O(n most d) at worst for the order of ``(n, d)``. The radii cost O(most**2 d) more, because the
+    token chosen next *is* the one that is covered worst. (Not so with zero tokens, because sampling
+    compares cosines; then every token is measured, O(n most d).)
     """
     check_tokens("visual", tokens)
     most = min(check_count("most", most, 1), len(tokens))
-    order = farthest_points(tokens, budget=most + 1)  # one more: it tells the last radius
+    order = farthest_points(tokens, budget=most + 1)  # one more, for the last radius
     with keep_precision(tokens.device):
         rows = to_float32(tokens)
         chosen = snap(rows[order])
@@ -131,8 +99,8 @@ def _measure_gaps(chosen: Points) -> Tensor:
     """``gaps[j]``: squared distance of the j-th choice (from 1) to those before it; inf for two."""
     count = len(chosen)
     gaps = torch.full((count + 1,), math.inf, dtype=torch.float64, device=chosen.grid.device)
-    for begin in range(1, count, _CENTERS_AT_ONCE):
-        end = min(begin + _CENTERS_AT_ONCE, count)
+    for begin in range(1, count, tuning.RADIUS_BLOCK):
+        end = min(begin + tuning.RADIUS_BLOCK, count)
         squares = square_distance(chosen[begin:end], chosen[:end])
         late = torch.ones_like(squares, dtype=torch.bool).triu(begin)
         gaps[begin + 1 : end + 1] = squares.masked_fill(late, math.inf).amin(1)
@@ -148,21 +116,16 @@ def _read_radius_of_next(gaps: Tensor, most: int) -> Tensor:
 
 
 def _measure_radius_of_all(rows: Tensor, centers: Points) -> Tensor:
-    """Largest over all tokens of the smallest squared distance to the first j centres."""
+    """Largest over all tokens of the smallest squared distance to the first j centers."""
     points = snap(rows)
     nearest = torch.full((len(rows), 1), math.inf, dtype=torch.float64, device=rows.device)
     radii = [nearest.amax(0)]
-    for begin in range(0, len(centers), _CENTERS_AT_ONCE):
-        squares = square_distance(points, centers[begin : begin + _CENTERS_AT_ONCE])
+    for begin in range(0, len(centers), tuning.RADIUS_BLOCK):
+        squares = square_distance(points, centers[begin : begin + tuning.RADIUS_BLOCK])
         running = torch.cummin(torch.cat([nearest, squares], dim=1), dim=1).values[:, 1:]
         radii.append(running.amax(0))
         nearest = running[:, -1:]
     return torch.cat(radii)
-
-
-def _prepend_none(squares: Tensor) -> Tensor:
-    """A first column for "no centre yet": infinitely far."""
-    return torch.nn.functional.pad(squares, (1, 0), value=math.inf)
 
 
 def _to_distance(square: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def vary_prompt_budgets(
     settings = []
     for budget in map(_check_count, budgets):
         for prompt_budget in _find_counts(shares, budget, least=0):
-            fold = max(1, round_half_up(prompt_budget * NO_PRIOR.fold_share))
+            fold = max(1, round_half_up(prompt_budget * NO_PRIOR.fold_fraction))
             split = Split(prompt_budget, budget - prompt_budget, fold)
             name = f"K = {budget}, Kp = {prompt_budget} ({prompt_budget / budget:.0%})"
             settings.append(

@@ -29,7 +29,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_count, keep_precision, take_least_similar, to_float32
+from tokencover.covering import check_count, keep_precision, select_least_similar, to_float32
 from tokencover.errors import InputError
 from tokencover.methods._shared.last_block_method import ReadsLastBlock
 from tokencover.methods._shared.ranking import choose_best
@@ -100,7 +100,7 @@ class DART(ReadsLastBlock):
             with keep_precision(mine.device):
                 visual = view.norm(mine if mask.all() else mine[mask])
                 shares = self._share_out(left, len(visual), len(own), len(words))
-                taken = take_least_similar(visual, own, view.norm(words), shares)
+                taken = select_least_similar(visual, own, view.norm(words), shares)
             kept.append(torch.cat([own if self.count == "published" else own[:left], taken]))
         return Choice(
             kept,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tokencover.covering import choose_diverse
+from tokencover.covering import select_diverse
 from tokencover.methods.base import BeforeDecoder, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -52,5 +52,5 @@ class DivPrune(BeforeDecoder):
             view.hidden_states, view.mask, self.num_kept(view), strict=True
         ):
             tokens = states if mask.all() else states[mask]  # which copies them
-            kept.append(choose_diverse(tokens, budget=count))
+            kept.append(select_diverse(tokens, budget=count))
         return Choice(kept)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering import find_largest, keep_precision, rank_descending
+from tokencover.covering import keep_precision, rank_descending, select_largest
 from tokencover.errors import InputError
 from tokencover.methods._shared.bipartite_matching import Matching, take_rows
 from tokencover.methods._shared.tower_method import (
@@ -143,7 +143,7 @@ def _group_tokens(classes: int, kept: Tensor, dropped: Tensor, among: Tensor) ->
     """Count each dropped token to the kept one before it that it attends to most, or the first."""
     alone = torch.arange(classes, device=kept.device).expand(len(kept), -1)
     later = kept.unsqueeze(1) > dropped.unsqueeze(2)
-    into = find_largest(among.masked_fill(later, -1)) + classes
+    into = select_largest(among.masked_fill(later, -1)) + classes
     return Matching(torch.cat([alone, kept], dim=1), dropped, into).groups
 
 

@@ -26,9 +26,9 @@ from tokencover.budget import (
 from tokencover.covering import (
     Cover,
     cosine,
-    find_largest,
     keep_precision,
     mob_batch,
+    select_largest,
     snap,
     to_float32,
 )
@@ -274,5 +274,5 @@ def _find_nearest_words(tokens: Tensor, words: Tensor, spoken: Tensor, positions
         return positions[:0]
     with keep_precision(tokens.device):
         alignment = cosine(snap(to_float32(tokens)), snap(to_float32(words)))
-        nearest = find_largest(alignment)
+        nearest = select_largest(alignment)
     return positions[nearest.to(positions.device)]

@@ -30,9 +30,9 @@ from torch import Tensor
 from tokencover.covering import (
     check_finite,
     cosine,
-    find_largest,
     keep_precision,
     rank_descending,
+    select_largest,
     snap,
     to_float32,
 )
@@ -181,6 +181,6 @@ def pair_most_similar(tokens: Tensor, order: Tensor, count: int) -> Merges:
     with keep_precision(tokens.device):
         values = to_float32(tokens)
         similarity = cosine(snap(values[worse]), snap(values[better]))
-        partner = find_largest(similarity)
+        partner = select_largest(similarity)
         closest = rank_descending(similarity.amax(-1))[:count].to(order.device)
     return Merges(worse[closest], better[partner.to(order.device)[closest]])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import round_half_up
-from tokencover.covering import find_largest
+from tokencover.covering import select_largest
 from tokencover.methods._shared.crop_tokens import CropTokens, Made, write_tokens
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
@@ -146,7 +146,7 @@ def merge_into(encoded: VisionOutputs, members: Tensor, targets: Tensor) -> list
         received = features.index_select(0, goals).float()
         if len(goals) and len(others):
             unit = torch.nn.functional.normalize(direction, dim=-1)
-            nearest = find_largest(unit.index_select(0, others) @ unit.index_select(0, goals).T)
+            nearest = select_largest(unit.index_select(0, others) @ unit.index_select(0, goals).T)
             # Sums as products, so that they are the same on every run.
             joins = received.new_zeros(len(goals), len(features))
             joins.view(-1).index_fill_(0, nearest * len(features) + others, 1.0)

@@ -1,4 +1,4 @@
-"""Copies, clusters, tokens that estimates cannot tell apart: the same indices, and less work."""
+"""Copies, clusters, tokens too close for estimates: the same indices, and less work."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import tokencover as tc
 from tests.covering import oracle
 from tests.covering.search.wrong_estimates import disturb_estimates
 from tests.covering.strategies import token_sets
-from tokencover.covering import mob_literal, snap
-from tokencover.covering.search import exact_rounds, search
-from tokencover.covering.search.copies import find_first_copies
-from tokencover.covering.search.estimate import Cloud
+from tokencover.covering import mob_literal, snap, tuning
+from tokencover.covering.search import search
 from tokencover.covering.search.exact_rounds import ExactRounds
+from tokencover.covering.search.vectors import Vectors, find_first_copies
 
 
 def draw(kind: str, count: int = 700, width: int = 80) -> tuple[Tensor, Tensor]:
@@ -57,8 +56,8 @@ def test_exact_rounds_alone_equal_the_oracle(visual: Tensor, data: st.DataObject
     few = data.draw(st.sampled_from([1, 3, 96]))
     with (
         disturb_estimates(data.draw(st.sampled_from([0.0, 0.3]))),
-        patch.multiple(exact_rounds, _FEW=few, _MANY=few, _MEASURED_AT_ONCE=2),
-        patch.multiple(search, _CROWD=0, _DECIDED=0),
+        patch.multiple(tuning, EXACT_POOL_MIN=few, EXACT_POOL_MAX=few, EXACT_BLOCK=2),
+        patch.multiple(tuning, MAX_RIVALS=0, DECIDED_FRACTION=0),
     ):
         found = tc.farthest_points(visual, budget=count, start=torch.tensor(start)).tolist()
     assert found == oracle.choose_farthest(visual.numpy(), start, count)
@@ -89,13 +88,13 @@ def test_copies_are_found_and_zero_tokens_are_none() -> None:
 def test_copies_take_no_part_in_the_search() -> None:
     visual, prompt = draw("copies")
     searched = []
-    whole = search.search_among_different
+    whole = search.search_distinct
 
-    def watch(cloud: Cloud, *rest: object) -> Tensor:
-        searched.append(len(cloud))
-        return whole(cloud, *rest)  # type: ignore[arg-type]
+    def watch(vectors: Vectors, *rest: object) -> Tensor:
+        searched.append(len(vectors))
+        return whole(vectors, *rest)  # type: ignore[arg-type]
 
-    with patch.object(search, "search_among_different", watch):
+    with patch.object(search, "search_distinct", watch):
         tc.mob(visual, prompt, budget=80, prompt_budget=10, fold=4)
     assert searched == [700 // 8]
 

@@ -1,4 +1,4 @@
-"""Exact distances find the first wrong centre, and what should have been there."""
+"""Exact distances find the first wrong center, and what should have been there."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from torch import Tensor
 
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
-from tokencover.covering.search.estimate import Bounds, Centers, Cloud
+from tokencover.covering.search.bounds import Bounds, Centers
 from tokencover.covering.search.search import Candidate, find_first_mistake
+from tokencover.covering.search.vectors import CosineEstimates, Vectors
 
 
 def check(tokens: Tensor, order: list[int], before: int) -> Candidate | None:
-    """Doubt every centre from `before` on, with every token that is left as a rival."""
-    cloud = Cloud.of("visual", tokens)
-    centers = Centers(cloud, torch.tensor(order[:before]), len(order))
-    bounds = Bounds(cloud, centers)
+    """Check every center from `before` on, with every remaining token as a rival."""
+    estimates = CosineEstimates(Vectors.of("visual", tokens))
+    centers = Centers(estimates, torch.tensor(order[:before]), len(order))
+    bounds = Bounds(estimates, centers)
     centers.add(torch.tensor(order[before:], dtype=torch.int64))
-    doubts = [
+    candidates = [
         Candidate(place, token)
         for place in range(before, len(order))
         for token in range(len(tokens))
         if token not in order[:place]
     ]
-    return find_first_mistake(cloud, centers, bounds, doubts)
+    return find_first_mistake(centers, bounds, candidates)
 
 
 @given(token_sets(), st.data())
@@ -47,7 +48,7 @@ def test_the_first_wrong_center_is_found(tokens: Tensor, data: st.DataObject) ->
     assert check(tokens, order, 1) == (place, right)
 
 
-def test_no_doubt_no_mistake() -> None:
-    cloud = Cloud.of("visual", torch.eye(3))
-    centers = Centers(cloud, torch.tensor([0, 1]), 2)
-    assert find_first_mistake(cloud, centers, Bounds(cloud, centers), []) is None
+def test_without_candidates_there_is_no_mistake() -> None:
+    estimates = CosineEstimates(Vectors.of("visual", torch.eye(3)))
+    centers = Centers(estimates, torch.tensor([0, 1]), 2)
+    assert find_first_mistake(centers, Bounds(estimates, centers), []) is None

@@ -15,21 +15,24 @@ import tokencover as tc
 from tests.covering import oracle
 from tests.covering.search.wrong_estimates import disturb_estimates
 from tests.covering.strategies import token_sets
+from tokencover.covering import tuning
 from tokencover.covering.search import search
 from tokencover.covering.search.search import Candidate, find_first_mistake
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 4), (4, 4, 64)])
-@pytest.mark.parametrize("crowd", [0, 2, 99])  # 0: exact rounds only
+@pytest.mark.parametrize("max_rivals", [0, 2, 99])  # 0: exact rounds only
 @given(token_sets(), st.data())
 def test_many_small_rounds_equal_the_oracle(
-    sizes: tuple[int, int, int], crowd: int, visual: Tensor, data: st.DataObject
+    sizes: tuple[int, int, int], max_rivals: int, visual: Tensor, data: st.DataObject
 ) -> None:
     start = data.draw(st.sets(st.integers(0, len(visual) - 1), max_size=4))
     count = data.draw(st.integers(0, len(visual) - len(start)))
     centers = torch.tensor(sorted(start), dtype=torch.int64)
     fewest, few, many = sizes
-    with patch.multiple(search, _FEWEST=fewest, _FEW=few, _MANY=many, _CROWD=crowd):
+    with patch.multiple(
+        tuning, POOL_MIN=fewest, POOL_START=few, POOL_MAX=many, MAX_RIVALS=max_rivals
+    ):
         found = tc.farthest_points(visual, budget=count, start=centers).tolist()
     assert found == oracle.choose_farthest(visual.numpy(), sorted(start), count)
 
@@ -46,7 +49,7 @@ def test_estimates_may_err_as_much_as_they_admit(
     centers = torch.tensor(sorted(start), dtype=torch.int64)
     with (
         disturb_estimates(noise),
-        patch.multiple(search, _FEWEST=few, _FEW=few, _MISTAKES=mistakes),
+        patch.multiple(tuning, POOL_MIN=few, POOL_START=few, MAX_MISTAKES=mistakes),
     ):
         found = tc.farthest_points(visual, budget=count, start=centers).tolist()
     assert found == oracle.choose_farthest(visual.numpy(), sorted(start), count)

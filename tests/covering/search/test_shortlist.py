@@ -6,11 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokencover.covering.search.shortlist import choose_from_shortlist
+from tokencover.covering.search.bounds import choose_from_shortlist
 
 
 def obvious(
-    nearest: list[float], each_other: list[list[float]], most: int, limit: float, doubt: float
+    nearest: list[float], each_other: list[list[float]], most: int, limit: float, tolerance: float
 ) -> list[list[int]]:
     steps: list[list[int]] = []
     left = set(range(len(nearest)))
@@ -18,7 +18,7 @@ def obvious(
         smallest = min(nearest[place] for place in left)
         if smallest >= limit:
             break
-        rivals = [place for place in left if nearest[place] <= smallest + doubt]
+        rivals = [place for place in left if nearest[place] <= smallest + tolerance]
         rivals.sort(key=lambda place: (nearest[place], place))
         steps.append(rivals)
         left.remove(rivals[0])
@@ -35,8 +35,9 @@ def test_equals_the_obvious_search(data: st.DataObject) -> None:
     each_other = torch.randint(-steps, steps, (size, size), generator=generator) / steps
     most = data.draw(st.integers(0, size + 1))
     limit = data.draw(st.sampled_from([-0.5, 0.0, 0.5, float("inf")]))
-    doubt = data.draw(st.sampled_from([0.0, 0.25, 3.0]))
-    expected = obvious(nearest.tolist(), each_other.tolist(), most, limit, doubt)
-    assert (
-        choose_from_shortlist(nearest, each_other, most=most, limit=limit, doubt=doubt) == expected
+    tolerance = data.draw(st.sampled_from([0.0, 0.25, 3.0]))
+    expected = obvious(nearest.tolist(), each_other.tolist(), most, limit, tolerance)
+    steps_found = choose_from_shortlist(
+        nearest, each_other, most=most, limit=limit, tolerance=tolerance
     )
+    assert steps_found == expected

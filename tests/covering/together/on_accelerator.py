@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
-from tokencover.covering.search import bound_error
+from tokencover.covering.search.vectors import bound_error
 from tokencover.covering.together import directions, hausdorff_pairs, prompt_centers
 from tokencover.covering.together import visual_centers as centers
 
@@ -25,7 +25,7 @@ def _is_never_on_cpu(tokens: Tensor) -> bool:
 def pretend_accelerator() -> Iterator[None]:
     """CPU tensors are taken for those of an accelerator."""
     with ExitStack() as stack:
-        for module in ("coupling", "farthest", "isolation", "mob", "nearest"):
+        for module in ("coupling", "farthest", "diversity", "mob", "nearest"):
             name = f"tokencover.covering.{module}.on_cpu"
             stack.enter_context(patch(name, _is_never_on_cpu))
         yield

@@ -35,7 +35,7 @@ def count(batch: int, tokens: int, budget: int, kind: str = "plain") -> Tally:
 
 def test_a_center_takes_three_kernels_and_a_batch_shares_them() -> None:
     few, many = (len(count(1, 400, budget).kernels) for budget in (40, 140))
-    assert many - few == 3 * 50  # fifty more visual centres
+    assert many - few == 3 * 50  # fifty more visual centers
     assert len(count(8, 400, 140).kernels) <= many + 8
 
 
@@ -72,7 +72,7 @@ def test_the_counter_counts() -> None:
 
 
 def test_at_2880_tokens_of_width_4096() -> None:
-    """Six kernels a centre and a gigabyte are the limits."""
+    """Six kernels a center and a gigabyte are the limits."""
     tally = count_on_shapes(Row(2880, 4096, 320, 1), "ours")
     assert len(tally.kernels) <= 6 * 160
     assert tally.bytes <= 1e9

@@ -1,25 +1,23 @@
-"""Farthest point sampling for the CPU: look only at tokens that may be the farthest.
+"""Farthest point sampling for the CPU: compare only tokens that may be the farthest.
 
-Algorithm 1 compares every token with every new centre, N * d work a centre. But the cosine to the
-nearest centre can only grow when centres are added: an old one is a lower bound, and most tokens
-need never be looked at again (the accelerated greedy of Minoux, 1978). From cheap to exact:
+Algorithm 1 compares every token with every new center: N * d work per center. But the closeness to
+the nearest center can only grow when centers are added, so an old one is a lower bound, and most
+tokens need not be compared again (the accelerated greedy algorithm of Minoux, 1978). From cheap to
+exact:
 
-1. float32 estimates to the starting centres, once for all tokens, bound every token
-   (`estimate.py`);
-2. those with the smallest bounds are compared with the newer centres and with each other, and
-   centres are chosen among them as long as no token outside can be farther
-   (`choose_from_shortlist`);
-3. where estimates were too close to tell, exact distances decide at the end (`find_first_mistake`):
-   what was chosen before the first mistake is kept, and the search goes on from there;
-4. where bounds have grown too old to tell anything, all tokens are compared with the newer centres
-   at once; where too many tokens are rivals for one place, exact distances decide about that place;
-5. where all that is left lies close to a centre, the search begins again with finer estimates
-   (`closer_look.py`); and where these, too, leave too many rivals, or guesses go wrong, it goes on
-   by exact distances (`exact_rounds.py`).
+1. Float32 estimates to the starting centers, once for all tokens, bound every token (`bounds.py`).
+2. The tokens with the smallest bounds are compared with the newer centers and with each other, and
+   centers are chosen among them as long as no other token can be farther (`_Search._guess`).
+3. Where estimates were too close, exact distances decide at the end (`find_first_mistake`): what
+   was chosen before the first mistake is kept, and the search continues from there.
+4. Where bounds are too old, all tokens are compared with the newer centers at once. Where too many
+   tokens are rivals for one place, exact distances decide about that place (`_Search._decide`).
+5. Where all remaining tokens are close to a center, the search continues with local estimates
+   (`local.py`). Where these leave too many rivals as well, or guesses are wrong, it continues by
+   exact distances (`exact_rounds.py`).
 
-Copies of tokens take no part in this (`copies.py`).
-
-What is found is what comparing all with all would choose, index for index.
+Copies of tokens take no part in this. The result equals that of comparing all with all, index for
+index.
 """
 
 from __future__ import annotations
@@ -30,87 +28,101 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tokencover.covering import tuning
 from tokencover.covering.exact import (
     Points,
     cosine,
     distances,
-    find_largest,
-    find_smallest,
+    first_of_largest,
+    select_largest,
+    select_smallest,
     snap,
 )
-from tokencover.covering.search.closer_look import WIDEST, CloseBounds, CloseCloud, look_closely
-from tokencover.covering.search.copies import Distinct, cut_at_zero, fill_by_index
-from tokencover.covering.search.estimate import Bounds, Centers, Cloud
+from tokencover.covering.search.bounds import Bounds, Centers, Step, choose_from_shortlist
 from tokencover.covering.search.exact_rounds import ExactRounds
-from tokencover.covering.search.shortlist import Step, choose_from_shortlist
-from tokencover.covering.search.table import TableCloud, choose_from_table
-from tokencover.covering.search.thread_use import use_one_thread
-from tokencover.covering.search.workspace import Workspace
-
-_FEWEST, _FEW, _MANY = 64, 160, 640
-"""How many tokens are compared at a time: about as many as are wanted, doubled while that settles
-nothing."""
-_SUMMED_AT_ONCE = 1024
-_TOKENS_OF_ONE = 8
-"""Comparing all with the new centres pays instead of comparing one in so many once more."""
-_CROWD, _MISTAKES, _PROGRESS = 12, 1, 32
-"""More rivals for one place, or more guesses that go wrong before so many centres, and estimates
-are too coarse to be of use."""
-_TOLD_APART = 32
-"""Distances below so many times their doubt are guessed wrong too often."""
-_DECIDED = 1.5
-"""How many rivals may be measured exactly for a place of theirs, for each token there is."""
+from tokencover.covering.search.local import refine
+from tokencover.covering.search.scratch import ScratchBuffers
+from tokencover.covering.search.vectors import CosineEstimates, Distinct, Estimates, Vectors
 
 
 def search_farthest(tokens: Distinct, start: Tensor, count: int) -> Tensor:
-    """Choose tokens, each farthest from the centres in `start` and those chosen before it.
+    """Choose `count` tokens, each farthest from the centers in `start` and those chosen before it.
 
-    Parameters
-    ----------
-    tokens : Distinct
-        The ``n`` tokens of one sample.
-    start : Tensor
-        Indices of centres that are there already, perhaps none, int64.
-    count : int
-        At most ``n - len(start)``.
-
-    Returns
-    -------
-    Tensor
-        ``(count,)`` int64, in order of choice.
+    `start` are int64 indices of the centers to begin with, perhaps none, and `count` is at most the
+    number of other tokens. Returns int64 indices in order of choice.
     """
     if count == 0:
         return start.new_empty(0)
     if len(start) == 0:
-        first = tokens.first[_find_farthest_from_mean(tokens)].unsqueeze(0)
+        first = tokens.first[_select_farthest_from_mean(tokens)].unsqueeze(0)
         return torch.cat([first, search_farthest(tokens, first, count - 1)])
     if not tokens.has_copies:
-        return search_among_different(tokens.cloud, start, count)
-    begin = tokens.place[start].unique()
-    few = min(count, len(tokens.cloud) - len(begin))
-    alone = tokens.cloud
-    found = (
-        cut_at_zero(alone, begin, search_among_different(alone, begin, few)) if few else begin[:0]
-    )
-    found = tokens.first[found]
-    rest = fill_by_index(torch.cat([start, found]), len(tokens), count - len(found))
-    return torch.cat([found, rest])
+        return search_distinct(tokens.vectors, start, count)
+    begin = tokens.slot[start].unique()
+    few = min(count, len(tokens.vectors) - len(begin))
+    chosen = begin[:0]
+    if few:
+        chosen = _cut_at_zero(tokens.vectors, begin, search_distinct(tokens.vectors, begin, few))
+    chosen = tokens.first[chosen]
+    remaining = torch.ones(len(tokens), dtype=torch.bool)
+    remaining[start] = remaining[chosen] = False
+    rest = remaining.nonzero().squeeze(-1)[: count - len(chosen)]
+    return torch.cat([chosen, rest])
 
 
-def search_among_different(cloud: Cloud, start: Tensor, count: int) -> Tensor:
-    """The same, for tokens that are taken to differ, and at least one centre."""
-    with use_one_thread():
-        centers = Centers(cloud, start, len(start) + count)
-        _Search(cloud, centers, Bounds(cloud, centers), len(start) + count).run()
+def search_distinct(vectors: Vectors, start: Tensor, count: int) -> Tensor:
+    """The same without a special treatment of copies, and with at least one center in `start`."""
+    estimates = CosineEstimates(vectors)
+    total = len(start) + count
+    centers = Centers(estimates, start, total)
+    _Search(centers, Bounds(estimates, centers), total).run()
     return centers.tokens[len(start) :]
 
 
-class _Search:
-    """Adds centres until there are `total`."""
+def _cut_at_zero(vectors: Vectors, start: Tensor, chosen: Tensor) -> Tensor:
+    """The first of the chosen tokens, those that were not at distance 0 when they were chosen."""
+    before = torch.cat([start, chosen[:-1]])
+    estimates = CosineEstimates(vectors)
+    last = estimates.estimate(vectors.get_directions(before), chosen[-1:])
+    if float(last.amax()) < 1.0 - estimates.tolerance:  # distances never grow
+        return chosen
+    points = vectors.snap(torch.cat([start, chosen]))
+    apart = distances(points[len(start) :], points)
+    later = torch.ones_like(apart, dtype=torch.bool).triu(len(start))
+    at_zero = apart.masked_fill_(later, 1.0).amin(-1) == 0.0
+    return chosen[: int(at_zero.int().argmax())] if at_zero.any() else chosen
 
-    def __init__(self, cloud: Cloud, centers: Centers, bounds: Bounds, total: int) -> None:
-        self._cloud, self._centers, self._bounds, self._total = cloud, centers, bounds, total
-        self._doubts: list[Candidate] = []
+
+def _select_farthest_from_mean(tokens: Distinct) -> int:
+    """The first center if there is none: the token farthest from the mean of all."""
+    vectors, estimates = tokens.vectors, CosineEstimates(tokens.vectors)
+    number = tokens.slot.bincount(minlength=len(vectors)).double()
+    blocks = torch.arange(len(vectors)).split(tuning.SUM_BLOCK)
+    sums = [number[some].unsqueeze(0) @ vectors.snap(some).grid for some in blocks]
+    mean = snap(torch.stack(sums).sum(0))
+    direction = torch.nn.functional.normalize(mean.grid, dim=-1).float()
+    estimate = estimates.estimate(direction).squeeze(-1)
+    rivals = (estimate <= estimate.amin() + estimates.tolerance).nonzero().squeeze(-1)
+    parts = [
+        cosine(vectors.snap(some), mean).squeeze(-1) for some in rivals.split(tuning.SUM_BLOCK)
+    ]
+    return int(rivals[select_smallest(torch.cat(parts))])
+
+
+class Candidate(NamedTuple):
+    """A token that may be the right choice for the center at `place`."""
+
+    place: int
+    token: int
+
+
+class _Search:
+    """Adds centers until there are `total`."""
+
+    def __init__(self, centers: Centers, bounds: Bounds, total: int) -> None:
+        self._estimates: Estimates = bounds.estimates
+        self._centers, self._bounds, self._total = centers, bounds, total
+        self._candidates: list[Candidate] = []
         self._decided = 0
 
     @property
@@ -118,93 +130,84 @@ class _Search:
         return self._total - len(self._centers)
 
     def run(self) -> None:
-        """Guess and prove as long as that helps; then look closer, or choose by exact distances."""
-        mistakes = 0 if self._can_tell_apart() else _MISTAKES + 1
-        while self._wanted and mistakes <= _MISTAKES:
+        """Guess and prove as long as that helps; then use local estimates or exact distances."""
+        can_guess = self._bounds_exceed(tuning.MIN_RESOLUTION * self._estimates.tolerance)
+        mistakes = 0 if can_guess else tuning.MAX_MISTAKES + 1
+        while self._wanted and mistakes <= tuning.MAX_MISTAKES:
             before = len(self._centers)
             if not self._guess_and_prove():
-                mistakes += len(self._centers) - before < _PROGRESS
-            elif self._wanted and (self._is_close_by() or not self._decide()):
+                mistakes += len(self._centers) - before < tuning.MISTAKE_PROGRESS
+            elif self._wanted and (not self._bounds_exceed(math.inf) or not self._decide()):
                 break
-        if self._wanted and not self._look_closely():
-            ExactRounds(self._cloud.get_whole(), self._centers, self._bounds, self._total).run()
+        if self._wanted and not self._refine():
+            ExactRounds(self._centers, self._bounds, self._total).run()
 
-    def _can_tell_apart(self) -> bool:
-        """Whether distances are large enough for these estimates."""
-        return self._find_largest_distance() > min(_TOLD_APART * self._cloud.doubt, WIDEST)
-
-    def _is_close_by(self) -> bool:
-        """Whether a closer look would tell more."""
-        return self._find_largest_distance() <= WIDEST
-
-    def _find_largest_distance(self) -> float:
-        """An upper bound for distances that estimates as usual give; infinite for finer ones."""
-        if isinstance(self._cloud, CloseCloud):
-            return math.inf
-        return float(self._bounds.find_largest_distances().amax())
+    def _bounds_exceed(self, distance: float) -> bool:
+        """Whether any distance may exceed this, or the one below which estimates are refined."""
+        limit = min(distance, self._estimates.refined_below)
+        return float(self._bounds.compute_distances().amax()) > limit
 
     def _decide(self) -> bool:
-        """Find one centre among many rivals by exact distances; False if that is too much work.
+        """Select one center among many rivals by exact distances; False if that is too much work.
 
-        Where a cluster has no centre yet, all its tokens may be the farthest, and once one of them
+        Where a cluster has no center yet, all its tokens may be the farthest, and once one of them
         is chosen none is.
         """
-        rivals = self._bounds.find_rivals()
+        rivals = self._bounds.list_rivals()
         self._decided += len(rivals)
-        if self._decided > _DECIDED * len(self._cloud):
+        if self._decided > tuning.DECIDED_FRACTION * len(self._estimates.vectors):
             return False
-        points = self._cloud.snap(rivals, Workspace.of_this_thread("top"))
+        points = self._estimates.vectors.snap(rivals, ScratchBuffers.of_this_thread("top"))
         near = self._bounds.mark_possible_nearest(rivals)
-        _, away = measure_distances(self._cloud, self._centers, points, near)
-        pick = rivals[find_largest(away.amin(-1))].unsqueeze(0)
+        _, away = _measure_distances(self._estimates.vectors, self._centers, points, near)
+        pick = rivals[select_largest(away.amin(-1))].unsqueeze(0)
         self._bounds.renew(pick, torch.tensor([math.inf]))
         self._centers.add(pick)
         return True
 
-    def _look_closely(self) -> bool:
-        """Go on by finer estimates; returns whether there are any."""
-        if isinstance(self._cloud, CloseCloud):
+    def _refine(self) -> bool:
+        """Continue with local estimates; return whether there are any."""
+        if self._estimates.refined_below < 0:
             return False
-        if not self._is_close_by() and not self._bounds.is_fresh:
-            self._bounds.refresh()  # old bounds may say more than there is
-        found = look_closely(self._cloud.get_whole(), self._centers, self._bounds)
-        if found is None:
+        if self._bounds_exceed(math.inf) and not self._bounds.is_fresh:
+            self._bounds.refresh()  # old bounds may be too large
+        refined = refine(self._centers, self._bounds)
+        if refined is None:
             return False
-        close, distance = found
-        centers = Centers(close, self._centers.tokens, self._total)
-        _Search(close, centers, CloseBounds(close, centers, distance), self._total).run()
+        local, start = refined
+        centers = Centers(local, self._centers.tokens, self._total)
+        _Search(centers, Bounds(local, centers, start), self._total).run()
         self._centers.add(centers.tokens[len(self._centers) :])
         return True
 
     def _guess_all(self) -> None:
-        """Guess among the tokens that may be farthest; compare all anew when that fails."""
-        few = min(max(self._wanted, _FEWEST), _FEW)
-        if isinstance(self._cloud, TableCloud):
-            few = len(self._cloud)  # it costs nothing to look at all
+        """Guess among the tokens that may be the farthest; refresh all bounds when that fails."""
+        few = min(max(self._wanted, tuning.POOL_MIN), tuning.POOL_START)
+        everyone = len(self._estimates.vectors)
         size = few
         while self._wanted:
             before = len(self._centers)
-            crowded = self._guess(self._bounds.find_smallest(size))
+            crowded = self._guess(self._bounds.list_smallest(size))
             if len(self._centers) > before:
                 size = few
             elif crowded:
                 return
             elif self._bounds.is_fresh:
-                if size >= _MANY:
+                if size >= tuning.POOL_MAX:
                     return
                 size *= 2
-            elif size >= min(_MANY, len(self._cloud) // _TOKENS_OF_ONE):
+            elif size >= min(tuning.POOL_MAX, everyone // tuning.REFRESH_FRACTION):
                 self._bounds.refresh()
                 size = few
             else:
                 size *= 2
 
     def _guess_and_prove(self) -> bool:
-        """Add centres by estimates, up to the first mistake; returns whether there was none."""
+        """Add centers by estimates, up to the first mistake; return whether there was none."""
         bounds = self._bounds.copy()
-        self._doubts.clear()
+        self._candidates.clear()
         self._guess_all()
-        mistake = find_first_mistake(self._cloud, self._centers, self._bounds, self._doubts)
+        mistake = find_first_mistake(self._centers, self._bounds, self._candidates)
         if mistake is None:
             return True
         self._centers.cut(mistake.place)
@@ -215,67 +218,42 @@ class _Search:
     def _guess(self, tokens: Tensor) -> bool:
         """Choose among some tokens (ascending), by estimates, until others may be farther.
 
-        Returns whether there were too many rivals for a single place.
+        Return whether there were too many rivals for a single place.
         """
-        doubt = self._cloud.doubt
-        space = Workspace.of_this_thread("pool")
-        shape = (len(tokens), self._cloud.width)
-        rows = self._cloud.find_directions(tokens, space.empty("rows", shape, torch.float32))
+        tolerance = self._estimates.tolerance
+        buffers = ScratchBuffers.of_this_thread("pool")
+        shape = (len(tokens), self._estimates.width)
+        rows = self._estimates.get_rows(tokens, buffers.empty("rows", shape, torch.float32))
         nearest = self._bounds.estimate_nearest(tokens, rows)
         self._bounds.renew(tokens, nearest)
-        limit = self._bounds.find_smallest_without(tokens) - self._cloud.error
+        limit = self._bounds.get_smallest_outside(tokens) - self._estimates.error
         smallest = float(nearest.amin())
-        if int((nearest <= smallest + doubt).sum()) > _CROWD:
+        if int((nearest <= smallest + tolerance).sum()) > tuning.MAX_RIVALS:
             return True
         if smallest >= limit:
             return False
-        rivals = (nearest < limit + doubt).nonzero().squeeze(-1)  # the others are too near
+        rivals = (nearest < limit + tolerance).nonzero().squeeze(-1)  # the others are too near
         if len(rivals) < len(tokens):
             tokens, nearest, rows = tokens[rivals], nearest[rivals], rows.index_select(0, rivals)
-        each_other = self._cloud.compare(rows, rows, space)
-        if isinstance(self._cloud, TableCloud):
-            steps = choose_from_table(nearest, each_other, most=self._wanted, doubt=doubt)
-        else:
-            limits = {"limit": limit, "doubt": doubt, "crowd": 4.0 * _CROWD}
-            steps = choose_from_shortlist(nearest, each_other, most=self._wanted, **limits)
-        self._doubts += list_candidates(steps, tokens.tolist(), len(self._centers))
-        self._take(tokens, nearest, each_other, steps)
-        return False
-
-    def _take(self, tokens: Tensor, nearest: Tensor, each_other: Tensor, steps: list[Step]) -> None:
-        """Make centres of what was chosen among some tokens, by their cosines."""
+        each_other = self._estimates.compare(rows, rows, buffers)
+        steps = choose_from_shortlist(
+            nearest,
+            each_other,
+            most=self._wanted,
+            limit=limit,
+            tolerance=tolerance,
+            max_rivals=4.0 * tuning.MAX_RIVALS,
+        )
+        self._candidates += _list_candidates(steps, tokens.tolist(), len(self._centers))
         chosen = torch.tensor([step[0] for step in steps])
         nearest = torch.maximum(nearest, each_other.index_select(1, chosen).amax(-1))
         self._bounds.renew(tokens, nearest.index_fill_(0, chosen, math.inf))
         self._centers.add(tokens[chosen])
+        return False
 
 
-def _find_farthest_from_mean(tokens: Distinct) -> int:
-    """The first centre when there is none: the token farthest from the mean of all."""
-    cloud = tokens.cloud
-    number = tokens.place.bincount(minlength=len(cloud)).double()
-    everyone = torch.arange(len(cloud)).split(_SUMMED_AT_ONCE)
-    sums = [number[some].unsqueeze(0) @ cloud.snap(some).grid for some in everyone]
-    mean = snap(torch.stack(sums).sum(0))
-    direction = torch.nn.functional.normalize(mean.grid, dim=-1).float()
-    estimate = cloud.estimate_cosines(direction).squeeze(-1)
-    rivals = (estimate <= estimate.amin() + cloud.doubt).nonzero().squeeze(-1)
-    parts = [cosine(cloud.snap(some), mean).squeeze(-1) for some in rivals.split(_SUMMED_AT_ONCE)]
-    return int(rivals[find_smallest(torch.cat(parts))])
-
-
-def list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
-    """All that came into question where a guess was in doubt.
-
-    Parameters
-    ----------
-    steps : list of Step
-        The guess.
-    tokens : list of int
-        What its places mean.
-    before : int
-        How many centres there were.
-    """
+def _list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
+    """All tokens that came into question where a guess, after `before` centers, was not clear."""
     return [
         Candidate(place, tokens[rival])
         for place, step in enumerate(steps, before)
@@ -284,99 +262,67 @@ def list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[C
     ]
 
 
-# ---- were the centres chosen rightly? Exact distances where estimates could not tell --------
-
-
-class Candidate(NamedTuple):
-    """A token that may be the right choice for the centre at `place`."""
-
-    place: int
-    token: int
-
-
 def find_first_mistake(
-    cloud: Cloud, centers: Centers, bounds: Bounds, doubts: list[Candidate]
+    centers: Centers, bounds: Bounds, candidates: list[Candidate]
 ) -> Candidate | None:
     """What should have been chosen where first something else was; None if all is right.
 
-    Right is the token farthest from all centres before it, by the tie rule of `exact.py`.
-
-    Parameters
-    ----------
-    cloud, centers, bounds
-        One sample, with the centres that are in question.
-    doubts : list of Candidate
-        By rising place; for each centre in doubt, itself and all its rivals.
+    `candidates` has, by rising place, each unclear center and all its rivals. Right is the token
+    farthest from all centers before it, by exact distances and the tie rule of `exact.py`.
     """
-    farthest: dict[int, tuple[float, int]] = {}
-    distances = _measure_doubts(cloud, centers, bounds, doubts) if doubts else []
-    for (place, token), distance in zip(doubts, distances, strict=True):
-        candidate = (-distance, token)  # the smallest: farthest, then lowest index
-        farthest[place] = min(farthest.get(place, candidate), candidate)
+    rivals: dict[int, list[tuple[float, int]]] = {}
+    exact = _measure_candidates(centers, bounds, candidates) if candidates else []
+    for (place, token), distance in zip(candidates, exact, strict=True):
+        rivals.setdefault(place, []).append((distance, token))
     chosen = centers.tokens.tolist()
-    for place, (_, token) in farthest.items():
+    for place, pairs in rivals.items():
+        token = first_of_largest(pairs)
         if chosen[place] != token:
             return Candidate(place, token)
     return None
 
 
-def _measure_doubts(
-    cloud: Cloud, centers: Centers, bounds: Bounds, doubts: list[Candidate]
+def _measure_candidates(
+    centers: Centers, bounds: Bounds, candidates: list[Candidate]
 ) -> list[float]:
-    """For each doubt the token's exact distance to the nearest of the centres before it."""
-    places, names = torch.tensor(doubts).T.contiguous()
+    """Each candidate's exact distance to the nearest of the centers before it."""
+    vectors, tolerance = bounds.estimates.vectors, bounds.estimates.tolerance
+    places, names = torch.tensor(candidates).T.contiguous()
     tokens, row = names.unique(return_inverse=True)
-    near = _find_possible_nearest(bounds.estimate_cosines(tokens), places, row, cloud.doubt)
-    points = cloud.snap(tokens, Workspace.of_this_thread("top"))
-    columns, distance = measure_distances(cloud, centers, points, near)
-    column = torch.searchsorted(columns, places) - 1  # the last one before the centre in doubt
+    near = _mark_possible_nearest(bounds.estimate(tokens), places, row, tolerance)
+    points = vectors.snap(tokens, ScratchBuffers.of_this_thread("top"))
+    columns, distance = _measure_distances(vectors, centers, points, near)
+    column = torch.searchsorted(columns, places) - 1  # the last one before the unclear center
     exact: list[float] = distance.cummin(-1).values[row, column].tolist()
     return exact
 
 
-def _find_possible_nearest(cosines: Tensor, places: Tensor, row: Tensor, doubt: float) -> Tensor:
-    """Which centres may be nearest to which tokens while these are in doubt.
+def _mark_possible_nearest(
+    closeness: Tensor, places: Tensor, row: Tensor, tolerance: float
+) -> Tensor:
+    """Which centers may be nearest to which tokens while these are candidates.
 
-    Parameters
-    ----------
-    cosines : Tensor
-        ``(tokens, centres)``, estimates.
-    places, row : Tensor
-        ``(doubts,)`` int64: the centre in doubt, and the row of the token.
-    doubt : float
-        Cosines that differ by no more may be in any order.
+    `closeness` is ``(tokens, centers)``; `places` and `row`, ``(candidates,)`` int64, are the
+    unclear center and the row of the token.
     """
-    spans = torch.zeros(len(cosines), dtype=torch.int64)
+    spans = torch.zeros(len(closeness), dtype=torch.int64)
     first = spans.scatter_reduce(0, row, places, "amin", include_self=False).unsqueeze(-1)
     last = spans.scatter_reduce(0, row, places, "amax", include_self=False).unsqueeze(-1)
-    # A centre that is not nearest when it is added, or when the first doubt arises, never will be.
-    nearest_yet = cosines.cummax(-1).values
+    # A center that is not nearest when it is added, or at the first unclear place, never will be.
+    nearest_yet = closeness.cummax(-1).values
     nearest_yet = torch.maximum(nearest_yet, nearest_yet.gather(1, first - 1))
-    return (cosines >= nearest_yet - doubt) & (torch.arange(cosines.shape[1]) < last)
+    return (closeness >= nearest_yet - tolerance) & (torch.arange(closeness.shape[1]) < last)
 
 
-def measure_distances(
-    cloud: Cloud, centers: Centers, points: Points, near: Tensor
+def _measure_distances(
+    vectors: Vectors, centers: Centers, points: Points, near: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Distances of some tokens to some of the centres.
+    """Distances of m points to the centers marked in `near`, ``(m, centers)`` bool.
 
-    Parameters
-    ----------
-    cloud, centers
-        One sample.
-    points : Points
-        The ``m`` tokens.
-    near : Tensor
-        ``(m, centres)`` bool, which pairs are asked for.
-
-    Returns
-    -------
-    columns : Tensor
-        ``(c,)`` int64, the places of all centres that are near to any of the tokens.
-    distance : Tensor
-        ``(m, c)`` float64, inf where not asked for.
+    Returns ``(c,)`` places of all centers that are near to any of the points, and ``(m, c)``
+    float64 distances, inf for pairs that are not marked.
     """
     columns = near.any(0).nonzero().squeeze(-1)
-    others = cloud.snap(centers.tokens[columns], Workspace.of_this_thread("near"))
+    others = vectors.snap(centers.tokens[columns], ScratchBuffers.of_this_thread("near"))
     distance = distances(points, others)
     return columns, distance.masked_fill_(~near.index_select(1, columns), math.inf)

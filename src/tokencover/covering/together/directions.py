@@ -1,8 +1,7 @@
-"""Unit vectors of a whole batch in float32, and exact rows where they are asked for.
+"""Unit vectors of a whole batch in float32, and exact rows of some tokens.
 
-Tokens are read once, in the dtype that holds them, and become float32 unit vectors. Everything is
-estimated from these, with the proven error of `lazy/estimate.py`; only a few rows ever become
-float64, and never all at a time. Nothing here makes the host wait for a value.
+Tokens are read once, in the dtype that holds them. Estimates have the proven error of
+`search/vectors.py`; only a few rows become float64 at a time. The host waits for no value here.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from torch import Tensor
 
 from tokencover.covering.checks import check_finite
 from tokencover.covering.exact import Points, cosine, snap
-from tokencover.covering.search import bound_error, measure_norms, scale_to_one
+from tokencover.covering.search.vectors import bound_error, measure_norms, scale_to_one
 
 _SNAPPED_AT_ONCE = 2**22
-"""Numbers of one sample that are in float64 at a time: 32 MB."""
+"""Numbers of one sample in float64 at a time: 32 MB."""
 _CHUNK, _NORM_CHUNK = 1024, 256
-"""Products, and squares, are summed over this many coordinates at a time; each chunk is a kernel
-that reads and writes all sums, so there are fewer than on a CPU."""
+"""Coordinates per partial sum of products and of squares; each chunk is a kernel that reads and
+writes all sums, so they are larger than on a CPU."""
 _OLD_SETTING = "allow_tf32", False
 _SAFE_POWER = 48
 """Where the largest coordinate of each token is between 2**-48 and 2**48, or zero, squares neither
@@ -34,17 +33,9 @@ overflow nor vanish in float32."""
 class Directions:
     """Tokens of a batch, ready to be compared.
 
-    Attributes
-    ----------
-    tokens : Tensor
-        ``(b, n, d)``, at most float32; zero where there is none.
-    exists : Tensor
-        ``(b, n)`` bool, which of them count.
-    unit : Tensor
-        ``(b, n, d)`` float32; zero for a zero token.
-    fit : Tensor
-        ``(1,)`` bool: no NaN, no infinity, and no size that float32 cannot square. If it is
-        False, nothing that follows means anything; see `rescale`.
+    `tokens` are ``(b, n, d)``, at most float32, `exists` ``(b, n)`` bool, and `unit` ``(b, n, d)``
+    float32; zero for a zero token and where there is none. `fit`, ``(1,)`` bool, is whether all are
+    finite and of a size that float32 can square; if not, no result has a meaning: see `rescale`.
     """
 
     tokens: Tensor
@@ -70,7 +61,7 @@ class Directions:
         return cls(tokens, exists, unit, fit)
 
     def rescale(self, name: str) -> Directions:
-        """The same directions by tokens of moderate size; NaN and infinity are refused."""
+        """The same directions by tokens of moderate size; raise for NaN and infinity."""
         check_finite(name, self.tokens)
         return Directions.of(scale_to_one(self.tokens.float()), self.exists)
 

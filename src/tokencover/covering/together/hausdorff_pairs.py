@@ -14,13 +14,10 @@ _FEW = 64
 
 
 def measure_hausdorff(visual: Directions, prompt: Directions) -> tuple[Tensor, Tensor, Tensor]:
-    """Squared directed distances of the tokens and the words of each sample.
+    """Squared directed distances of the visual and prompt tokens of each sample.
 
-    Returns
-    -------
-    forth, back, proven : Tensor
-        ``(b,)`` float64: largest over tokens of the smallest over words, and the other way round;
-        and bool: False where more pairs came into question than were looked at.
+    Returns ``(b,)`` float64 twice: the largest over visual tokens of the smallest over prompt
+    tokens, and the reverse; and ``(b,)`` bool: False where too many pairs came into question.
     """
     exists = visual.exists.unsqueeze(2) & prompt.exists.unsqueeze(1)
     sizes = [(each.unit != 0).any(-1).float() for each in (visual, prompt)]

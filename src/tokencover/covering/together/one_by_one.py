@@ -1,8 +1,8 @@
 """Algorithm 1's loop in exact arithmetic, for tokens too much alike for estimates.
 
-One sample at a time. Its exact distances are a table where that fits; otherwise each new centre is
-compared with all tokens, which are held on the grid of `exact.py` in float32 (its whole numbers are
-no larger than 2**24) and become float64 some at a time. Nothing is read back.
+One sample at a time, by a table of exact distances where that fits. Otherwise each new center is
+compared with all tokens, whose grid points are kept in float32 (integers up to 2**24). Nothing is
+read back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering.exact import Points, cosine, find_largest, find_smallest, snap
+from tokencover.covering.exact import Points, cosine, select_largest, select_smallest, snap
 from tokencover.covering.together.directions import Directions
 
 _LARGEST_TABLE = 2**30
@@ -20,27 +20,16 @@ _CENTERS_AT_ONCE = 256
 
 
 def choose_farthest_exactly(cloud: Directions, start: Tensor, count: int) -> Tensor:
-    """Choose `count` tokens of one sample, each farthest from all centres so far.
+    """Choose `count` tokens of a batch of one, each farthest from all centers so far.
 
-    Parameters
-    ----------
-    cloud : Directions
-        A batch of one.
-    start : Tensor
-        ``(s,)`` int64, indices of centres that are there already, perhaps none.
-    count : int
-        At most as many as are left.
-
-    Returns
-    -------
-    Tensor
-        ``(count,)`` int64, in order of choice.
+    `start` are ``(s,)`` int64 indices of centers to begin with, perhaps none; `count` is at most
+    the number of other tokens. Returns ``(count,)`` int64, in order of choice.
     """
     loop = _Loop(cloud)
     if count == 0:
         return start.new_empty(0)
     if len(start) == 0:
-        first = loop.find_farthest_from_mean(cloud.exists[0]).unsqueeze(0)
+        first = loop.select_farthest_from_mean(cloud.exists[0]).unsqueeze(0)
         return torch.cat([first, loop.choose(first, count - 1)])
     return loop.choose(start, count)
 
@@ -56,14 +45,14 @@ class _Loop:
         self._square = torch.cat([part.square[0] for part in parts])
         self._exists = cloud.exists[0]
 
-    def find_farthest_from_mean(self, exists: Tensor) -> Tensor:
+    def select_farthest_from_mean(self, exists: Tensor) -> Tensor:
         """The token with the smallest cosine to the mean direction, a scalar."""
         parts = [rows.double().sum(0, keepdim=True) for rows in self._grid.split(self._sizes)]
         mean = snap(torch.stack(parts).sum(0))
-        return find_smallest(self._compare(mean).squeeze(-1).masked_fill_(~exists, math.inf))
+        return select_smallest(self._compare(mean).squeeze(-1).masked_fill_(~exists, math.inf))
 
     def choose(self, start: Tensor, count: int) -> Tensor:
-        """Choose `count` tokens after some centres."""
+        """Choose `count` tokens after some centers."""
         away = torch.full_like(self._square, math.inf)
         for some in start.split(_CENTERS_AT_ONCE):
             to_some = (1.0 - self._compare(self._take(some)).amax(-1)).clamp_(min=0.0)
@@ -73,7 +62,7 @@ class _Loop:
         table = self._measure_all() if 8 * tokens**2 <= _LARGEST_TABLE else None
         order = torch.empty(count, dtype=torch.int64, device=away.device)
         for step in range(count):
-            pick = find_largest(away).unsqueeze(0)
+            pick = select_largest(away).unsqueeze(0)
             order[step : step + 1] = pick
             if table is not None:
                 row = table.index_select(0, pick)[0]

@@ -1,4 +1,4 @@
-"""Prompt centres of a whole batch: estimates propose a shortlist, exact cosines rank it."""
+"""Prompt centers of a whole batch: estimates propose a shortlist, exact cosines rank it."""
 
 from __future__ import annotations
 
@@ -7,37 +7,32 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering.candidates import rank_candidates
-from tokencover.covering.exact import snap
+from tokencover.covering.exact import rank_candidates, snap
 from tokencover.covering.together.directions import Directions, multiply
 
 _SPARE = 64
-"""Tokens on the shortlist beyond those that the words may propose."""
+"""Tokens on the shortlist beyond those that the prompt tokens may propose."""
 
 
 def rank_prompt_centers(
     visual: Directions, prompt: Directions, folds: list[int], most: int, *, everything: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Rank what the words of each sample propose.
+    """Rank what the prompt tokens of each sample propose.
 
     Parameters
     ----------
     visual, prompt : Directions
-        V and P of every sample, P with at least one place for a word.
-    folds : list of int
-        k of every sample.
-    most : int
-        How many ranks are wanted, at least 1.
+        V and P of every sample.
+    folds, most : list of int, int
+        k of every sample, and how many ranks are wanted, at least 1.
     everything : bool
-        Look at all tokens exactly, for samples in which too many are alike.
+        Compare all tokens exactly, for samples in which too many are alike.
 
     Returns
     -------
-    order : Tensor
-        ``(b, at most most)`` int64, best first; meaningless from `available` on.
-    available, proven : Tensor
-        ``(b,)``: number of candidates, int64; and whether the shortlist held all that came into
-        question.
+    order, available, proven : Tensor
+        ``(b, at most most)`` int64, best first, meaningless from `available` on; ``(b,)`` number of
+        candidates; ``(b,)`` bool, whether the shortlist held all that came into question.
     """
     exists = prompt.exists.unsqueeze(2) & visual.exists.unsqueeze(1)
     fold = torch.tensor(folds, device=exists.device)
@@ -62,7 +57,7 @@ def _list_all(visual: Directions) -> tuple[Tensor, Tensor]:
 def _shorten(
     visual: Directions, prompt: Directions, exists: Tensor, fold: Tensor, most: int
 ) -> tuple[Tensor, Tensor]:
-    """The tokens that come nearest to being proposed, ascending, and whether these are enough."""
+    """The tokens that come nearest to being proposed, ascending, and whether they are enough."""
     tokens, words = visual.exists.shape[1], prompt.exists.shape[1]
     size = words * most + _SPARE
     if size >= tokens:

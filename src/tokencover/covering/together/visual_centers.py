@@ -1,20 +1,18 @@
-"""Visual centres of a whole batch: a loop by estimates, then a proof of all its steps at once.
+"""Visual centers of a whole batch: a loop by estimates, then a proof of all its steps at once.
 
 The loop of Algorithm 1 runs on float32 estimates: a table of all cosines where that pays, else a
-product with each new centre. Three to five kernels a centre, and nothing is read back. Estimates
-err, so the result is a guess; what follows makes it exact.
+product with each new center. That is three to five kernels per center, without reading back. The
+result is a guess; what follows makes it exact.
 
-1. Tokens that came near to being chosen at any step are the candidates (`_find_candidates`).
-2. Their exact distances, to each other and to the starting centres, are one product in float64.
-   Given the centres before it, the right choice of every step is found for all steps at once; where
-   that changes the order it is done again (`_correct_choices`). An order that does not change any
-   more is that of Algorithm 1 among the candidates: its first step is right, hence its second,
-   and so on.
+1. Tokens that came near to being chosen at any step are the candidates (`_select_candidates`).
+2. Their exact distances, to each other and to the starting centers, are one product in float64.
+   They give the right choice of every step, given the centers before it; this is repeated until
+   the order no longer changes (`_correct_choices`). Then it is that of Algorithm 1 among the
+   candidates: its first step is right, hence its second, and so on.
 3. Estimates of all other tokens show that none was ever farther than the one chosen
-   (`_find_others`).
+   (`_estimate_others`).
 
-If a sample fails 2 or 3, its tokens are too much alike for estimates; `one_by_one.py` has the loop
-in float64 for it.
+Where a sample fails 2 or 3, `one_by_one.py` runs the loop in float64 for it.
 """
 
 from __future__ import annotations
@@ -28,23 +26,23 @@ from torch import Tensor
 from tokencover.covering.exact import (
     cosine,
     distances,
-    find_largest,
-    find_smallest,
+    select_largest,
+    select_smallest,
     snap,
 )
 from tokencover.covering.together.directions import Directions, multiply, take_rows
 
 _SPARE_CANDIDATES, _CANDIDATES_OF_ONE = 64, 2
-"""How many tokens are looked at exactly: so many more than so many for each centre."""
+"""How many tokens are measured exactly: the first number, plus the second per center."""
 _ROUNDS = 6
 """How often choices are corrected: two tokens that change places need two, and all such pairs do it
 at the same time."""
 _LARGEST_TABLE = 2**30
 _TOKENS_OF_ONE = 32
 """A table of all cosines pays while it has at most so many bytes, and so many tokens for each
-centre: a product of everything is quicker by about so much than reading all tokens again."""
+center: a product of everything is about so much faster than reading all tokens again."""
 _REPLAYED_AT_ONCE = 2**23
-"""Cosines that are looked at again at a time."""
+"""Cosines computed at a time."""
 _MEAN_RIVALS = 64
 _ROUNDING = 1e-12
 """More than float64 loses in the few sums of a comparison."""
@@ -53,17 +51,15 @@ _ROUNDING = 1e-12
 def choose_farthest_together(
     cloud: Directions, start: Tensor, kept: Tensor, counts: Tensor, *, most: int, fewest: int
 ) -> tuple[Tensor, Tensor]:
-    """Choose tokens in every sample of a batch, each farthest from all centres so far.
+    """Choose tokens in every sample of a batch, each farthest from all centers so far.
 
     Parameters
     ----------
     cloud : Directions
         The tokens.
-    start : Tensor
-        ``(b, s)`` int64, indices of centres that are there already.
-    kept : Tensor
-        ``(b,)`` int64, how many of these count, the first ones. A sample without any begins far
-        from the mean of its tokens.
+    start, kept : Tensor
+        ``(b, s)`` and ``(b,)`` int64: indices of centers to begin with, and how many of these
+        count. A sample without any begins far from the mean of its tokens.
     counts : Tensor
         ``(b,)`` int64, how many to choose.
     most, fewest : int
@@ -71,16 +67,15 @@ def choose_farthest_together(
 
     Returns
     -------
-    order : Tensor
-        ``(b, most)`` int64, in order of choice; meaningless from a sample's count on.
-    proven : Tensor
-        ``(b,)`` bool; where False, the order is only a guess.
+    order, proven : Tensor
+        ``(b, most)`` int64, in order of choice, meaningless from a sample's count on; and
+        ``(b,)`` bool: where False, the order is only a guess.
     """
     columns = torch.arange(start.shape[1], device=start.device)
     start_valid = columns < kept.unsqueeze(-1)
     if fewest:
         return _choose(cloud, start, start_valid, counts, most)
-    first, sure = find_farthest_from_mean(cloud)
+    first, sure = select_farthest_from_mean(cloud)
     alone = (kept == 0).unsqueeze(-1)
     start = torch.cat([first.unsqueeze(-1), start], dim=1)
     start_valid = torch.cat([alone, start_valid], dim=1)
@@ -92,16 +87,16 @@ def choose_farthest_together(
 def _choose(
     cloud: Directions, start: Tensor, start_valid: Tensor, counts: Tensor, most: int
 ) -> tuple[Tensor, Tensor]:
-    """The same, where each sample has a starting centre; `start_valid` marks those that count."""
+    """The same, where each sample has a starting center; `start_valid` marks those that count."""
     table = _Table(cloud) if _table_pays(cloud, most) else None
     nearest = _estimate_nearest_start(cloud, table, start, start_valid)
     guess, lowest = _guess_order(cloud, table, nearest, most)
-    candidates = _find_candidates(cloud, table, nearest, guess, lowest, counts)
+    candidates = _select_candidates(cloud, table, nearest, guess, lowest, counts)
     away, each_other = _measure_candidates(cloud, candidates, start, start_valid)
     places = torch.searchsorted(candidates, guess).clamp_(max=candidates.shape[1] - 1)
     places, distance, settled = _correct_choices(away, each_other, places)
     order = candidates.gather(1, places)
-    others = _find_others(cloud, table, nearest, order, candidates)
+    others = _estimate_others(cloud, table, nearest, order, candidates)
     clear = distance > 1.0 + cloud.error + _ROUNDING - others
     wanted = torch.arange(most, device=counts.device) < counts.unsqueeze(-1)
     return order, ((settled & clear) | ~wanted).all(-1)
@@ -123,9 +118,9 @@ class _Table:
 def _estimate_nearest_start(
     cloud: Directions, table: _Table | None, start: Tensor, start_valid: Tensor
 ) -> Tensor:
-    """Estimated cosine of each token to the nearest starting centre, inf for what cannot be chosen.
+    """Estimated cosine of each token to the nearest starting center, ``(b, n)`` float32.
 
-    ``(b, n)`` float32.
+    Infinite for what cannot be chosen.
     """
     if table is not None:
         cosines = take_rows(table.cosines, start)
@@ -169,9 +164,9 @@ def _guess_order(
 def _replay(
     cloud: Directions, table: _Table | None, nearest: Tensor, order: Tensor
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Estimated cosines to the nearest centre before every step, for some tokens at a time.
+    """Estimated cosines to the nearest center before every step, for some tokens at a time.
 
-    Yields the tokens and ``(b, steps, tokens)`` float32; inf for what has been chosen by then.
+    Yields the tokens and ``(b, steps, tokens)`` float32; inf for what was chosen by then.
     """
     size = _count_at_once(order)
     units = None if table is not None else cloud.take_units(order)
@@ -192,7 +187,7 @@ def _count_at_once(columns: Tensor) -> int:
     return max(1, _REPLAYED_AT_ONCE // max(1, columns.numel()))
 
 
-def _find_candidates(
+def _select_candidates(
     cloud: Directions,
     table: _Table | None,
     nearest: Tensor,
@@ -214,7 +209,7 @@ def _find_candidates(
 def _measure_candidates(
     cloud: Directions, candidates: Tensor, start: Tensor, start_valid: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Exact distances of the candidates to the nearest starting centre, and to each other.
+    """Exact distances of the candidates to the nearest starting center, and to each other.
 
     ``(b, m)`` and ``(b, m, m)`` float64; -inf for what cannot be chosen, and on the diagonal.
     """
@@ -231,35 +226,25 @@ def _measure_candidates(
 def _correct_choices(
     away: Tensor, each_other: Tensor, places: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the right choice of every step, given those before it, until nothing changes.
+    """Correct a guess of ``(b, steps)`` places until nothing changes; see `_measure_candidates`.
 
-    Parameters
-    ----------
-    away, each_other : Tensor
-        See `_measure_candidates`.
-    places : Tensor
-        ``(b, steps)`` int64, a guess.
-
-    Returns
-    -------
-    places, distance, settled : Tensor
-        ``(b, steps)``: the last choice, its distance when it was made, and whether it was the same
-        the time before.
+    Returns ``(b, steps)`` each: the last choice, its distance when it was made, and whether it was
+    the same the time before.
     """
     for _ in range(_ROUNDS):
         rows = take_rows(each_other, places)[:, :-1]
         before = torch.cat([away.unsqueeze(1), rows], dim=1).cummin(1).values
-        found = find_largest(before)
+        found = select_largest(before)
         settled, places = found == places, found
     return places, before.gather(2, places.unsqueeze(-1)).squeeze(-1), settled
 
 
-def _find_others(
+def _estimate_others(
     cloud: Directions, table: _Table | None, nearest: Tensor, order: Tensor, candidates: Tensor
 ) -> Tensor:
-    """The smallest estimated cosine of all that are no candidates, before every step.
+    """The smallest estimated cosine of all other tokens before every step, ``(b, steps)`` float32.
 
-    ``(b, steps)`` float64, inf if there are none.
+    Infinite if there are none.
     """
     if candidates.shape[1] == nearest.shape[1]:
         return torch.full(order.shape, math.inf, dtype=torch.float64, device=order.device)
@@ -268,13 +253,10 @@ def _find_others(
     return torch.stack(lowest).amin(0).double()
 
 
-def find_farthest_from_mean(cloud: Directions) -> tuple[Tensor, Tensor]:
-    """The first centre of a sample that has none: the token farthest from the mean of all.
+def select_farthest_from_mean(cloud: Directions) -> tuple[Tensor, Tensor]:
+    """The first center of a sample that has none: the token farthest from the mean of all.
 
-    Returns
-    -------
-    first, proven : Tensor
-        ``(b,)`` int64 and bool.
+    Returns ``(b,)`` int64, and ``(b,)`` bool whether it is proven.
     """
     sums = [points.grid.sum(1, keepdim=True) for points in cloud.snap_all()]
     mean = snap(torch.stack(sums).sum(0))
@@ -286,5 +268,5 @@ def find_farthest_from_mean(cloud: Directions) -> tuple[Tensor, Tensor]:
     some = estimate.topk(size, largest=False).indices.sort().values
     exact = cosine(cloud.snap(some), mean).squeeze(-1)
     exact = exact.masked_fill(~cloud.exists.gather(1, some), math.inf)
-    first = some.gather(1, find_smallest(exact).unsqueeze(-1)).squeeze(-1)
+    first = some.gather(1, select_smallest(exact).unsqueeze(-1)).squeeze(-1)
     return first, rivals.sum(-1) <= size

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tokencover.covering import find_largest, keep_precision, rank_ascending, rank_descending
+from tokencover.covering import keep_precision, rank_ascending, rank_descending, select_largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def match_pairs(metric: Tensor, remove: int, protected: int = 0) -> Matching:
         similarity = unit[:, ::2] @ unit[:, 1::2].transpose(1, 2)
     similarity[:, : (protected + 1) // 2] = -torch.inf
     similarity[:, :, : protected // 2] = -torch.inf
-    partner = find_largest(similarity)
+    partner = select_largest(similarity)
     sources = rank_descending(similarity.amax(-1))[:, :remove]
     merged = 2 * sources
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tokencover.covering import (
-    find_mutual_squares,
-    find_smallest,
+    compute_pairwise_sq_distances,
     keep_precision,
     rank_descending,
+    select_smallest,
     to_float32,
 )
 
@@ -107,7 +107,7 @@ def find_density_peaks(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
         delta = squares.masked_fill(~denser, math.inf).amin(-1).clamp(max=squares.max())
         # The logarithm of rho delta has the same order, and does not vanish for distant points.
         centres = rank_descending(delta.log() / 2 - spread)[:count]
-        owner = find_smallest(squares[:, centres])
+        owner = select_smallest(squares[:, centres])
         owner[centres] = torch.arange(count, device=owner.device)
     return centres.to(points.device), owner.to(points.device)
 
@@ -122,7 +122,7 @@ def _measure_pairs(points: Tensor) -> Tensor:
     longest = float(torch.linalg.vector_norm(seen, dim=-1).max())
     step = 2.0 ** math.frexp(longest)[1] / _STEPS  # a power of two: dividing by it is exact
     grid = seen.div_(step).round_().double()
-    return find_mutual_squares(grid).mul_(step * step / points.shape[-1])
+    return compute_pairwise_sq_distances(grid).mul_(step * step / points.shape[-1])
 
 
 def average_clusters(points: Tensor, owner: Tensor, count: int) -> Tensor:

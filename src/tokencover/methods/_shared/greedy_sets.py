@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering import find_largest, find_mutual_cosines, rank_descending, snap
+from tokencover.covering import compute_pairwise_cosines, rank_descending, select_largest, snap
 
 STEPS = 2.0**32
 """Grid steps of similarity 1. A million tokens then gain at most 2**52 steps."""
@@ -36,7 +36,7 @@ def compare_in_steps(tokens: Tensor) -> Tensor:
         ``(n, n)`` float64 holding whole numbers, symmetric; 0 for pairs with a zero token.
     """
     points = snap(tokens)
-    return find_mutual_cosines(points).mul_(STEPS).round_().clamp_(min=0.0)
+    return compute_pairwise_cosines(points).mul_(STEPS).round_().clamp_(min=0.0)
 
 
 def choose_cover(similarity: Tensor, saliency: Tensor, count: int, alpha: float = 1.0) -> Tensor:
@@ -71,7 +71,7 @@ def choose_cover(similarity: Tensor, saliency: Tensor, count: int, alpha: float 
     while len(chosen) < count:
         # A chosen token covers nothing better than it did, so its gain is exactly 0.
         score = gain * weight
-        best = int(find_largest(score))
+        best = int(select_largest(score))
         if score[best] <= 0:
             break
         chosen.append(best)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tokencover.covering import cosine, find_largest, keep_precision, snap, to_float32
+from tokencover.covering import cosine, keep_precision, select_largest, snap, to_float32
 
 
 def fold_into_nearest(tokens: Tensor, kept: Tensor, weight: float) -> Tensor:
@@ -31,7 +31,7 @@ def fold_into_nearest(tokens: Tensor, kept: Tensor, weight: float) -> Tensor:
     is_dropped[kept] = False
     dropped, centers = tokens[is_dropped], tokens[kept]
     with keep_precision(tokens.device):
-        nearest = find_largest(cosine(snap(to_float32(dropped)), snap(to_float32(centers))))
+        nearest = select_largest(cosine(snap(to_float32(dropped)), snap(to_float32(centers))))
     places = torch.arange(len(kept), device=tokens.device)
     joins = places.unsqueeze(-1) == nearest.to(tokens.device)
     return average_members(centers, dropped, joins, weight)

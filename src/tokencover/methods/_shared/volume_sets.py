@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from tokencover.covering import Points, cosine, find_largest
+from tokencover.covering import Points, cosine, select_largest
 
 _STEP = 2.0**-36
 """Gains are compared in steps of this; the error of their updates is far below."""
@@ -49,7 +49,7 @@ def choose_volume(points: Points, quality: Tensor, count: int) -> Tensor:
     order: list[int] = []
     for step in range(count):
         comparable = (gain / _STEP).round_()
-        pick = int(find_largest(comparable))
+        pick = int(select_largest(comparable))
         if comparable[pick] <= 0:
             break
         row = rows.take(pick, gain) * (quality[pick] * quality)

@@ -1,4 +1,4 @@
-"""Finer estimates around centres: as close as they say, taken where they help, the same indices."""
+"""Finer estimates around centers: as close as they say, taken where they help, the same indices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from torch import Tensor
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.search.wrong_estimates import disturb_estimates
+from tokencover.covering import tuning
 from tokencover.covering.exact import distances
-from tokencover.covering.search import closer_look, search
-from tokencover.covering.search.closer_look import CloseCloud, look_closely
-from tokencover.covering.search.estimate import Bounds, Centers, Cloud
+from tokencover.covering.search import search
+from tokencover.covering.search.bounds import Bounds, Centers
 from tokencover.covering.search.exact_rounds import ExactRounds
+from tokencover.covering.search.local import LocalEstimates, refine
+from tokencover.covering.search.vectors import CosineEstimates, Vectors
 
 
 def draw_clusters(homes: int, spread: float, seed: int, count: int = 60, width: int = 24) -> Tensor:
@@ -27,43 +29,43 @@ def draw_clusters(homes: int, spread: float, seed: int, count: int = 60, width: 
     return centers[torch.arange(count) % homes] + spread * around
 
 
-def look(tokens: Tensor, start: list[int]) -> CloseCloud | None:
-    cloud = Cloud.of("visual", tokens)
-    centers = Centers(cloud, torch.tensor(start), len(start))
-    found = look_closely(cloud, centers, Bounds(cloud, centers))
-    return None if found is None else found[0]
+def estimate_locally(tokens: Tensor, start: list[int]) -> LocalEstimates | None:
+    estimates = CosineEstimates(Vectors.of("visual", tokens))
+    centers = Centers(estimates, torch.tensor(start), len(start))
+    refined = refine(centers, Bounds(estimates, centers))
+    return None if refined is None else refined[0]
 
 
 @pytest.mark.parametrize("spread", [3e-2, 1e-3, 1e-5])
 @pytest.mark.parametrize("width", [24, 256])
 def test_distances_are_as_close_as_they_say(spread: float, width: int) -> None:
     tokens = draw_clusters(4, spread, seed=1, width=width)
-    close = look(tokens, [0, 1, 2, 3])
-    assert close is not None
+    local = estimate_locally(tokens, [0, 1, 2, 3])
+    assert local is not None
     everyone = torch.arange(len(tokens))
-    estimated = -close.estimate_cosines(close.find_directions(everyone)).double()
-    exact = distances(close.whole.snap(), close.whole.snap())
-    together = close.home.unsqueeze(0) == close.home.unsqueeze(1)
-    assert float((estimated - exact)[together].abs().max()) <= close.error
-    assert close.error < close.whole.error / 4
+    estimated = -local.estimate(local.get_rows(everyone)).double()
+    exact = distances(local.vectors.snap(), local.vectors.snap())
+    together = local.home.unsqueeze(0) == local.home.unsqueeze(1)
+    assert float((estimated - exact)[together].abs().max()) <= local.error
+    assert local.error < CosineEstimates(local.vectors).error / 4
     assert float(estimated[~together].min()) > float(exact[together].max())
 
 
 @pytest.mark.parametrize(
     ("homes", "spread", "start"),
     [(4, 0.5, [0, 1, 2, 3]), (4, 1e-3, [0, 1, 2])],
-    ids=["too wide", "a cluster without a centre"],
+    ids=["too wide", "a cluster without a center"],
 )
-def test_there_is_no_closer_look_where_it_would_not_hold(
+def test_without_a_proof_there_are_no_local_estimates(
     homes: int, spread: float, start: list[int]
 ) -> None:
-    assert look(draw_clusters(homes, spread, seed=2), start) is None
+    assert estimate_locally(draw_clusters(homes, spread, seed=2), start) is None
 
 
-def test_neighbourhoods_that_touch_are_refused() -> None:
+def test_neighborhoods_that_touch_are_rejected() -> None:
     angle = torch.linspace(0, 0.6, 60)
     arc = torch.stack([angle.cos(), angle.sin()], dim=-1)
-    assert look(arc, list(range(0, 60, 4))) is None
+    assert estimate_locally(arc, list(range(0, 60, 4))) is None
 
 
 @settings(max_examples=40)
@@ -75,9 +77,16 @@ def test_equals_the_oracle(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(tokens) - len(start)))
     few = data.draw(st.sampled_from([2, 64]))
     noise = data.draw(st.sampled_from([0.0, 1e-3]))
+    decided = data.draw(st.sampled_from([0, 2]))
     with (
-        patch.multiple(search, _FEWEST=few, _FEW=few, _DECIDED=data.draw(st.sampled_from([0, 2]))),
-        patch.multiple(closer_look, _GAIN=0.0, _MANY_PAIRS=data.draw(st.sampled_from([0, 2**14]))),
+        patch.multiple(
+            tuning,
+            POOL_MIN=few,
+            POOL_START=few,
+            DECIDED_FRACTION=decided,
+            MIN_GAIN=0.0,
+            LOCAL_PAIRS=data.draw(st.sampled_from([0, 2**14])),
+        ),
         disturb_estimates(noise),
     ):
         found = tc.farthest_points(tokens, budget=count, start=torch.tensor(start)).tolist()
@@ -89,8 +98,8 @@ def test_clusters_that_estimates_blur_need_no_exact_rounds(spread: float) -> Non
     tokens = draw_clusters(5, spread, seed=3, count=600, width=128)
     with (
         patch.object(search, "ExactRounds", wraps=ExactRounds) as rounds,
-        patch.object(search, "look_closely", wraps=look_closely) as looks,
+        patch.object(search, "refine", wraps=refine) as refined,
     ):
         tc.farthest_points(tokens, budget=150, start=torch.arange(5))
-    assert looks.call_count == 1
+    assert refined.call_count == 1
     assert rounds.call_count == 0

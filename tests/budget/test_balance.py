@@ -1,4 +1,4 @@
-"""The split of a budget that covers prompt and picture equally well."""
+"""The split of a budget that covers prompt and image equally well."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 import tokencover as tc
 from tests.covering import oracle
-from tests.covering.strategies import problems, token_sets
+from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
-from tokencover.budget.radius_balance import (
-    Balance,
-    balance,
-    balance_prompt_budget,
-    balance_prompt_budgets,
-)
+from tokencover.budget.balance import Balance, balance, balance_prompt_budget
 from tokencover.covering.coupling import directed_hausdorff
 
 
@@ -31,7 +25,7 @@ def worst(tokens: Tensor, centers: Tensor) -> float:
 
 
 def radii_one_by_one(visual: Tensor, prompt: Tensor, budget: int) -> list[tuple[float, float]]:
-    """Run both selections anew for every split: Kp = 0 .. K."""
+    """Run both selections for every split: Kp = 0 .. K."""
     total, found = min(budget, len(visual)), []
     for prompt_budget in range(total + 1):
         aligned = tc.nearest_points(visual, prompt, budget=prompt_budget, fold=len(visual))
@@ -46,7 +40,7 @@ def test_equals_running_every_split(problem: Problem) -> None:
     visual, prompt, budget, _, _ = problem
     expected = radii_one_by_one(visual, prompt, budget)
     found = balance(visual, prompt, budget)
-    assert found.budget == len(expected) - 1
+    assert len(found.larger_radius) == len(expected)
     assert list(found.prompt_radius) == [pair[0] for pair in expected]
     assert list(reversed(found.visual_radius)) == [pair[1] for pair in expected]
     larger = [max(pair) for pair in expected]
@@ -62,15 +56,16 @@ def test_radii_equal_the_slow_ones(problem: Problem) -> None:
     if len(prompt) == 0:
         return
     found = balance(*problem[:2], budget)
-    aligned = oracle.choose_prompt_centers(visual, prompt, found.budget, fold=len(visual))
-    spread = oracle.choose_farthest(visual, [], found.budget)
+    total = len(found.larger_radius) - 1
+    aligned = oracle.choose_prompt_centers(visual, prompt, total, fold=len(visual))
+    spread = oracle.choose_farthest(visual, [], total)
     for tokens, centers, radii in (
         (prompt, aligned, found.prompt_radius),
         (visual, spread, found.visual_radius),
     ):
         sizes = tokens.any(1).astype(float)[:, None] + visual.any(1).astype(float)
         table = np.sqrt(np.maximum(sizes - 2 * oracle.cosines(tokens, visual), 0.0))
-        for count in range(1, found.budget + 1):
+        for count in range(1, total + 1):
             radius = table[:, centers[:count]].min(1).max()
             assert radii[count] == pytest.approx(radius, abs=1e-7)
 
@@ -97,11 +92,11 @@ def test_prompt_centers_of_mob_are_the_ones_counted(problem: Problem) -> None:
     assert worst(prompt, visual[cover.prompt_centers]) == found.prompt_radius[best]
 
 
-def test_without_prompt_everything_is_for_the_picture() -> None:
+def test_without_prompt_everything_is_for_the_image() -> None:
     assert balance_prompt_budget(torch.eye(5), torch.empty(0, 5), 3) == 0
 
 
-def test_a_budget_of_one_goes_to_the_picture() -> None:
+def test_a_budget_of_one_goes_to_the_image() -> None:
     assert balance_prompt_budget(torch.eye(5), torch.eye(5)[:2], 1) == 0
 
 
@@ -111,39 +106,14 @@ def test_ties_go_to_the_smallest_prompt_budget() -> None:
     assert same.prompt_budget == 1
 
 
-def test_a_picture_that_is_covered_at_once_leaves_the_rest_to_the_prompt() -> None:
-    """Three kinds of patch, many copies of each; every word needs its own patch."""
+def test_an_image_that_is_covered_at_once_leaves_the_rest_to_the_prompt() -> None:
+    """Three kinds of patch, many copies of each; every prompt token needs its own patch."""
     patches = torch.nn.functional.one_hot(torch.arange(30) % 3, 8).float()
     near_words = torch.eye(8)[3:7]
     visual = torch.cat([near_words, patches])
     found = balance(visual, torch.eye(8)[3:7], 11)
     assert found.prompt_budget == 4
     assert found.larger_radius[4] == 0.0
-
-
-@settings(max_examples=20)
-@given(
-    st.lists(st.tuples(token_sets(width=4), token_sets(most=5, width=4)), min_size=1, max_size=4)
-)
-def test_a_batch_equals_the_single_runs(samples: list[tuple[Tensor, Tensor]]) -> None:
-    padded, masks = [], []
-    for side in range(2):
-        longest = max(len(sample[side]) for sample in samples)
-        rows = torch.full((len(samples), longest, 4), 7.0)
-        mask = torch.zeros(len(samples), longest, dtype=torch.bool)
-        for place, sample in enumerate(samples):
-            rows[place, : len(sample[side])] = sample[side]
-            mask[place, : len(sample[side])] = True
-        padded.append(rows)
-        masks.append(mask)
-    budgets = [1 + place % 9 for place in range(len(samples))]
-    found = balance_prompt_budgets(
-        padded[0], padded[1], budgets, visual_mask=masks[0], prompt_mask=masks[1]
-    )
-    assert found == [
-        balance_prompt_budget(*sample, budget)
-        for sample, budget in zip(samples, budgets, strict=True)
-    ]
 
 
 def test_threads_and_dtype_change_nothing() -> None:
@@ -165,5 +135,3 @@ def test_bad_input_is_refused() -> None:
         balance_prompt_budget(torch.eye(3), torch.eye(3), 0)
     with pytest.raises(tc.InputError, match="different widths"):
         balance_prompt_budget(torch.eye(3), torch.eye(4), 2)
-    with pytest.raises(tc.InputError, match="lists 2 counts for 1"):
-        balance_prompt_budgets(torch.eye(3)[None], torch.eye(3)[None], [1, 2])

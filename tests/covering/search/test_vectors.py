@@ -9,13 +9,14 @@ from torch import Tensor
 
 from tests.covering.strategies import token_sets
 from tokencover.covering.exact import cosine, snap
-from tokencover.covering.search.estimate import Cloud
+from tokencover.covering.search.vectors import CosineEstimates, Vectors
 
 
 def worst(tokens: Tensor) -> tuple[float, float]:
-    cloud = Cloud.of("visual", tokens)
-    estimate = cloud.estimate_cosines(cloud.find_directions())
-    return float((estimate - cosine(snap(tokens), snap(tokens))).abs().max()), cloud.error
+    vectors = Vectors.of("visual", tokens)
+    estimates = CosineEstimates(vectors)
+    estimate = estimates.estimate(vectors.get_directions())
+    return float((estimate - cosine(snap(tokens), snap(tokens))).abs().max()), estimates.error
 
 
 @given(token_sets())

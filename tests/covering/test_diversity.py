@@ -1,4 +1,4 @@
-"""All pairs, each multiplied once; and the token farthest from its nearest neighbour."""
+"""All pairs, each multiplied once; and the token farthest from its nearest neighbor."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from tests.covering import oracle
 from tests.covering.search.wrong_estimates import disturb_estimates
 from tests.covering.strategies import token_sets
 from tests.covering.together.on_accelerator import pretend_accelerator
-from tokencover.covering import cosine, exact, find_most_isolated, find_mutual_cosines, isolation
+from tokencover.covering import (
+    compute_pairwise_cosines,
+    cosine,
+    select_most_isolated,
+    tuning,
+)
 from tokencover.covering import snap as snap_tokens
 
 
-def find_slowly(tokens: Tensor) -> int:
+def select_slowly(tokens: Tensor) -> int:
     table = oracle.cosines(tokens.numpy(), tokens.numpy())
     count = len(tokens)
     nearest = [
@@ -30,17 +35,17 @@ def find_slowly(tokens: Tensor) -> int:
 @given(token_sets())
 def test_equals_the_oracle(tokens: Tensor) -> None:
     for size in (3, 512):
-        with patch.object(isolation, "_ROWS_AT_ONCE", size):
-            assert find_most_isolated(tokens).tolist() == [find_slowly(tokens)]
+        with patch.object(tuning, "DIVERSE_BLOCK", size):
+            assert select_most_isolated(tokens).tolist() == [select_slowly(tokens)]
     with disturb_estimates(0.3):
-        assert find_most_isolated(tokens).tolist() == [find_slowly(tokens)]
+        assert select_most_isolated(tokens).tolist() == [select_slowly(tokens)]
     with pretend_accelerator():
-        assert find_most_isolated(tokens).tolist() == [find_slowly(tokens)]
+        assert select_most_isolated(tokens).tolist() == [select_slowly(tokens)]
 
 
 @given(token_sets())
 def test_mutual_cosines_are_the_cosines(tokens: Tensor) -> None:
     points = snap_tokens(tokens)
     for size in (1, 4, 384):
-        with patch.object(exact, "_PAIRS_AT_ONCE", size):
-            assert torch.equal(find_mutual_cosines(points), cosine(points, points))
+        with patch.object(tuning, "PAIR_BLOCK", size):
+            assert torch.equal(compute_pairwise_cosines(points), cosine(points, points))
