@@ -15,8 +15,8 @@ from torch import Tensor
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
+from tokencover.theory.bounds import CoveringNumbers
 from tokencover.theory.certificate import Certificate, certify
-from tokencover.theory.covering_numbers import CoveringNumbers
 
 SLACK = 1e-6
 """Tokens are snapped to a grid, and a distance near 0 is a square root of rounding errors."""

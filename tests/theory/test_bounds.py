@@ -14,7 +14,7 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.covering.strategies import token_sets
-from tokencover.theory.covering_numbers import CoveringNumbers, fit_dimension, regularity
+from tokencover.theory.bounds import CoveringNumbers, fit_dimension, regularity
 
 RADII = st.floats(0.01, 2.1)
 
