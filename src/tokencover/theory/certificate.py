@@ -272,8 +272,8 @@ def format_certificate(found: Certificate) -> str:
     far = found.distances
     budget = found.prompt_budget + found.visual_budget
     lines = [
-        f"kept {budget} of {found.visual_tokens} visual tokens for {found.prompt_tokens} words: "
-        f"{found.prompt_budget} prompt centers, {found.visual_budget} visual centers",
+        f"kept {budget} of {found.visual_tokens} visual tokens for {found.prompt_tokens} prompt "
+        f"tokens: {found.prompt_budget} prompt centers, {found.visual_budget} visual centers",
         "",
         _format_line("eta = d_H(V, P)", far.coupling),
         _format_line("eps_p = d_H(S_p, P)", far.prompt_radius),
@@ -288,19 +288,20 @@ def format_certificate(found: Certificate) -> str:
         "balls needed, at least .. at most",
         *(
             f"  radius {each.radius:.4f}: image {each.visual[0]} .. {each.visual[1]}, "
-            f"words {each.prompt[0]} .. {each.prompt[1]}"
+            f"prompt {each.prompt[0]} .. {each.prompt[1]}"
             for each in found.counts
         ),
         _format_line(f"d_eff, fitted to {found.fit.radii} radii", found.fit.dimension),
         _format_line("  error of the fit, in log N", found.fit.error),
-        *_format_constants("a, b of the words", found.prompt_regularity),
+        *_format_constants("a, b of the prompt", found.prompt_regularity),
         *_format_constants("a', b' of the image", found.visual_regularity),
         "",
         *_format_theorem1(found.theorem1),
         "",
         *_format_theorem2(found.theorem2, found.fold),
         "",
-        "Lemma bounds hold for any tokens; the theorems' were only observed here (docs/theory.md).",
+        "Lemma bounds hold for any tokens. Those of the theorems were only observed here:",
+        "see docs/research/theory.md.",
     ]
     return "\n".join(lines)
 

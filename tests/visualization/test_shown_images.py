@@ -1,4 +1,4 @@
-"""The part of a picture that the model sees, against what the real processors make of it."""
+"""The part of a image that the model sees, against what the real processors make of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CROP = {"height": 64, "width": 64}
 
 
 def striped(width: int, height: int) -> Image.Image:
-    """A picture that looks different everywhere, smooth enough to be scaled."""
+    """A image that looks different everywhere, smooth enough to be scaled."""
     across, down = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
     return Image.fromarray(np.stack([across, down, 255 - across], -1).astype(np.uint8))
 
@@ -35,14 +35,14 @@ def striped(width: int, height: int) -> Image.Image:
     ids=["short side", "with a rim", "smaller than the crop", "stretched", "no crop", "padded"],
 )
 def test_it_is_what_the_processor_shows(processor: Any, size: tuple[int, int]) -> None:
-    picture = striped(*size)
-    values = processor(picture, do_normalize=False, return_tensors="np")["pixel_values"][0]
-    seen = as_seen(picture, processor).convert("RGB").resize((64, 64), Image.Resampling.BICUBIC)
+    image = striped(*size)
+    values = processor(image, do_normalize=False, return_tensors="np")["pixel_values"][0]
+    seen = as_seen(image, processor).convert("RGB").resize((64, 64), Image.Resampling.BICUBIC)
     difference = np.abs(values.transpose(1, 2, 0) * 255 - np.asarray(seen, dtype=np.float32))
     assert difference.mean() < 3
 
 
-def test_a_tiled_picture_is_seen_whole() -> None:
+def test_a_tiled_image_is_seen_whole() -> None:
     processor = LlavaNextImageProcessor()
-    picture = striped(200, 100)
-    assert as_seen(picture, processor).size == (200, 100)
+    image = striped(200, 100)
+    assert as_seen(image, processor).size == (200, 100)

@@ -1,4 +1,4 @@
-"""The kept tokens on the picture, for a web page: what each is shows under the pointer."""
+"""The kept tokens on the image, for a web page: the pointer shows what each is."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from html import escape
 
 from PIL import Image
 
+from tokencover.colors import FADING, ROLE_COLORS, to_css
 from tokencover.prompting import Medium
 from tokencover.pruning import Trace
-from tokencover.visualization.colors import FADING, ROLE_COLORS, to_css
 from tokencover.visualization.kept_tokens import (
     KeptToken,
     KeptTokens,
     describe,
     describe_token,
     describe_view,
-    find_kept_tokens,
+    get_kept_tokens,
 )
-from tokencover.visualization.shown_pictures import ShownView, list_views
+from tokencover.visualization.shown_images import ShownView, list_views
 
 _WIDTH, _LARGEST = 480, 1024
-"""Pixels of a view on the page, and of the longer side of the picture that is sent along."""
+"""Pixels of a view on the page, and of the longer side of the embedded image."""
 _UNITS = 1000
-"""A view's coordinates run from 0 to this along its longer side."""
+"""The coordinates of a view along its longer side: 0 to this."""
 SvgBox = tuple[float, float, float, float]
 """Left, top, width and height."""
 
 
 def hover_html(
-    picture: Medium, trace: Trace, words: Sequence[str] | None = None, *, medium: int = 0
+    image: Medium, trace: Trace, words: Sequence[str] | None = None, *, medium: int = 0
 ) -> str:
-    """A piece of a web page with one image or video, complete in itself and without scripts.
+    """Draw one image or video as a part of a web page, without scripts or other files.
 
     Parameters
     ----------
-    picture : Image or list of Image
+    image : Image or list of Image
         What the model was shown, or the frames of a video.
     trace : Trace
         What happened to the sample.
     words : sequence of str, optional
-        The word of each prompt centre, from `words_of_centers`.
+        The word of each prompt center, from `words_of_centers`.
     medium : int
         Which image or video of the prompt.
 
@@ -50,10 +50,10 @@ def hover_html(
     -------
     str
         A ``<figure>``: one SVG for each view or frame, in which every kept token has a title with
-        row, column, order of choice and word.
+        row, column, order of selection and word.
     """
-    kept = find_kept_tokens(trace, words)
-    views = "".join(_render_view(shown, kept) for shown in list_views(picture, trace, medium))
+    kept = get_kept_tokens(trace, words)
+    views = "".join(_render_view(shown, kept) for shown in list_views(image, trace, medium))
     return (
         '<figure style="margin:0;font:14px sans-serif">'
         f'<div style="display:flex;flex-wrap:wrap;gap:12px">{views}</div>'
@@ -61,12 +61,12 @@ def hover_html(
     )
 
 
-def plain_html(pictures: Sequence[Image.Image]) -> str:
-    """The same piece of a web page without any token marked: what a model sees that keeps all."""
+def plain_html(images: Sequence[Image.Image]) -> str:
+    """Draw the same figure without marked tokens, for the unpruned model."""
     views = "".join(
-        f'<div style="width:{_WIDTH}px;max-width:100%"><img alt="" src="{_encode_picture(each)}" '
+        f'<div style="width:{_WIDTH}px;max-width:100%"><img alt="" src="{_encode_image(each)}" '
         f'style="width:100%;image-rendering:{_choose_rendering(each)}"></div>'
-        for each in pictures
+        for each in images
     )
     return (
         '<figure style="margin:0;font:14px sans-serif">'
@@ -76,32 +76,32 @@ def plain_html(pictures: Sequence[Image.Image]) -> str:
 
 
 def _render_view(shown: ShownView, kept: KeptTokens) -> str:
-    scale = _UNITS / max(shown.picture.size)
-    width, height = (round(length * scale, 2) for length in shown.picture.size)
+    scale = _UNITS / max(shown.image.size)
+    width, height = (round(length * scale, 2) for length in shown.image.size)
     here = kept.of_view(shown.medium, shown.frame)
     boxes = [_locate_token(token, shown.grid, width, height) for token in here]
-    told = describe_view(kept, shown.medium, shown.frame, shown.grid)
-    title = escape(f"{shown.title}: {told}")
+    text = describe_view(kept, shown.medium, shown.frame, shown.grid)
+    title = escape(f"{shown.title}: {text}")
     tokens = "".join(_render_token(token, box) for token, box in zip(here, boxes, strict=True))
     return (
         f'<div style="width:{_WIDTH}px;max-width:100%"><div>{title}</div>'
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'width="100%" role="img" aria-label="{title}">'
-        f'<image href="{_encode_picture(shown.picture)}" width="{width:g}" height="{height:g}" '
-        f'preserveAspectRatio="none" style="image-rendering:{_choose_rendering(shown.picture)}"/>'
+        f'<image href="{_encode_image(shown.image)}" width="{width:g}" height="{height:g}" '
+        f'preserveAspectRatio="none" style="image-rendering:{_choose_rendering(shown.image)}"/>'
         f"{_render_veil(boxes, width, height)}{tokens}</svg></div>"
     )
 
 
 def _locate_token(token: KeptToken, grid: tuple[int, int], width: float, height: float) -> SvgBox:
-    """Left, top, width and height of a token."""
+    """Return left, top, width and height of a token."""
     rows, columns = grid
     wide, tall = width / columns, height / rows
     return token.column * wide, token.row * tall, wide, tall
 
 
 def _render_veil(boxes: Sequence[SvgBox], width: float, height: float) -> str:
-    """White over all that was dropped: one shape with a hole for each kept token."""
+    """Cover what was dropped with white: one shape with a hole for each kept token."""
     holes = "".join(
         f"M{left:.2f} {top:.2f}h{wide:.2f}v{tall:.2f}h-{wide:.2f}z"
         for left, top, wide, tall in boxes
@@ -123,14 +123,14 @@ def _render_token(token: KeptToken, box: SvgBox) -> str:
     )
 
 
-def _encode_picture(picture: Image.Image) -> str:
-    """The picture itself as an address, no larger than is seen."""
-    small = picture.convert("RGB")
+def _encode_image(image: Image.Image) -> str:
+    """Encode the image as a data address, no larger than needed."""
+    small = image.convert("RGB")
     small.thumbnail((_LARGEST, _LARGEST))
     file = io.BytesIO()
     small.save(file, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def _choose_rendering(picture: Image.Image) -> str:
-    return "pixelated" if max(picture.size) < _WIDTH else "auto"
+def _choose_rendering(image: Image.Image) -> str:
+    return "pixelated" if max(image.size) < _WIDTH else "auto"
