@@ -100,7 +100,7 @@ def run_bench(
         if not wanted:
             raise InputError("there is nothing to measure: give --methods mob and --budgets 64.")
         set_threads(threads)
-        workload = _make_workload(model, dtype, device, options, image, question, batch_size)
+        workload = _build_workload(model, dtype, device, options, image, question, batch_size)
         table, data = _measure(workload, wanted, tokens_out, repeats, is_silent(parallel))
     if is_silent(parallel):
         return
@@ -121,7 +121,7 @@ def _compute_paper_costs() -> tuple[TextTable, Any]:
     return tabulate_paper_costs(costs), export_paper_costs(costs)
 
 
-def _make_workload(
+def _build_workload(
     name: str,
     dtype: str | None,
     device: str | None,
@@ -130,13 +130,13 @@ def _make_workload(
     question: str | None,
     count: int,
 ) -> Workload:
-    from tokencover.efficiency import make_workload, pick_drawn_questions, read_own_picture
+    from tokencover.efficiency import build_workload, load_own_image, select_drawn_questions
     from tokencover.loading import load
 
-    own = None if image is None else read_own_picture(image, question, count)
+    own = None if image is None else load_own_image(image, question, count)
     model, processor = load(name, device=device, dtype=dtype, **options)
-    questions = own or pick_drawn_questions(processor, count, question)
-    return make_workload(name, model, processor, questions, options)
+    questions = own or select_drawn_questions(processor, count, question)
+    return build_workload(name, model, processor, questions, options)
 
 
 def _measure(
@@ -150,7 +150,7 @@ def _measure(
     progress.begin("turns of all models")
     try:
         found = measure_savings(
-            workload, methods, tokens_out=tokens_out, repeats=repeats, tell_turn=progress.finish
+            workload, methods, tokens_out=tokens_out, repeats=repeats, on_turn=progress.finish
         )
     finally:
         progress.close()
