@@ -63,9 +63,9 @@ ChooseBy = Annotated[
     take(
         "--choose-by",
         "NAME",
-        "question, or picture: one choice for all questions about it.",
+        "question, or image: one choice for all questions about it.",
         METHODS,
-        read=choose_from("question", "picture"),
+        read=choose_from("question", "image"),
     ),
 ]
 ByRequest = Annotated[
@@ -79,7 +79,7 @@ Ceiling = Annotated[
 TowerMemorySize = Annotated[
     int,
     take(
-        "--tower-memory",
+        "--vision-cache-mb",
         "MB",
         "For pictures that are asked about again; 0 for none.",
         RUNNING,
@@ -108,7 +108,7 @@ def serve_model(
         raise InputError(f"say the model before options of vLLM's, got {model!r} in its place.")
     from tokencover.bundled_models import MODELS, validate_installed
     from tokencover.loading import get_source
-    from tokencover.serving import check_vllm, make_server_command, run_server, write_command
+    from tokencover.serving import build_server_command, run_server, validate_vllm, write_command
 
     validate_installed(model)
     settings: dict[str, Any] = {
@@ -116,7 +116,7 @@ def serve_model(
         "method": method,
         "positions": positions,
         "choose_by": choose_by,
-        "tower_megabytes": tower_memory,
+        "vision_cache_mb": tower_memory,
     }
     if split is not None:
         settings["split"] = split
@@ -127,9 +127,9 @@ def serve_model(
     source = str(get_source(model)) if model in MODELS else model
     # A largest budget of requests would mean nothing if they could name none.
     by_request = by_request or ceiling is not None
-    command = make_server_command(source, settings, by_request=by_request, more=context.args)
+    command = build_server_command(source, settings, by_request=by_request, more=context.args)
     if only_print:
         print(write_command(command))
         return
-    check_vllm()
+    validate_vllm()
     raise typer.Exit(run_server(command))

@@ -1,4 +1,4 @@
-"""vLLM's models with pruning; vLLM imports this when one of them is asked for."""
+"""vLLM's models with pruning; vLLM imports this when one of them is requested."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from vllm.model_executor.models import llava, llava_next, qwen2_5_vl, qwen2_vl, 
 from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from tokencover.errors import InputError
-from tokencover.serving.pruned_model import PrunedModel
-from tokencover.serving.pruned_processor import PrunedInfo, PrunedProcessor
+from tokencover.serving.model import PrunedModel
+from tokencover.serving.processor import PrunedInfo, PrunedProcessor
 
 # ---- LLaVA -----------------------------------------------------------------------------------
 
 
 class PrunedLlavaInfo(PrunedInfo, llava.LlavaProcessingInfo):
-    """LLaVA-1.5, with a CLIP or SigLIP tower."""
+    """LLaVA-1.5, with a CLIP or SigLIP vision encoder."""
 
     def __init__(self, ctx: Any) -> None:
         super().__init__(ctx)
-        tower = ctx.get_hf_config().vision_config.model_type
-        if tower == "pixtral":
-            raise InputError("LLaVA with a Pixtral tower cannot be served with pruning yet.")
+        if ctx.get_hf_config().vision_config.model_type == "pixtral":
+            raise InputError("Cannot serve LLaVA with a Pixtral vision encoder with pruning.")
 
 
 class PrunedLlavaProcessor(PrunedProcessor, llava.LlavaMultiModalProcessor):
@@ -31,21 +30,21 @@ class PrunedLlavaProcessor(PrunedProcessor, llava.LlavaMultiModalProcessor):
 
 
 class LlavaWeights:
-    """Mixed into the LLaVAs: reads checkpoints of transformers old and new."""
+    """A mixin for LLaVA: reads checkpoints of older and newer transformers."""
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Load them; newer checkpoints leave out a level of names in the CLIP tower."""
-        found: set[str] = super().load_weights(name_as_before(weights))  # type: ignore[misc]
-        return found
+        """Load weights; newer checkpoints omit a level of names in the CLIP encoder."""
+        loaded: set[str] = super().load_weights(restore_names(weights))  # type: ignore[misc]
+        return loaded
 
 
-def name_as_before(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """The names that vLLM knows: ``vision_tower.vision_model.encoder``."""
-    tower, level = "vision_tower.", "vision_model."
+def restore_names(weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Return the names that vLLM expects: ``vision_tower.vision_model.encoder``."""
+    encoder, level = "vision_tower.", "vision_model."
     for name, tensor in weights:
-        before, found, after = name.partition(tower)
+        before, found, after = name.partition(encoder)
         if found and not after.startswith(level):
-            yield f"{before}{tower}{level}{after}", tensor
+            yield f"{before}{encoder}{level}{after}", tensor
         else:
             yield name, tensor
 
@@ -80,10 +79,10 @@ class TokenCoverLlavaNextForConditionalGeneration(
 
 
 class PrunedQwenInfo(PrunedInfo):
-    """What the three Qwens share."""
+    """What the three Qwen families share."""
 
-    def measure_picture(self, size: Any, kwargs: Mapping[str, Any]) -> tuple[int, int]:
-        """Their pictures are scaled first; positions go on by the longer side of the grid."""
+    def measure_image(self, size: Any, kwargs: Mapping[str, Any]) -> tuple[int, int]:
+        """Images are scaled first; positions advance by the longer side of the grid."""
         scaled, tokens = self._get_vision_info(  # type: ignore[attr-defined]
             image_width=size.width,
             image_height=size.height,
@@ -137,7 +136,7 @@ class PrunedQwen3VLInfo(PrunedQwenInfo, qwen3_vl.Qwen3VLProcessingInfo):
     """See `PrunedInfo`."""
 
     def get_supported_mm_processor_kwargs(self) -> Any:
-        """Those of Qwen2-VL: what Qwen3-VL adds is for videos, which are not taken here."""
+        """Return those of Qwen2-VL: Qwen3-VL adds options for videos, which are not supported."""
         return qwen2_vl.Qwen2VLProcessingInfo.get_supported_mm_processor_kwargs(self)
 
 
@@ -153,4 +152,4 @@ class PrunedQwen3VLProcessor(PrunedProcessor, qwen3_vl.Qwen3VLMultiModalProcesso
 class TokenCoverQwen3VLForConditionalGeneration(
     PrunedModel, qwen3_vl.Qwen3VLForConditionalGeneration
 ):
-    """Qwen3-VL, whose rows hold its DeepStack levels too."""
+    """Qwen3-VL, whose rows also hold the DeepStack levels."""

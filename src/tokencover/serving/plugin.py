@@ -1,18 +1,18 @@
-"""The entry point of vLLM: makes our models known to it, under names of their own.
+"""vLLM's entry point: registers our models under their names.
 
-vLLM calls `register` in each of its processes. It imports none of our models; vLLM does, if one is
-asked for. Nothing of vLLM's own changes.
+vLLM calls `register` in each of its processes, and imports one of our models when it is requested.
+Nothing in vLLM changes.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tokencover.serving.architectures import SERVED_MODELS
+from tokencover.serving.supported import SERVED_MODELS
 
 
 def register() -> None:
-    """Tell vLLM where our models are; calling it again changes nothing."""
+    """Register our models with vLLM; repeated calls have no effect."""
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
@@ -22,5 +22,5 @@ def register() -> None:
     configs: dict[str, Any] = MODELS_CONFIG_MAP
     for model in SERVED_MODELS:
         if model.name not in known:
-            ModelRegistry.register_model(model.name, model.place)
+            ModelRegistry.register_model(model.name, model.class_path)
         configs[model.name] = ServedConfig
