@@ -49,15 +49,15 @@ COLOR = ("--tasks", "pebble/color", "--limit", "1")
     [
         # pictures, which are opened before a model is loaded
         (write_bomb, ASK, "x.png is too large"),
-        (write_large, ASK, "x.png is too large: it has 10000 x 10000 pixels, at most 89478485"),
-        (write_truncated, ASK, "x.png cannot be read, it is cut off or damaged"),
-        (write_text, ASK, "x.png is no picture, or of a kind that Pillow does not read"),
+        (write_large, ASK, "x.png is too large: it has 10000 x 10000 pixels, the maximum"),
+        (write_truncated, ASK, "x.png, it is truncated or damaged"),
+        (write_text, ASK, "x.png as an image. Supported formats include"),
         (Path.touch, ASK, "x.png is empty (0 bytes)"),
-        (Path.mkdir, ASK, "x.png is a folder: give the picture itself"),
-        (None, ASK, "there is no picture"),
-        (write_text, ("bench", *ASK[1:]), "x.png is no picture"),
+        (Path.mkdir, ASK, "x.png is a folder: pass the image itself"),
+        (None, ASK, "there is no image"),
+        (write_text, ("bench", *ASK[1:]), "x.png as an image"),
         (write_bomb, EVALUATE, "mine: {folder}/x.png is too large"),
-        (Path.touch, EVALUATE, "x.png is empty (0 bytes): it is no file"),
+        (Path.touch, EVALUATE, "x.png is empty (0 bytes), not a valid file"),
         (None, EVALUATE, "mine: there is no file {folder}/x.png. Repair it, or let --keep-going"),
         (None, ("calibrate", "--tasks", "{folder}/mine.jsonl"), "there is no file {folder}/x.png"),
         # questions
@@ -184,7 +184,7 @@ def test_an_animation_is_shown_by_its_first_frame(
     asked = ["--image", str(tmp_path / "x.gif"), "--question", "which place is this ?"]
     assert main(["ask", *asked, "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().err
-    assert "x.gif is animated: the first of its 9 frames is shown" in told
+    assert "x.gif is animated: the first of its 9 frames is used" in told
 
 
 def test_words_that_a_model_does_not_know_are_told(

@@ -119,7 +119,7 @@ def ask(
     after: BlocksBefore = None,
     threads: Threads = None,
     out: PicturesFolder = Path("demo"),
-    open_picture: OpenPicture = False,
+    open_image: OpenPicture = False,
     as_json: JsonInstead = False,
 ) -> None:
     """Ask about a picture or clip, with and without pruning."""
@@ -157,7 +157,7 @@ def ask(
         print_json([each.export() for each in found])
     else:
         _print_answers(found, shown)
-    if open_picture:
+    if open_image:
         _open(found[0].picture or shown)
 
 

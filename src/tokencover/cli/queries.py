@@ -71,11 +71,11 @@ def make_request(image: Path | None, questions: Sequence[str], scene: int) -> Re
     asked = [line for given in questions for line in _list_lines(given)]
     check_questions(asked)
     if image is not None:
-        from tokencover.images import open_picture
+        from tokencover.images import open_image
 
         if not asked:
             raise InputError("say what to ask about your picture: --question 'what is this ?'")
-        return Request(open_picture(image), tuple(asked), 0)
+        return Request(open_image(image), tuple(asked), 0)
     last = get_scene_set("image").num_scenes - 1
     if not 0 <= scene <= last:
         raise InputError(f"--scene is from 0 to {last}, got {scene}.")

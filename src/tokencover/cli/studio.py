@@ -69,8 +69,8 @@ def open_page(
         options=read_model_options(quantization, attention, model_options),
         host=host,
         port=port,
-        most_megabytes=max_upload,
-        most_pixels=max_pixels,
-        longest_answer=max_new_tokens,
+        max_megabytes=max_upload,
+        max_pixels=max_pixels,
+        max_new_tokens=max_new_tokens,
     )
-    open_studio(settings, tell_address=lambda address: print(f"the studio is open: {address}"))
+    open_studio(settings, on_open=lambda address: print(f"the studio is open: {address}"))

@@ -13,7 +13,7 @@ from torch import Tensor
 from tokencover.bundled_models import get_scenes_for
 from tokencover.errors import InputError
 from tokencover.families import Family, family_of
-from tokencover.images import open_picture
+from tokencover.images import open_image
 from tokencover.prompting import Medium, list_kinds, make_inputs
 from tokencover.pruning import UserWords
 
@@ -103,4 +103,4 @@ def load_own_image(path: Path, question: str | None, count: int) -> list[ImageQu
     """Return one question about the user's image, `count` times."""
     if not question:
         raise InputError("Ask a question about your image: --question 'what is this ?'")
-    return [ImageQuestion(open_picture(path), question)] * count
+    return [ImageQuestion(open_image(path), question)] * count

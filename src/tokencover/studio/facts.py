@@ -1,24 +1,26 @@
-"""What the studio tells about an answer, as pieces of a web page; every text is escaped."""
+"""An answer as parts of a web page; every text is escaped."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokencover.prompting import Medium
 from tokencover.pruning import Trace
-from tokencover.studio.model_desk import StudioAnswer
 from tokencover.visualization import count_words, hover_html
+
+if TYPE_CHECKING:
+    from tokencover.studio.backend import StudioAnswer
 
 WORDS_SHOWN = 12
 Verdict = Literal["right", "wrong", "same", "other"]
-"""Right or wrong by the reference answer; without one, same as the unpruned answer or another."""
-MOST_NUMBERED = 12
-"""Blocks whose bars have room for numbers; of more, those are numbered where it changes."""
+"""By the reference answer; without one, "same" or "other" than the unpruned answer."""
+MAX_NUMBERED = 12
+"""Number of layers whose bars are all numbered; of more, only changes are numbered."""
 
 
 def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: str) -> str:
-    """The answer and what it cost, beside the answer with all tokens."""
+    """Render the answer and its cost, next to the unpruned answer."""
     trace = answer.trace
     verdict = judge_answer(answer.text, plain.text, right)
     rows = [("answer", answer.text, verdict)]
@@ -35,7 +37,7 @@ def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: 
 
 
 def judge_answer(text: str, plain: str, right: str) -> Verdict | None:
-    """Compare an answer with the reference answer, or with the unpruned answer if that is unknown.
+    """Compare an answer with the reference answer, or with the unpruned answer if there is none.
 
     None if neither is known.
     """
@@ -56,20 +58,20 @@ def _render_row(name: str, text: str, verdict: Verdict | None) -> str:
 
 
 def render_kept(title: str, medium: Medium, answer: StudioAnswer) -> str:
-    """The picture with the kept tokens, each telling what it is."""
+    """Render the image with the kept tokens."""
     if answer.trace is None:
         return ""
-    told = f'<p class="tc-title"><b>{escape(title)}</b>: {escape(answer.text)}</p>'
+    head = f'<p class="tc-title"><b>{escape(title)}</b>: {escape(answer.text)}</p>'
     if len({index for index, _ in answer.trace.grids}) > 1:
-        crops = "The model was shown several crops, and does not say which: nothing is drawn."
-        return f"{told}<p>{crops}</p>"
-    return told + hover_html(medium, answer.trace, answer.words)
+        reason = "Nothing is drawn: the model does not record where its image tiles belong."
+        return f"{head}<p>{reason}</p>"
+    return head + hover_html(medium, answer.trace, answer.words)
 
 
 def export_answer(
     question: str, method: str, answer: StudioAnswer, plain: StudioAnswer
 ) -> dict[str, Any]:
-    """What there is to know about an answer, as plain values."""
+    """Return the answer and its trace as plain values."""
     trace = answer.trace
     facts: dict[str, Any] = {
         "question": question,
@@ -88,7 +90,7 @@ def export_answer(
 def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list[tuple[str, str]]:
     rows = [
         ("tokens kept", f"{len(trace.kept)} of {trace.visual_tokens}"),
-        ("mean per block", f"{trace.mean_tokens:.1f}"),
+        ("mean per layer", f"{trace.mean_tokens:.1f}"),
         ("prefill FLOPs", f"{100 * trace.flops / trace.flops_unpruned:.1f} % of unpruned"),
         ("time to answer", _compare_times(answer, plain)),
     ]
@@ -101,18 +103,18 @@ def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list
 
 
 def _compare_times(answer: StudioAnswer, plain: StudioAnswer) -> str:
-    share = 100 * answer.seconds / plain.seconds
-    return f"{share:.0f} % of unpruned ({answer.seconds:.2f} s of {plain.seconds:.2f} s)"
+    percentage = 100 * answer.seconds / plain.seconds
+    return f"{percentage:.0f} % of unpruned ({answer.seconds:.2f} s of {plain.seconds:.2f} s)"
 
 
 def _describe_split(split: Any) -> str:
     """Words may agree on tokens: what they leave of their share covers the rest."""
-    told = f"up to {split.prompt_budget} for the question, the others for the rest"
-    return f"{told}, fold {split.fold}"
+    prompt = f"up to {split.prompt_budget} for the question"
+    return f"{prompt}, the others for the rest, fold {split.fold}"
 
 
 def _render_words(answer: StudioAnswer) -> str:
-    """The words behind the prompt centres, most first."""
+    """Render the words behind the prompt centers, most first."""
     counted = count_words(answer.words)
     if not counted:
         return ""
@@ -123,20 +125,20 @@ def _render_words(answer: StudioAnswer) -> str:
 
 
 def _render_layers(trace: Trace | None) -> str:
-    """Bars with the tokens that each block works on."""
+    """Render bars with the number of tokens in each layer."""
     if trace is None:
         return ""
     most = max(1, trace.visual_tokens)
     counts = trace.tokens_per_layer
-    few = len(counts) <= MOST_NUMBERED
-    changes = [block == 0 or count != counts[block - 1] for block, count in enumerate(counts)]
+    is_short = len(counts) <= MAX_NUMBERED
+    changes = [index == 0 or count != counts[index - 1] for index, count in enumerate(counts)]
     bars = "".join(
-        f'<span title="block {block + 1}: {count} tokens"><i style="height:'
-        f'{max(1, 48 * count // most)}px"></i>{count if few or changes[block] else "&nbsp;"}</span>'
-        for block, count in enumerate(counts)
+        f'<span title="layer {index + 1}: {count} tokens"><i style="height:'
+        f'{max(1, 48 * count // most)}px"></i>{count if is_short or is_new else "&nbsp;"}</span>'
+        for index, (count, is_new) in enumerate(zip(counts, changes, strict=True))
     )
-    told = ", ".join(map(str, counts))
+    text = ", ".join(map(str, counts))
     return (
-        '<p class="tc-caption">tokens per block, first to last</p>'
-        f'<div class="tc-layers" role="img" aria-label="tokens per block: {told}">{bars}</div>'
+        '<p class="tc-caption">tokens per layer, first to last</p>'
+        f'<div class="tc-layers" role="img" aria-label="tokens per layer: {text}">{bars}</div>'
     )

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokencover.studio.setup_link import LONGEST_TEXT, OWN, Setup, read_query, write_query
+from tokencover.studio.link import MAX_TEXT_LENGTH, METHOD_DEFAULT, Setup, read_query, write_query
 
 SETUPS = st.builds(
     Setup,
     question=st.text(st.characters(exclude_categories=["Cs"]), max_size=60),
-    medium=st.sampled_from(["picture", "clip"]),
+    medium=st.sampled_from(["image", "video"]),
     scene=st.integers(0, 1_000_000),
     method=st.sampled_from(["mob", "fastv:after=3", '{"method": "mob"}']),
     other=st.sampled_from(["", "fastv"]),
     budget=st.integers(1, 1_000_000),
     split=st.sampled_from(["paper", "weak"]),
-    after=st.integers(0, 1000) | st.just(OWN),
+    after=st.integers(0, 1000) | st.just(METHOD_DEFAULT),
     uploaded=st.integers(0, 1),
 )
 
@@ -46,7 +46,7 @@ def test_what_is_as_usual_is_not_in_the_link() -> None:
         ("scene", "1000001"),
         ("after", ""),
         ("medium", "film"),
-        ("question", "a" * (LONGEST_TEXT + 1)),
+        ("question", "a" * (MAX_TEXT_LENGTH + 1)),
     ],
 )
 def test_a_wrong_value_is_left_out_and_told(name: str, value: str) -> None:
@@ -63,7 +63,7 @@ def test_what_a_setup_does_not_have_is_ignored() -> None:
 
 def test_a_model_for_clips_is_asked_about_clips() -> None:
     """The address says nothing, or what another model was asked about."""
-    assert read_query({}, ("clip",)) == (Setup(medium="clip"), [])
-    setup, faults = read_query({"medium": "picture"}, ("clip",))
-    assert setup.medium == "clip"
-    assert "medium was left out: 'picture' is not" in faults[0]
+    assert read_query({}, ("video",)) == (Setup(medium="video"), [])
+    setup, faults = read_query({"medium": "image"}, ("video",))
+    assert setup.medium == "video"
+    assert "medium was ignored: 'image' is not" in faults[0]
