@@ -66,7 +66,7 @@ def test_a_model_for_clips_is_shown_clips(tmp_path: Path) -> None:
         (["--methods", "mob:budget=3"], "option of their own"),
         (["--methods", "mob:after=99"], "after=99"),
         (["--model", "./no/such/folder"], "'./no/such/folder' cannot be loaded"),
-        (["--budgets", "64,many"], "a count .64. or a share .0.111."),
+        (["--budgets", "64,many"], "a count .64. or a fraction .0.111."),
         (["--budgets", "0"], "at least 1 token, got 0"),
         (["--batch-size", "0"], "--batch-size must be at least 1"),
         (["--repeats", "0", "--model", "./no/such/folder"], "--repeats must be at least 1"),

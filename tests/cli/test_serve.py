@@ -60,7 +60,7 @@ def test_other_options_are_passed_on(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--budget", "many"], "--budget takes"),
+        (["--budget", "many"], "--budget must be"),
         (["--budget", "0"], "at least 1"),
         (["--method", "fastv"], "inside the decoder"),
         (["--split", "online"], "adapts"),
@@ -82,9 +82,9 @@ def test_a_model_that_cannot_be_served(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["GotOcr2ForConditionalGeneration"]}')
     with pytest.raises(InputError, match="architecture GotOcr2ForConditionalGeneration"):
         call("serve", tmp_path, "--print")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="Cannot read the model"):
         call("serve", tmp_path / "nothing", "--print")
-    with pytest.raises(InputError, match="say the model before options of vLLM's, got '--max-"):
+    with pytest.raises(InputError, match="Pass the model before options of vLLM, got '--max-"):
         call("serve", "--max-model-len", "8")
 
 

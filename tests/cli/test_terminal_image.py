@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from tokencover.cli.terminal_picture import HALF, draw_blocks, print_picture
+from tokencover.cli.terminal_image import HALF, draw_blocks, print_image
 
 
 def test_two_pixels_share_a_letter() -> None:
@@ -39,5 +39,5 @@ def test_a_picture_is_drawn_where_colours_are(
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     for name, value in {**terminal, **variables}.items():
         monkeypatch.setenv(name, value)
-    print_picture(Image.new("RGB", (4, 4), "red"))
+    print_image(Image.new("RGB", (4, 4), "red"))
     assert (HALF in capsys.readouterr().out) == drawn

@@ -1,7 +1,4 @@
-"""A picture in a terminal: two pixels a letter, the upper and the lower half of a block.
-
-Not a command itself.
-"""
+"""An image in a terminal: two pixels per character, the halves of a block."""
 
 from __future__ import annotations
 
@@ -14,42 +11,35 @@ from rich.text import Text
 
 HALF: Final = "▀"
 SQUARE: Final = "■"
-WIDEST: Final = 64
-"""Letters of a picture at most."""
+MAX_WIDTH: Final = 64
+"""Maximum characters per row of an image."""
 COLORFUL: Final = ("256", "truecolor")
 
 
-def print_picture(
-    picture: Image.Image, title: str = "", legend: Sequence[tuple[str, str]] = ()
+def print_image(
+    image: Image.Image, title: str = "", legend: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Print a picture if standard output is a terminal with enough colours; else do nothing.
+    """Print an image if standard output is a terminal with enough colors, else nothing.
 
-    Parameters
-    ----------
-    picture : Image
-        No wider than it is, and than the terminal.
-    title : str
-        Above it.
-    legend : sequence of tuple of str
-        Below it: colours, and what they mean.
+    It is no wider than its pixels. `legend` has colors and their meaning.
     """
     console = Console(highlight=False)
-    without = console.no_color or console.color_system not in COLORFUL
-    if without or not console.is_terminal:
+    is_plain = console.no_color or console.color_system not in COLORFUL
+    if is_plain or not console.is_terminal:
         return
     if title:
         console.print(Text(title))
-    console.print(draw_blocks(picture, min(WIDEST, console.width, picture.width)), end="")
+    console.print(draw_blocks(image, min(MAX_WIDTH, console.width, image.width)), end="")
     keys = [Text.assemble((SQUARE, color), f" {text}") for color, text in legend]
     if keys:
         console.print(Text("  ").join([*keys, Text("faded: dropped")]))
     console.print()
 
 
-def draw_blocks(picture: Image.Image, width: int) -> Text:
-    """The picture in so many columns of half blocks."""
-    rows = max(1, round(width * picture.height / picture.width / 2))
-    pixels = picture.convert("RGB").resize((width, 2 * rows), Image.Resampling.BOX)
+def draw_blocks(image: Image.Image, width: int) -> Text:
+    """Draw the image in `width` columns of half blocks."""
+    rows = max(1, round(width * image.height / image.width / 2))
+    pixels = image.convert("RGB").resize((width, 2 * rows), Image.Resampling.BOX)
     text = Text()
     for row in range(rows):
         for column in range(width):
