@@ -51,7 +51,7 @@ def test_a_processor_that_needs_torchvision_names_the_extra(qwen: Path) -> None:
 
 
 def test_the_processor_is_tried_before_the_weights(qwen: Path) -> None:
-    """A package that lacks is told before gigabytes are read."""
+    """A package that lacks is reported before gigabytes are read."""
     (qwen / "model.safetensors").write_bytes(b"")
     with pytest.raises(MissingPackageError, match="torchvision"):
         load(str(qwen))
@@ -77,7 +77,7 @@ def test_missing_bitsandbytes_names_the_extra() -> None:
         ("pebble", {"quantization": "3bit"}, "quantization must be '4bit' or '8bit', got '3bit'"),
         ("boulder", {"quantization": "4bit"}, "boulder cannot be quantized"),
         ("boulder", {"revision": "main"}, "boulder does not take revision"),
-        ("pebble", {"nonsense": 1}, "does not take the option 'nonsense': leave it out"),
+        ("pebble", {"nonsense": 1}, "does not take the option 'nonsense'. Omit it"),
         ("pebble", {"attn_implementation": "nonsense"}, "cannot be loaded: .*nonsense"),
     ],
 )

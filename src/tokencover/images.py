@@ -12,8 +12,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
 
-from tokencover.errors import InputError, TokenCoverWarning
-from tokencover.extras import import_extra
+from tokencover.errors import InputError, TokenCoverWarning, import_extra
 
 ImagePath = str | os.PathLike[str]
 

@@ -1,4 +1,4 @@
-"""What people get wrong on the command line, and what they are told: a line, never a traceback."""
+"""Invalid input: images, questions, files, names. Errors are raised before a model is loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CORES = os.cpu_count() or 1
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a model fails: what is wrong must be told before."""
+    """Loading a model fails: what is wrong must be reported before."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a model was loaded")
@@ -47,7 +47,7 @@ COLOR = ("--tasks", "pebble/color", "--limit", "1")
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        # pictures, which are opened before a model is loaded
+        # images, which are opened before a model is loaded
         (write_bomb, ASK, "x.png is too large"),
         (write_large, ASK, "x.png is too large: it has 10000 x 10000 pixels, the maximum"),
         (write_truncated, ASK, "x.png, it is truncated or damaged"),
@@ -261,7 +261,7 @@ def test_a_file_in_the_place_of_a_folder_is_told_first(
 def test_the_word_for_a_picture_is_no_word_of_a_question(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Chats for training have it in them; a processor would look for a second picture."""
+    """Chats for training have it in them; a processor would look for a second image."""
     asked = ["ask", "--question", "<image> which place is this ?", "--out", str(tmp_path)]
     assert main(asked) == 2
     assert "has '<image>' in it, which stands for pictures" in capsys.readouterr().err

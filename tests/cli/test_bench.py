@@ -71,7 +71,7 @@ def test_a_model_for_clips_is_shown_clips(tmp_path: Path) -> None:
         (["--batch-size", "0"], "--batch-size must be at least 1"),
         (["--repeats", "0", "--model", "./no/such/folder"], "--repeats must be at least 1"),
         (["--dtype", "float3"], "torch has no dtype 'float3'"),
-        (["--device", "nowhere"], "cannot be moved to device 'nowhere'"),
+        (["--device", "nowhere"], "Cannot move the model to device 'nowhere'"),
         (["--image", "mine.png"], "--question"),
     ],
 )

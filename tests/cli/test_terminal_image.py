@@ -1,4 +1,4 @@
-"""Pictures in a terminal."""
+"""Images in a terminal."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from tests.docs.pages import ROOT, find_commands, read_pages
 from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, find_reason
-from tokencover.cli.app import main, build_app
+from tokencover.cli.app import build_app, main
 
 FOREIGN = {
     "accelerate",

@@ -127,11 +127,7 @@ def write_report(
     from tokencover.budget import Profile
     from tokencover.cli.process import set_threads
     from tokencover.evaluation import check_reference, read_commands, read_folder
-    from tokencover.evaluation.report import (
-        check_formats,
-        find_ablations,
-        make_page,
-    )
+    from tokencover.evaluation.report import check_formats, find_ablations, make_page
 
     has_page = out is not None or against is not None or bool(images)
     has_page = has_page or not any((markdown, export, latex, csv, figures))
@@ -173,8 +169,8 @@ def write_report(
 
 def _check_packages(*, has_page: bool, has_figures: bool) -> None:
     """Raise an error before the work if a package for the output is missing."""
+    from tokencover.errors import import_extra
     from tokencover.evaluation.report import check_page_parts
-    from tokencover.extras import import_extra
 
     if has_page:
         check_page_parts()

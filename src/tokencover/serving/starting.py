@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
-from tokencover.errors import InputError, MissingPackageError
-from tokencover.extras import get_install_command
+from tokencover.errors import InputError, MissingPackageError, get_install_command
 from tokencover.serving.settings import SETTINGS_KEY, ServingSettings
 from tokencover.serving.supported import get_served_model, validate_positions
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tokencover.errors import InputError
-from tokencover.extras import import_extra
+from tokencover.errors import InputError, import_extra
 
 MEGABYTE: Final = 1024 * 1024
 NUM_PORTS: Final = 2**16

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 from tokencover.errors import InputError, MissingPackageError
-from tokencover.extras import import_extra
+from tokencover.errors import import_extra
 from tokencover_models.boulder.model.base_tokenizer import make_tokenizer
 from tokencover_models.pebble.model import CheckpointError
 
