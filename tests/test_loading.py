@@ -15,6 +15,7 @@ import transformers
 
 from tests.test_package import run
 from tests.zoo.qwen2_vl import build
+from tokencover.bundled_models import MODELS
 from tokencover.errors import InputError, MissingPackageError
 from tokencover.loading import QUANTIZED_PACKAGES, VISION_PACKAGES, load
 from tokencover_models.pebble import PICTURE_CHECKPOINT
@@ -165,3 +166,13 @@ def test_the_core_needs_torch_alone() -> None:
     assert run(code).strip() == "ok"
     with pytest.raises(AssertionError, match="transformers is not there"):
         run(BLOCKED.format(allowed=sorted(needed)) + "import transformers")
+
+
+@pytest.mark.parametrize("name", ["pebble", "pebble-clips", "boulder"])
+def test_bundled_model_without_its_package_names_the_command(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODELS, "_found", {})
+    monkeypatch.setattr(MODELS, "_is_complete", True)
+    with pytest.raises(MissingPackageError, match=r"pip install 'tokencover-models @ git\+https"):
+        load(name)

@@ -28,22 +28,10 @@ Registered = TypeVar("Registered")
 class MethodEntry:
     """A method in the catalog.
 
-    Attributes
-    ----------
-    name : str
-        Its name for `get_method` and the command line.
-    class_name, module : str
-        Where it is defined; our classes are available as ``tokencover.CLASS_NAME`` too.
-    title, year, objective, pruning_point, signal, paper, needs, departs
-        See `tokencover.methods.Card`.
-    positions : str
-        Default positions of kept tokens, "original" or "reindex".
-    settings : tuple of str
-        The fields of its class with their defaults, "after=2".
-    families : tuple of str
-        The model families that support it.
-    original_only : tuple of str
-        Those of them that require ``positions="original"``.
+    `class_name` and `module` locate its class; ours are available as ``tokencover.CLASS_NAME`` too.
+    For `title` to `departs` see `tokencover.methods.Card`. `positions` is the default, `settings`
+    are the fields of the class with defaults, "after=2". `families` support it, those in
+    `original_only` require ``positions="original"``.
     """
 
     name: str
@@ -118,15 +106,7 @@ class FamilyEntry:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEntry:
-    """An image-text-to-text class of transformers that cannot be pruned.
-
-    Attributes
-    ----------
-    model_type : str
-        Its ``config.model_type``.
-    reason : str
-        Why.
-    """
+    """An image-text-to-text class of transformers that cannot be pruned, and the reason."""
 
     model_type: str
     reason: str
