@@ -127,8 +127,8 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default="pebble", help="pebble, wide, a folder or a hub name")
     parser.add_argument("--budget", default="64")
-    parser.add_argument("--choose-by", default="question", choices=("question", "picture"))
-    parser.add_argument("--tower-memory", default="256")
+    parser.add_argument("--choose-by", default="question", choices=("question", "image"))
+    parser.add_argument("--vision-cache-mb", default="256")
     parser.add_argument("--concurrency", default="1,8,32")
     parser.add_argument("--pictures", default="fresh,repeated")
     parser.add_argument("--requests", type=int, default=24, help="up to four times as many")
@@ -151,7 +151,7 @@ def main() -> None:
             copy_with_known_names(Path(model), Path(folder) / "copy")
             model = str(Path(folder) / "copy")
         ours = ["--budget", options.budget, "--choose-by", options.choose_by]
-        ours += ["--tower-memory", options.tower_memory]
+        ours += ["--vision-cache-mb", options.vision_cache_mb]
         commands = {
             "whole": serve_whole(model, *options.vllm),
             "pruned": serve_pruned(model, *ours, *options.vllm),

@@ -61,7 +61,7 @@ class FirstTokens(ActsOnce):
 
 
 def test_what_is_written_from_the_classes_is_not_stale() -> None:
-    """Run `make catalog` if this fails: it writes catalog, stubs and tables anew."""
+    """Run `make catalog` if this fails: it writes catalog, stubs and tables again."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "write_catalog.py"), "--check"],
         check=False,
@@ -94,7 +94,7 @@ def test_mob_is_listed_first_and_controls_last() -> None:
 
 def test_only_three_kinds_of_things_can_be_registered() -> None:
     for thing in (3, "mob", tc.Split, tc.MoB(64)):
-        with pytest.raises(tc.InputError, match="what can be registered"):
+        with pytest.raises(tc.InputError, match="register takes a subclass"):
             tc.register(thing)
 
 

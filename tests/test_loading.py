@@ -15,6 +15,7 @@ import transformers
 
 from tests.test_package import run
 from tests.zoo.qwen2_vl import build
+from tokencover.bundled_models import MODELS
 from tokencover.errors import InputError, MissingPackageError
 from tokencover.loading import QUANTIZED_PACKAGES, VISION_PACKAGES, load
 from tokencover_models.pebble import PICTURE_CHECKPOINT
@@ -51,7 +52,7 @@ def test_a_processor_that_needs_torchvision_names_the_extra(qwen: Path) -> None:
 
 
 def test_the_processor_is_tried_before_the_weights(qwen: Path) -> None:
-    """A package that lacks is told before gigabytes are read."""
+    """A package that lacks is reported before gigabytes are read."""
     (qwen / "model.safetensors").write_bytes(b"")
     with pytest.raises(MissingPackageError, match="torchvision"):
         load(str(qwen))
@@ -77,7 +78,7 @@ def test_missing_bitsandbytes_names_the_extra() -> None:
         ("pebble", {"quantization": "3bit"}, "quantization must be '4bit' or '8bit', got '3bit'"),
         ("boulder", {"quantization": "4bit"}, "boulder cannot be quantized"),
         ("boulder", {"revision": "main"}, "boulder does not take revision"),
-        ("pebble", {"nonsense": 1}, "does not take the option 'nonsense': leave it out"),
+        ("pebble", {"nonsense": 1}, "does not take the option 'nonsense'. Omit it"),
         ("pebble", {"attn_implementation": "nonsense"}, "cannot be loaded: .*nonsense"),
     ],
 )
@@ -165,3 +166,13 @@ def test_the_core_needs_torch_alone() -> None:
     assert run(code).strip() == "ok"
     with pytest.raises(AssertionError, match="transformers is not there"):
         run(BLOCKED.format(allowed=sorted(needed)) + "import transformers")
+
+
+@pytest.mark.parametrize("name", ["pebble", "pebble-clips", "boulder"])
+def test_bundled_model_without_its_package_names_the_command(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODELS, "_found", {})
+    monkeypatch.setattr(MODELS, "_is_complete", True)
+    with pytest.raises(MissingPackageError, match=r"pip install 'tokencover-models @ git\+https"):
+        load(name)

@@ -17,7 +17,7 @@ CLIP = (PICTURE,) * 8
 
 
 class Recorder:
-    """Has a part for pictures and one for videos, as processors of transformers do."""
+    """Has a part for images and one for videos, as processors of transformers do."""
 
     image_processor = video_processor = None
 

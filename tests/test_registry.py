@@ -82,7 +82,7 @@ def test_what_other_packages_announce_is_loaded_when_it_is_needed(
 def test_a_package_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = EntryPoints([EntryPoint("theirs", "string:nothing", "tokencover.tests.words")])
     monkeypatch.setattr(registry, "entry_points", lambda group: found.select(group=group))
-    with pytest.raises(LoadError, match=r"the word 'theirs' of package .* repair or uninstall"):
+    with pytest.raises(LoadError, match=r"the word 'theirs' of package .* Repair or uninstall"):
         list(make_words())
 
 

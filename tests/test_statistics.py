@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokencover.errors import InputError
-from tokencover.statistics import find_mean_score, find_paired_difference
+from tokencover.statistics import compute_paired_difference, find_mean_score
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def random_rows(seed: int) -> Rows:
 
 def test_it_is_the_bootstrap_over_clusters() -> None:
     first, second = random_rows(1), random_rows(2)
-    found = find_paired_difference(first, second, draws=200, seed=5)
+    found = compute_paired_difference(first, second, draws=200, seed=5)
     assert (found.low, found.high) == pytest.approx(slow_interval(first, second, 200, 5))
     means = [
         np.mean([a.score - b.score for a, b in zip(first[task], second[task], strict=True)])  # type: ignore[operator]
@@ -70,45 +70,45 @@ def test_it_is_the_bootstrap_over_clusters() -> None:
 
 def test_a_seed_settles_it() -> None:
     first, second = random_rows(1), random_rows(2)
-    assert find_paired_difference(first, second) == find_paired_difference(first, second)
-    assert find_paired_difference(first, second, seed=1) != find_paired_difference(
+    assert compute_paired_difference(first, second) == compute_paired_difference(first, second)
+    assert compute_paired_difference(first, second, seed=1) != compute_paired_difference(
         first, second, seed=2
     )
 
 
 def test_it_turns_around() -> None:
     first, second = random_rows(1), random_rows(2)
-    there, back = find_paired_difference(first, second), find_paired_difference(second, first)
+    there, back = compute_paired_difference(first, second), compute_paired_difference(second, first)
     assert (there.mean, there.low, there.high) == pytest.approx((-back.mean, -back.high, -back.low))
 
 
 def test_equal_methods_do_not_differ() -> None:
-    found = find_paired_difference(random_rows(1), random_rows(1))
+    found = compute_paired_difference(random_rows(1), random_rows(1))
     assert (found.mean, found.low, found.high) == (0, 0, 0)
 
 
 def test_questions_about_one_scene_add_no_certainty() -> None:
     scenes: list[tuple[str, float | None]] = [("a", 1.0), ("b", 0.0), ("c", 1.0), ("d", 0.0)]
     nothing: list[tuple[str, float | None]] = [(name, 0.0) for name, _ in scenes]
-    once = find_paired_difference(rows({"t": scenes}), rows({"t": nothing}))
-    often = find_paired_difference(rows({"t": scenes * 5}), rows({"t": nothing * 5}))
+    once = compute_paired_difference(rows({"t": scenes}), rows({"t": nothing}))
+    often = compute_paired_difference(rows({"t": scenes * 5}), rows({"t": nothing * 5}))
     assert once == often
 
 
 def test_examples_that_failed_are_left_out_of_both() -> None:
     first = rows({"t": [("a", 1.0), ("b", None), ("c", 1.0)]})
     second = rows({"t": [("a", 0.0), ("b", 1.0), ("c", None)]})
-    assert find_paired_difference(first, second).mean == 1
+    assert compute_paired_difference(first, second).mean == 1
 
 
 def test_what_cannot_be_paired_is_refused() -> None:
     one = rows({"t": [("a", 1.0)]})
     with pytest.raises(InputError, match="cannot be paired"):
-        find_paired_difference(one, rows({"u": [("a", 1.0)]}))
-    with pytest.raises(InputError, match="t: the results are of other examples"):
-        find_paired_difference(one, rows({"t": [("a", 1.0), ("b", 1.0)]}))
+        compute_paired_difference(one, rows({"u": [("a", 1.0)]}))
+    with pytest.raises(InputError, match="t: the results are of different examples"):
+        compute_paired_difference(one, rows({"t": [("a", 1.0), ("b", 1.0)]}))
     with pytest.raises(InputError, match="no example that both answered"):
-        find_paired_difference(one, rows({"t": [("a", None)]}))
+        compute_paired_difference(one, rows({"t": [("a", None)]}))
 
 
 def test_a_mean_counts_tasks_alike_and_leaves_failures_out() -> None:

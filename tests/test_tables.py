@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
 
 
 def open_terminal(monkeypatch: pytest.MonkeyPatch, width: int = 80) -> Terminal:
-    """To be called within a test: pytest gives every phase a standard output of its own."""
+    """To be called within a test: pytest gives every phase a standard output that is separate."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("COLUMNS", str(width))
@@ -39,7 +39,7 @@ def open_terminal(monkeypatch: pytest.MonkeyPatch, width: int = 80) -> Terminal:
 
 
 def lines_of(screen: Terminal) -> list[str]:
-    """What is read; bold and dim are no colours, NO_COLOR leaves them."""
+    """What is read; bold and dim are no colors, NO_COLOR leaves them."""
     return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in screen.getvalue().splitlines()]
 
 

@@ -54,7 +54,7 @@ def studio() -> Iterator[str]:
     """The address of an open studio."""
     torch.set_num_threads(1)
     told: list[str] = []
-    settings = StudioSettings(port=0, most_megabytes=2, most_pixels=4_000_000)
-    opened = open_studio(settings, tell_address=told.append, wait=False)
+    settings = StudioSettings(port=0, max_megabytes=2, max_pixels=4_000_000)
+    opened = open_studio(settings, on_open=told.append, wait=False)
     yield told[0]
     opened.close()

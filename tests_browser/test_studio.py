@@ -102,7 +102,7 @@ def test_split_and_layer_move(page: Page, studio: str) -> None:
     open_page(page, f"{studio}?split=strong&after=3")
     wait_for_row(page, "split", re.compile("up to 24 for the question"))
     layers = page.locator(f"{FIRST} .tc-layers").get_attribute("aria-label")
-    assert layers == "tokens per block: " + ", ".join(["576"] * 3 + ["64"] * 8)
+    assert layers == "tokens per layer: " + ", ".join(["576"] * 3 + ["64"] * 8)
 
 
 def write_picture(folder: Path, name: str = "own.png") -> Path:
@@ -153,9 +153,9 @@ def test_error_is_shown_once_and_results_are_cleared(page: Page, studio: str) ->
 
 def test_failed_upload_is_reported_once(page: Page, studio: str, tmp_path: Path) -> None:
     path = tmp_path / "text.png"
-    path.write_bytes(b"this is no picture")
+    path.write_bytes(b"this is not an image")
     open_page(page, studio)
-    page.locator("#picture input[type=file]").set_input_files(path)
+    page.locator("#image input[type=file]").set_input_files(path)
     expect(page.get_by_test_id("toast-text")).to_have_count(1)
     expect(page.locator("#first-kept svg")).to_have_count(0)
 
@@ -198,14 +198,14 @@ def test_questions_of_scene_are_listed_and_asked(page: Page, studio: str) -> Non
 def test_upload_is_neither_known_nor_in_link(page: Page, studio: str, tmp_path: Path) -> None:
     open_page(page, studio)
     assert page.locator("#notice").inner_text().strip() == ""
-    page.locator("#picture input[type=file]").set_input_files(write_picture(tmp_path))
-    expect(page.locator("#notice")).to_contain_text("pebble knows only the scenes")
+    page.locator("#image input[type=file]").set_input_files(write_picture(tmp_path))
+    expect(page.locator("#notice")).to_contain_text("pebble only knows scenes")
     expect(page.locator("#link")).to_contain_text("your file is not in it")
     expect(page.locator("#asked")).to_be_hidden()
     page.wait_for_url(re.compile("uploaded=1"))
     page.goto(page.url)
     page.wait_for_selector(FIRST)
-    expect(page.locator("#opened")).to_contain_text("uploaded picture, which is not in it")
+    expect(page.locator("#opened")).to_contain_text("uploaded image, which is not in it")
     expect(page.locator("#asked")).to_be_visible()
     page.locator("#fresh").click()
     expect(page.locator("#opened")).not_to_contain_text("uploaded")
@@ -214,9 +214,9 @@ def test_upload_is_neither_known_nor_in_link(page: Page, studio: str, tmp_path: 
 def test_removed_upload_brings_scene_back(page: Page, studio: str, tmp_path: Path) -> None:
     open_page(page, studio)
     before = page.locator("#first-kept image").first.get_attribute("href") or ""
-    page.locator("#picture input[type=file]").set_input_files(write_picture(tmp_path))
-    expect(page.locator("#notice")).to_contain_text("pebble knows only the scenes")
-    page.locator("#picture button[aria-label='Remove Image']").click()
+    page.locator("#image input[type=file]").set_input_files(write_picture(tmp_path))
+    expect(page.locator("#notice")).to_contain_text("pebble only knows scenes")
+    page.locator("#image button[aria-label='Remove Image']").click()
     expect(page.locator("#first-kept image").first).to_have_attribute("href", before)
     expect(page.locator("#notice")).not_to_contain_text("pebble")
 
@@ -254,13 +254,13 @@ def test_questions_with_markup_stay_text(page: Page, studio: str) -> None:
 
 
 def make_bad_files() -> dict[str, bytes]:
-    """Files that are no pictures, or that are too large."""
+    """Files that are not images, or that are too large."""
     picture = Image.effect_noise((64, 64), 50).convert("RGB")
     jpeg, bomb = io.BytesIO(), io.BytesIO()
     picture.save(jpeg, "JPEG")
     Image.new("1", (30_000, 30_000)).save(bomb, "PNG")
     return {
-        "text.png": b"this is no picture",
+        "text.png": b"this is not an image",
         "bomb.png": bomb.getvalue(),
         "truncated.jpg": jpeg.getvalue()[: len(jpeg.getvalue()) // 2],
         "empty.png": b"",
@@ -269,16 +269,16 @@ def make_bad_files() -> dict[str, bytes]:
 
 
 TOLD = {
-    "text.png": "no picture",
+    "text.png": "as an image",
     "bomb.png": "too large",
-    "truncated.jpg": "cut off",
+    "truncated.jpg": "truncated",
     "empty.png": "empty",
     "heavy.png": "size",
 }
 
 
 def make_odd_files() -> dict[str, bytes]:
-    """Pictures of unusual kinds, which must be shown."""
+    """Images of unusual types, which must be shown."""
     files: dict[str, bytes] = {}
     picture = Image.effect_noise((96, 64), 50).convert("RGB")
 
@@ -301,9 +301,9 @@ def test_bad_uploads_are_told(page: Page, studio: str, tmp_path: Path, name: str
     path = tmp_path / name
     path.write_bytes(make_bad_files()[name])
     open_page(page, studio)
-    page.locator("#picture input[type=file]").set_input_files(path)
+    page.locator("#image input[type=file]").set_input_files(path)
     expect(page.locator(".toast-body").first).to_contain_text(TOLD[name])
-    page.locator("#fresh").click()  # and all goes on
+    page.locator("#fresh").click()  # and the page still works
     page.wait_for_url(re.compile("scene="))
     wait_for_row(page, "tokens kept", "64 of 576")
 
@@ -314,7 +314,7 @@ def test_unusual_pictures_are_shown(page: Page, studio: str, tmp_path: Path, nam
     path.write_bytes(make_odd_files()[name])
     open_page(page, studio)
     before = page.locator("#first-kept image").first.get_attribute("href")
-    page.locator("#picture input[type=file]").set_input_files(path)
+    page.locator("#image input[type=file]").set_input_files(path)
     expect(page.locator("#first-kept image").first).not_to_have_attribute("href", before or "")
     wait_for_row(page, "tokens kept", "64 of 576")
 
@@ -327,7 +327,7 @@ def test_files_can_be_downloaded(page: Page, studio: str, tmp_path: Path) -> Non
     assert facts["model"] == "pebble"
     assert len(facts["answers"][0]["trace"]["kept"]) == 64
     with page.expect_download() as drawn:
-        page.locator("#picture-file").click()
+        page.locator("#image-file").click()
     with Image.open(drawn.value.path()) as sheet:
         assert sheet.width > 400
 
@@ -340,8 +340,8 @@ def test_the_order_of_choice_is_played(page: Page, studio: str) -> None:
     assert source.startswith("data:image/gif")
 
 
-def test_a_clip_can_be_asked_about(page: Page, studio: str) -> None:
-    open_page(page, f"{studio}?medium=clip&question=which+place+is+this+%3F&budget=136")
+def test_a_video_can_be_asked_about(page: Page, studio: str) -> None:
+    open_page(page, f"{studio}?medium=video&question=which+place+is+this+%3F&budget=136")
     wait_for_row(page, "tokens kept", "136 of 1160")
 
 
@@ -356,22 +356,22 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page, studio: str) -> None:
         assert box["x"] + box["width"] <= PHONE["width"]
 
 
-def test_a_model_for_clips_alone(page: Page) -> None:
+def test_a_model_for_videos_alone(page: Page) -> None:
     told: list[str] = []
     opened = open_studio(
-        StudioSettings(model="pebble-clips", port=0), tell_address=told.append, wait=False
+        StudioSettings(model="pebble-clips", port=0), on_open=told.append, wait=False
     )
     open_page(page, f"{told[0]}?budget=700")  # more than the slider has before anything is known
     wait_for_row(page, "tokens kept", "700 of 1160")
-    assert "medium=clip" in page.url
+    assert "medium=video" in page.url
     opened.close()
 
 
 def test_a_model_with_fewer_tokens_than_the_usual_budget(page: Page, tmp_path: Path) -> None:
     save_small_llava(tmp_path / "small")
     told: list[str] = []
-    settings = StudioSettings(model=str(tmp_path / "small"), port=0, longest_answer=2)
-    opened = open_studio(settings, tell_address=told.append, wait=False)
+    settings = StudioSettings(model=str(tmp_path / "small"), port=0, max_new_tokens=2)
+    opened = open_studio(settings, on_open=told.append, wait=False)
     open_page(page, told[0])
     wait_for_row(page, "tokens kept", "16 of 16")
     page.locator("#ask").click()
@@ -410,7 +410,7 @@ def test_many_visitors_lose_nothing(studio: str) -> None:
     """Fifty questions from ten visitors at once give the answers of one visitor alone."""
     values = [
         "is there a yellow star ?",
-        "picture",
+        "image",
         0,
         "mob",
         "(none)",

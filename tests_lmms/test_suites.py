@@ -61,7 +61,7 @@ def test_all_pictures_of_the_paper_with_one_command(
     out = tmp_path / "results"
     arguments = ["evaluate", "--suite", "paper", "--methods", "mob", "--budgets", "64"]
     assert main([*arguments, *QUICK, "--out", str(out)]) == 0
-    told = "left out, since pebble takes no videos: TGIF, MSVD, MSRVTT, ActivityNet"
+    told = "skipped, since pebble takes no videos: TGIF, MSVD, MSRVTT, ActivityNet"
     assert told in capsys.readouterr().err
     stored = read_folder(out)
     assert list(stored.groups.values()).count("strong") == 4
@@ -84,7 +84,7 @@ def test_all_pictures_of_the_paper_with_one_command(
     before = read_files(out)
     assert main([*arguments, *QUICK, "--out", str(out)]) == 0  # nothing is left to do
     assert read_files(out) == before
-    assert main([*arguments, *QUICK, "--prompt-words", "turn", "--out", str(out)]) == 2
+    assert main([*arguments, *QUICK, "--prompt-scope", "turn", "--out", str(out)]) == 2
 
 
 def _check_generation(out: Path) -> None:
@@ -107,7 +107,7 @@ def _check_report(out: Path, folder: Path) -> None:
     """Tables, intervals, LaTeX, pictures and the form to send work as for any other results."""
     page, table, sent = (folder / name for name in ("page.html", "table.tex", "sent.json"))
     arguments = ["report", str(out), "--out", str(page), "--latex", str(table)]
-    assert main([*arguments, "--export", str(sent), "--pictures", "1"]) == 0
+    assert main([*arguments, "--export", str(sent), "--images", "1"]) == 0
     assert "kept" in page.read_text()
     assert "\\begin{tabular}" in table.read_text()
     export = json.loads(sent.read_text())
@@ -141,7 +141,7 @@ def test_all_videos_of_the_paper_are_kept_for_a_judge(tmp_path: Path) -> None:
         (["--tasks", "lmms:vqav2"], "name those that you want, lmms:vqav2_val,lmms:vqav2_test"),
         (["--tasks", "lmms:activitynetqa"], "activitynetqa lets a judge score its answers"),
         (["--tasks", "lmms:seedbench"], "the data of seedbench cannot be had"),
-        (["--tasks", "lmms:gqa,lmms:tokencover_tgif_qa"], "cannot be asked of 'pebble'"),
+        (["--tasks", "lmms:gqa,lmms:tokencover_tgif_qa"], "cannot be evaluated on 'pebble'"),
     ],
 )
 def test_what_is_wrong_is_told_before_a_model_is_loaded(

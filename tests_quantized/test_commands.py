@@ -48,7 +48,7 @@ def test_report_marks_quantized_results(tmp_path: Path) -> None:
     call(*evaluate, "--out", plain)
     call(*evaluate, "--quantization", "8bit", "--out", quantized)
     page = tmp_path / "page.html"
-    call("report", quantized, "--against", plain, "--out", page, "--pictures", "1")
+    call("report", quantized, "--against", plain, "--out", page, "--images", "1")
     text = page.read_text(encoding="utf-8")
     assert "Pruning visual tokens of pebble (8bit)" in text
     assert "quantization 8bit" in text

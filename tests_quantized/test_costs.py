@@ -12,7 +12,7 @@ from tests.zoo import ZOO
 from tests_quantized.models import build_wide, get_inputs, load_quantized
 from tests_quantized.test_pruning import EACH
 from tokencover.efficiency.flops import compute_prefill_cost
-from tokencover.efficiency.instruments import OperationCounter, count_weight_bytes
+from tokencover.efficiency.instruments import FlopCounter, count_weight_bytes
 from tokencover.families import family_of
 
 METHODS = [
@@ -28,7 +28,7 @@ METHODS = [
 def measure(model: Any, name: str, method: tc.Method) -> dict[str, Any]:
     """Whatever is counted in one pass."""
     inputs = get_inputs(name, "ragged")
-    counter = OperationCounter()
+    counter = FlopCounter()
     base = model.get_submodule(family_of(model).base)
     watched = counter.watch_method(method)
     prompt = ZOO[name].user_words(inputs)

@@ -77,7 +77,7 @@ def test_a_checkpoint_stored_quantized_is_loaded_and_not_moved(
 
 
 def test_a_checkpoint_stored_quantized_is_not_quantized_again(stored: Path) -> None:
-    with pytest.raises(tc.InputError, match="is stored quantized already: leave quantization out"):
+    with pytest.raises(tc.InputError, match="is already quantized: omit quantization"):
         load(str(stored), quantization="4bit")
 
 

@@ -22,7 +22,7 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Asked:
-    """One prompt: pictures, and the text in which they stand."""
+    """One prompt: images, and the text in which they stand."""
 
     pictures: tuple[Image.Image, ...]
     text: str
@@ -127,26 +127,26 @@ def measure_all(found: Sequence[Answered], expected: Sequence[Answered]) -> floa
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was kept of a picture with so many tokens."""
+    """What was kept of a image with so many tokens."""
 
     tokens: int
     kept: list[int]
 
 
 class Choices:
-    """Writes down what the engine's model keeps of each picture.
+    """Writes down what the engine's model keeps of each image.
 
-    It goes around `choose_tokens`, where the model calls it; the engine must be in this process.
+    It goes around `select_tokens`, where the model calls it; the engine must be in this process.
     """
 
     def __init__(self, monkeypatch: Any) -> None:
-        pruned_model: Any = importlib.import_module("tokencover.serving.pruned_model")
+        serving_model: Any = importlib.import_module("tokencover.serving.model")
         self.made: list[Chosen] = []
-        choose = pruned_model.choose_tokens
+        choose = serving_model.select_tokens
 
         def choose_and_note(method: Any, states: Tensor, words: Tensor, layout: Any) -> Any:
             chosen = choose(method, states, words, layout)
             self.made.append(Chosen(len(layout), chosen.kept.tolist()))
             return chosen
 
-        monkeypatch.setattr(pruned_model, "choose_tokens", choose_and_note)
+        monkeypatch.setattr(serving_model, "select_tokens", choose_and_note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokencover.serving import find_served_model
+from tokencover.serving import get_served_model
 from tokencover.serving.starting import read_architectures
 
 STEP = 96
@@ -18,7 +18,7 @@ def make_engine(folder: Path, settings: dict[str, Any] | None, **more: Any) -> A
 
     overrides: dict[str, Any] = {}
     if settings is not None:
-        served = find_served_model(read_architectures(str(folder)))
+        served = get_served_model(read_architectures(str(folder)))
         overrides = {"architectures": [served.name], "tokencover": settings}
     options: dict[str, Any] = {
         "block_size": 32,

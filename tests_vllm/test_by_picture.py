@@ -1,4 +1,4 @@
-"""One choice for all questions about a picture."""
+"""One choice for all questions about a image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUDGET = 64
 
 @pytest.fixture(scope="module")
 def engine() -> Any:
-    settings = {"budget": BUDGET, "choose_by": "picture", "ceiling": 1.0}
+    settings = {"budget": BUDGET, "choose_by": "image", "ceiling": 1.0}
     return make_engine(PICTURE_CHECKPOINT, settings)
 
 

@@ -20,9 +20,10 @@ from tests_vllm.comparing import (
 )
 from tests_vllm.engines import make_engine
 from tokencover.methods import Method
-from tokencover.serving import pruned_processor, serving_metrics
-from tokencover.serving.choice_plan import ChoicePlan
-from tokencover.serving.served_methods import SERVED, make_served_method
+from tokencover.serving import metrics
+from tokencover.serving import processor as serving_processor
+from tokencover.serving.selection import SelectionPlan
+from tokencover.serving.supported import SERVED, build_served_method
 from tokencover_models.pebble import PICTURE_CHECKPOINT, load_pebble
 from tokencover_models.pebble.data import make_examples
 
@@ -94,8 +95,8 @@ def test_the_control_words_left_out_of_the_hash(
     engine: Any, prompts: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the words in it, caches give one question the choice of another."""
-    plan = ChoicePlan
-    hide = property(lambda self: plan.text.fget(replace(self, words=())))  # type: ignore[attr-defined]
+    plan = SelectionPlan
+    hide = property(lambda self: plan.text.fget(replace(self, prompt_ids=())))  # type: ignore[attr-defined]
     texts: dict[str, Any] = {}
 
     class Forgetful(plan):  # type: ignore[misc, valid-type]
@@ -106,16 +107,16 @@ def test_the_control_words_left_out_of_the_hash(
         text = rest.pop("tokencover", None)
         return texts.get(text), rest
 
-    apply = pruned_processor.PrunedProcessor._read_request
+    apply = serving_processor.PrunedProcessor._read_request
 
     def read_request(self: Any, inputs: Any) -> Any:
         found, rest = apply(self, inputs)
-        made = Forgetful(found.method, found.words, found.ceiling)
+        made = Forgetful(found.method, found.prompt_ids, found.ceiling)
         texts[made.text] = found
         return made, rest
 
-    monkeypatch.setattr(pruned_processor, "take_plan", read)
-    monkeypatch.setattr(pruned_processor.PrunedProcessor, "_read_request", read_request)
+    monkeypatch.setattr(serving_processor, "split_plan", read)
+    monkeypatch.setattr(serving_processor.PrunedProcessor, "_read_request", read_request)
     found = answer_in_vllm(engine, prompts)
     assert measure_all(found, expected[0]) > 0.1
 
@@ -134,7 +135,7 @@ def test_a_request_names_its_method(
     engine: Any, pair: Any, prompts: list[Asked], name: str
 ) -> None:
     few = prompts[:2]
-    method = make_served_method(name, budget=0.1)
+    method = build_served_method(name, budget=0.1)
     expected, _ = answer_in_transformers(pair, method, few)
     check_same(answer_in_vllm(engine, few, {"method": name, "budget": 0.1}), expected)
 
@@ -144,26 +145,26 @@ def test_a_request_names_its_method(
     [{"budget": 0}, {"budget": 10**9, "method": "no such"}, {"split": "weak"}, 7, {"budget": 1e9}],
 )
 def test_a_wrong_request_fails_alone(engine: Any, prompts: Any, expected: Any, asked: Any) -> None:
-    refused = serving_metrics.get_metrics().refused
-    before = refused._value.get()
+    rejected = metrics.get_metrics().rejected
+    before = rejected._value.get()
     with pytest.raises(VLLMValidationError, match="tokencover: "):
         answer_in_vllm(engine, prompts[:1], asked)
-    assert refused._value.get() == before + 1
+    assert rejected._value.get() == before + 1
     check_same(answer_in_vllm(engine, prompts[:1]), expected[0][:1])
 
 
 def test_a_choice_that_fails_does_not_end_the_engine(
     engine: Any, prompts: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokencover.serving import pruned_model
+    from tokencover.serving import model as serving_model
 
     def fail(*given: Any) -> Any:
         raise RuntimeError("no choice today")
 
-    failed = serving_metrics.get_metrics().failed
+    failed = metrics.get_metrics().failed
     before = failed._value.get()
     with monkeypatch.context() as broken:
-        broken.setattr(pruned_model, "choose_tokens", fail)
+        broken.setattr(serving_model, "select_tokens", fail)
         picture = prompts[0].pictures
         answer_in_vllm(engine, [Asked(picture, write("where is the red ball ?"))])
     assert failed._value.get() == before + 1
@@ -171,13 +172,13 @@ def test_a_choice_that_fails_does_not_end_the_engine(
 
 
 def test_prompts_without_pictures_or_words(engine: Any, pair: Any) -> None:
-    # A picture of its own: the control above has filled the caches for words that are not there.
+    # A new image: the control above has filled the caches for other words.
     picture = (list(make_examples("test", 6))[-1].picture,)
     silent = [Asked(picture, "USER: <image> ASSISTANT:")]
     expected, _ = answer_in_transformers(pair, mob(), silent)
     check_same(answer_in_vllm(engine, silent), expected)
     # In transformers the last token of a prompt always stays, as its logits are used. Here a
-    # picture at the end is pruned like any other, so that there is nothing to compare with.
+    # image at the end is pruned like any other, so that there is nothing to compare with.
     others = [Asked((), "USER: what is there ? ASSISTANT:"), Asked(picture, "<image>")]
     assert all(each.tokens for each in answer_in_vllm(engine, others))
 
@@ -200,14 +201,14 @@ def test_the_tower_sees_a_picture_once(
     answer_in_vllm(engine, [Asked((picture,), write(each)) for each in questions])
     answer_in_vllm(engine, [Asked((picture,), write("is there a tree ?"))])
     assert seen == [1]
-    # Many short pictures fit into a step, but the tower gets as many as fit there when whole.
+    # A step has many pruned images, but the vision encoder gets as many as without pruning.
     both = [Asked((picture.rotate(each),), write("is it day ?")) for each in (90, 180)]
     answer_in_vllm(engine, both, {"budget": 8})
     assert seen == [1, 1, 1]
 
 
 def test_a_prompt_that_ends_beyond_all_positions_is_refused(engine: Any, prompts: Any) -> None:
-    """Two pictures are 128 tokens, but lie 1152 positions wide; pebble has 1024."""
+    """Two images are 128 tokens, but lie 1152 positions wide; pebble has 1024."""
     picture = prompts[0].pictures[0]
     with pytest.raises(VLLMValidationError, match="ends at position 1159"):
         answer_in_vllm(engine, [Asked((picture, picture), write("what is there ?", 2))])

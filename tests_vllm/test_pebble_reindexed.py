@@ -1,4 +1,4 @@
-"""Pebble with tokens numbered anew, one choice for all questions, and a split by coupling."""
+"""Pebble with tokens reindexed, one choice for all questions, and a split by coupling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests_vllm.comparing import (
 )
 from tests_vllm.engines import make_engine
 from tokencover.budget import Profile
-from tokencover.serving import serving_metrics
+from tokencover.serving import metrics
 from tokencover_models.pebble import PICTURE_CHECKPOINT, load_pebble
 from tokencover_models.pebble.data import make_examples
 
@@ -42,7 +42,7 @@ def engine(profile: Path) -> Any:
         "positions": "reindex",
         "split": "coupling",
         "profile": str(profile),
-        "tower_megabytes": 1,
+        "vision_cache_mb": 1,
     }
     return make_engine(PICTURE_CHECKPOINT, settings)
 
@@ -65,7 +65,7 @@ def write(pictures: str, question: str) -> str:
 
 
 def test_a_split_by_coupling(engine: Any, pair: Any, prompts: Any, profile: Path) -> None:
-    coupling = serving_metrics.get_metrics().coupling
+    coupling = metrics.get_metrics().coupling
     before = coupling._sum.get()
     method = tc.MoB(BUDGET, tc.CouplingSplit(profile), after=0, per="image", positions="reindex")
     expected, _ = answer_in_transformers(pair, method, prompts)
@@ -93,8 +93,8 @@ def test_a_choice_by_picture_is_found_in_the_caches(
 
 
 def test_tower_outputs_stay_within_their_bound(engine: Any, prompts: Any) -> None:
-    """A picture takes 0.28 MB, so that three are remembered."""
-    reused = serving_metrics.get_metrics().remembered
+    """A image takes 0.28 MB, so that three are remembered."""
+    reused = metrics.get_metrics().reused
     (picture,) = prompts[0].pictures
     turned = [picture.rotate(angle) for angle in (15, 90, 180, 270, 45)]
 
@@ -102,7 +102,7 @@ def test_tower_outputs_stay_within_their_bound(engine: Any, prompts: Any) -> Non
         before = reused._value.get()
         for each in pictures:
             answer_in_vllm(engine, [Asked((each,), write("<image>", question))])
-        (used,) = engine.apply_model(lambda model: model._memory.used)
+        (used,) = engine.apply_model(lambda model: model._cache.used)
         assert 0.5 * MEGABYTE < used <= MEGABYTE
         found: float = reused._value.get() - before
         return found

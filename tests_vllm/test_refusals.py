@@ -1,4 +1,4 @@
-"""What cannot go together with pruning is told before a model is loaded."""
+"""What cannot go together with pruning is reported before a model is loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests_vllm.tiny_models import make_qwen2
-from tokencover.serving import find_served_model
+from tokencover.serving import get_served_model
 from tokencover.serving.starting import read_architectures
 from tokencover_models.pebble import PICTURE_CHECKPOINT
 
@@ -16,7 +16,7 @@ from tokencover_models.pebble import PICTURE_CHECKPOINT
 def make_config(folder: Path, settings: Any, **options: Any) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    served = find_served_model(read_architectures(str(folder)))
+    served = get_served_model(read_architectures(str(folder)))
     overrides = {"architectures": [served.name], "tokencover": settings}
     arguments = EngineArgs(
         str(folder), dtype="float32", max_model_len=512, hf_overrides=overrides, **options
@@ -46,7 +46,7 @@ def test_the_tower_is_planned_for_whole_pictures() -> None:
     [
         ({"enable_mm_embeds": True}, "embeddings"),
         ({"mm_processor_kwargs": {"tokencover": {"budget": 9}}}, "is for requests"),
-        ({"language_model_only": True}, "without its vision tower"),
+        ({"language_model_only": True}, "without its vision encoder"),
         ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}, "speculative"),
         ({"enable_lora": True, "enable_tower_connector_lora": True}, "LoRA"),
         ({"compilation_config": {"cudagraph_mm_encoder": True}}, "CUDA graphs of the encoder"),
@@ -63,7 +63,11 @@ def test_what_is_refused(options: Any, reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
-    [(None, "needs"), ({"budget": 0}, "at least 1"), ({"budget": 8, "method": "fastv"}, "decoder")],
+    [
+        (None, "must contain"),
+        ({"budget": 0}, "at least 1"),
+        ({"budget": 8, "method": "fastv"}, "decoder"),
+    ],
 )
 def test_wrong_settings(settings: Any, reason: str) -> None:
     with pytest.raises(Exception, match=reason):
@@ -72,7 +76,7 @@ def test_wrong_settings(settings: Any, reason: str) -> None:
 
 def test_rows_and_columns_are_not_numbered_anew(tmp_path: Path) -> None:
     make_qwen2(tmp_path)
-    with pytest.raises(Exception, match="cannot be numbered anew"):
+    with pytest.raises(Exception, match="does not support positions='reindex'"):
         make_config(tmp_path, {"budget": 16, "positions": "reindex"})
 
 
@@ -84,7 +88,7 @@ def test_an_installed_plugin_changes_nothing() -> None:
     before = {name: str(each) for name, each in ModelRegistry.models.items()}
     known = [name for name in before if name.startswith("TokenCover")]
     assert len(known) == 5
-    from tokencover.serving.vllm_plugin import register
+    from tokencover.serving.plugin import register
 
     register()
     assert {name: str(each) for name, each in ModelRegistry.models.items()} == before

@@ -130,22 +130,22 @@ def make_hostile() -> dict[str, dict[str, Any]]:
         "other reading": make_chat(
             "what ?", picture, media_io_kwargs={"image": {"image_mode": "L"}}
         ),
-        "50 pictures": make_chat("what ?", *[dot] * 50),
+        "50 images": make_chat("what ?", *[dot] * 50),
         "20 MB of text": make_chat("what " * 4_000_000, picture),
         "broken base64": make_chat("what ?", "data:image/png;base64,////"),
-        "no picture there": make_chat("what ?", "data:image/png;base64,"),
+        "no image there": make_chat("what ?", "data:image/png;base64,"),
     }
 
 
 def test_hostile_requests_are_refused_and_the_server_goes_on(
     port: int, examples: Any, expected: Any
 ) -> None:
-    before = read_metrics(port).get("tokencover:requests_refused_total", 0.0)
+    before = read_metrics(port).get("tokencover:requests_rejected_total", 0.0)
     for name, body in make_hostile().items():
         status, reply = post(port, body)
         assert 400 <= status < 500, (name, status, reply)
         assert ask(port, examples[0]) == expected[BUDGET, "paper"][0], name
-    refused = read_metrics(port)["tokencover:requests_refused_total"] - before
+    refused = read_metrics(port)["tokencover:requests_rejected_total"] - before
     assert refused >= 16  # of the others some are refused by vLLM itself
 
 
@@ -153,7 +153,7 @@ def test_a_refusal_says_why(port: int) -> None:
     picture = to_url(Image.new("RGB", (192, 192), "red"))
     status, reply = post(port, make_chat("what ?", picture, **settings(budget=300)))
     assert status == 400
-    assert "budget 300 keeps 300 of the 576" in reply["error"]["message"]
+    assert "budget=300 keeps 300 of the 576" in reply["error"]["message"]
     assert "allows 200" in reply["error"]["message"]
 
 
@@ -199,9 +199,9 @@ def test_none_of_500_requests_is_lost(port: int, examples: Any, expected: Any) -
     assert found == [expected[BUDGET, "paper"][number] for number in numbers]
     after = read_metrics(port)
     grown = {name: after[name] - before.get(name, 0.0) for name in after}
-    assert grown["tokencover:pictures_total"] == 500
+    assert grown["tokencover:images_total"] == 500
     assert grown["tokencover:visual_tokens_saved_total"] == 500 * (576 - BUDGET)
     assert grown["tokencover:visual_tokens_kept_total"] == 500 * BUDGET
-    assert after["tokencover:choosing_seconds_count"] > 0
-    assert after["tokencover:tower_outputs_reused_total"] > 0
-    assert after["tokencover:choices_failed_total"] == 0
+    assert after["tokencover:selection_seconds_count"] > 0
+    assert after["tokencover:vision_outputs_reused_total"] > 0
+    assert after["tokencover:selections_failed_total"] == 0

@@ -1,4 +1,4 @@
-"""Pictures and questions for the tiny families, as text and as chats."""
+"""Images and questions for the tiny families, as text and as chats."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SIZES = ((64, 48), (40, 72), (56, 56))
 
 @dataclass(frozen=True)
 class Question:
-    """One question, and which of the pictures it is about."""
+    """One question, and which of the images it is about."""
 
     text: str
     shown: tuple[int, ...]
 
     @property
     def pictures(self) -> tuple[Image.Image, ...]:
-        """The pictures themselves."""
+        """The images themselves."""
         return tuple(draw(each, *SIZES[each]) for each in self.shown)
 
 

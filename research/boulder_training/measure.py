@@ -21,7 +21,7 @@ import tokencover as tc
 from research.boulder_training.assembly import see
 from research.boulder_training.part_lessons import write_question
 from research.boulder_training.question_trees import grow_tree, read_trees
-from tokencover.statistics import find_clustered_interval
+from tokencover.statistics import compute_cluster_bootstrap_ci
 from tokencover_models.pebble.data import (
     PICTURE_TOKENS,
     SCENE_QUESTIONS,
@@ -74,7 +74,7 @@ def tell_share(marks: list[bool]) -> str:
     """Percent right with its interval."""
     sums = np.array([[float(right)] for right in marks])
     ones = np.ones((len(marks), 1), dtype=np.int64)
-    low, high = find_clustered_interval(sums, ones, DRAWS, seed=0)
+    low, high = compute_cluster_bootstrap_ci(sums, ones, DRAWS, seed=0)
     return f"{100 * np.mean(marks):.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokencover.errors import InputError
-from tokencover.statistics import Interval, find_clustered_interval
+from tokencover.statistics import Interval, compute_cluster_bootstrap_ci
 from tokencover_models.pebble.data import PebbleExample
 
 Cells = NDArray[np.float64]
@@ -54,5 +54,5 @@ def compare_tables(first: Cells, second: Cells, draws: int = 2000, seed: int = 0
         )
     asked = ~np.isnan(first - second)
     difference = np.where(asked, first - second, 0.0)
-    low, high = find_clustered_interval(difference, asked, draws, seed)
+    low, high = compute_cluster_bootstrap_ci(difference, asked, draws, seed)
     return Interval(average_kinds(first) - average_kinds(second), low, high)

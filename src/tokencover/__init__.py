@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_test_models() -> Any:
-    from tokencover.extras import import_extra
+    from tokencover.errors import import_extra
 
     purpose, otherwise = "this test model", "load another model with tokencover.load"
     return import_extra("tokencover_models", purpose, "tokencover-models", otherwise)

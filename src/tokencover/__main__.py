@@ -1,6 +1,6 @@
 """The program: ``python -m tokencover``, and ``tokencover``."""
 
-from tokencover.cli.stopping import INTERRUPTED, leave, tell_stopped
+from tokencover.cli.process import INTERRUPTED, leave, print_interrupted
 
 
 def start() -> None:
@@ -8,7 +8,7 @@ def start() -> None:
     try:
         from tokencover.cli.app import main  # takes long enough to press Ctrl-C
     except KeyboardInterrupt:
-        tell_stopped()
+        print_interrupted()
         leave(INTERRUPTED)
     leave(main())
 

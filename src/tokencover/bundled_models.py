@@ -1,7 +1,6 @@
-"""Test models from other packages, announced by entry points of the group ``tokencover.models``.
+"""Test models of other packages, announced by entry points of the group ``tokencover.models``.
 
-The package ``tokencover-models`` has three. Reading this list imports neither torch nor
-transformers.
+The package ``tokencover-models`` has three. This module imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tokencover.errors import InputError, MissingPackageError
-from tokencover.extras import get_install_command
+from tokencover.errors import InputError, MissingPackageError, get_install_command
 from tokencover.registry import Registry
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from tokencover.prompting import Kind, Medium
 
 KNOWN_NAMES: Final = ("pebble", "pebble-clips", "boulder")
-"""Models of ``tokencover-models``, to name that package where it is not installed."""
+"""Models of ``tokencover-models``, for errors where it is not installed."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ MODELS: Final[Registry[ModelEntry]] = Registry(
     "test model",
     "tokencover.models",
     _check_entry,
-    order=lambda entry: (entry.folder is None, entry.name),  # what takes all options comes first
+    order=lambda entry: (entry.folder is None, entry.name),  # those with all options first
 )
 
 

@@ -1,8 +1,8 @@
-"""What there is, without importing it: every method and every model family, for lists and names.
+"""All methods and model families, listed without importing them.
 
-``catalog.json`` is written from the classes themselves (``make catalog``), so that listing them
-takes no torch. Only if other packages bring methods or families of their own, if `register` was
-called, or if the file is of no use, is everything imported and described anew.
+``catalog.json`` is generated from the classes (``make catalog``), so lists need no torch. If other
+packages announce methods or families, `register` was called, or the file cannot be read, the
+classes are imported and described instead.
 """
 
 from __future__ import annotations
@@ -26,24 +26,12 @@ Registered = TypeVar("Registered")
 
 @dataclass(frozen=True, slots=True)
 class MethodEntry:
-    """A method as lists show it.
+    """A method in the catalog.
 
-    Attributes
-    ----------
-    name : str
-        What `get_method` and the command line call it.
-    class_name, module : str
-        Where it lives; a class of tokencover's own is ``tokencover.CLASS_NAME`` too.
-    title, year, objective, pruning_point, signal, paper, needs, departs
-        See `tokencover.methods.Card`.
-    positions : str
-        What positions kept tokens have by default, "original" or "reindex".
-    settings : tuple of str
-        The fields of its class with their defaults, "after=2".
-    families : tuple of str
-        The model families it runs on.
-    original_only : tuple of str
-        Those of them where it must be given ``positions="original"``.
+    `class_name` and `module` locate its class; ours are available as ``tokencover.CLASS_NAME`` too.
+    For `title` to `departs` see `tokencover.methods.Card`. `positions` is the default, `settings`
+    are the fields of the class with defaults, "after=2". `families` support it, those in
+    `original_only` require ``positions="original"``.
     """
 
     name: str
@@ -65,24 +53,24 @@ class MethodEntry:
 
 @dataclass(frozen=True, slots=True)
 class FamilyEntry:
-    """A model family as lists show it.
+    """A model family in the catalog.
 
     Attributes
     ----------
     name : str
-        What users call it.
+        Its name.
     model_types : tuple of str
         The ``config.model_type`` values it serves.
     several_axes : bool
-        Whether positions are rows, columns and times, so that they cannot be numbered anew.
+        Whether it has multi-axis position IDs (M-RoPE), which cannot be reindexed.
     tiles : bool
-        Whether pictures come as a base view and tiles of it.
+        Whether images are split into a base view and tiles.
     reads_tower : bool
-        Whether it is known which tokens of the vision tower make which visual token, so that
-        methods can look at its attention.
+        Whether methods can read the attention of the vision encoder, because its tokens map to
+        visual tokens.
     merges_in_tower : bool
-        Whether they become visual tokens one to one, or square by square, in a tower whose blocks
-        are known, so that methods can merge them there.
+        Whether methods can merge tokens in the vision encoder: its blocks are known, and its
+        tokens become visual tokens one by one or by squares.
     needs : tuple of str
         Which of `model_types` need a newer transformers than the lowest, as in "aria 5.20".
     variants : tuple of str
@@ -100,14 +88,14 @@ class FamilyEntry:
 
     @property
     def in_tower(self) -> str:
-        """What methods may do in the vision tower, in words."""
+        """What methods can do in the vision encoder, as text."""
         if not self.reads_tower:
             return "-"
         return "read, merge" if self.merges_in_tower else "read"
 
     @property
     def tested(self) -> str:
-        """How it is tested, in words."""
+        """How it is tested, as text."""
         newer = f"; needs transformers: {', '.join(self.needs)}" if self.needs else ""
         if not self.variants:
             return f"by value{newer}"
@@ -118,42 +106,34 @@ class FamilyEntry:
 
 @dataclass(frozen=True, slots=True)
 class RefusedEntry:
-    """An image-text-to-text class of transformers that cannot be pruned.
-
-    Attributes
-    ----------
-    model_type : str
-        Its ``config.model_type``.
-    reason : str
-        Why.
-    """
+    """An image-text-to-text class of transformers that cannot be pruned, and the reason."""
 
     model_type: str
     reason: str
 
 
 def read_methods() -> list[MethodEntry]:
-    """Every method, in the order in which they are listed to users."""
-    return describe_methods() if _find_others() else list(_read_file()[0])
+    """Return every method, in the order of lists."""
+    return describe_methods() if _has_more() else list(_read_file()[0])
 
 
 def read_families() -> list[FamilyEntry]:
-    """Every model family, in the order in which they are listed to users."""
-    return describe_families() if _find_others() else list(_read_file()[1])
+    """Return every model family, in the order of lists."""
+    return describe_families() if _has_more() else list(_read_file()[1])
 
 
 def read_refused() -> list[RefusedEntry]:
-    """The image-text-to-text classes that cannot be pruned, by name."""
-    return describe_refused() if _find_others() else list(_read_file()[2])
+    """Return the image-text-to-text classes that cannot be pruned, by name."""
+    return describe_refused() if _has_more() else list(_read_file()[2])
 
 
 def read_class_names() -> list[str]:
-    """The classes of tokencover's own methods, as the file has them."""
+    """Return the classes of our methods that are in the file."""
     return [entry.class_name for entry in _read_file()[0]]
 
 
 def describe_methods() -> list[MethodEntry]:
-    """What `read_methods` gives, from the classes themselves."""
+    """Describe every method from its class."""
     from tokencover.families import list_claims
     from tokencover.methods import METHODS, list_settings
 
@@ -183,7 +163,7 @@ def describe_methods() -> list[MethodEntry]:
 
 
 def describe_families() -> list[FamilyEntry]:
-    """What `read_families` gives, from the families themselves."""
+    """Describe every family from its object."""
     from tokencover.families import FAMILIES
 
     return [
@@ -202,17 +182,17 @@ def describe_families() -> list[FamilyEntry]:
 
 
 def describe_refused() -> list[RefusedEntry]:
-    """What `read_refused` gives, from the families themselves."""
+    """Describe the classes that cannot be pruned."""
     from tokencover.families import list_refused
 
     return [RefusedEntry(*each) for each in sorted(list_refused().items())]
 
 
 def register(thing: Registered) -> Registered:
-    """Make a method, a split rule or a model family known by its name, in this process.
+    """Register a method, a split rule or a model family by its name, in this process.
 
-    It then works wherever tokencover takes a name. Can be used as a decorator. A package that is
-    installed announces what it has through an entry point instead: ``tokencover.methods``,
+    The name then works wherever tokencover takes one. Can be used as a decorator. An installed
+    package announces its items by an entry point instead: ``tokencover.methods``,
     ``tokencover.splits`` or ``tokencover.families``.
 
     Parameters
@@ -223,7 +203,7 @@ def register(thing: Registered) -> Registered:
     Raises
     ------
     InputError
-        If it is something else, or its name is taken.
+        If it is of another type, or its name is taken.
     """
     from tokencover.budget import SPLITS, SplitRule
     from tokencover.families import FAMILIES, Family
@@ -237,8 +217,8 @@ def register(thing: Registered) -> Registered:
         FAMILIES.register(thing)
     else:
         raise InputError(
-            "what can be registered is a subclass of tokencover.Method or of "
-            f"tokencover.budget.SplitRule, or a tokencover.families.Family; got {thing!r}."
+            "register takes a subclass of tokencover.Method or of tokencover.budget.SplitRule, "
+            f"or a tokencover.families.Family; got {thing!r}."
         )
     return thing
 
@@ -247,7 +227,7 @@ def register(thing: Registered) -> Registered:
 def _read_file() -> tuple[
     tuple[MethodEntry, ...], tuple[FamilyEntry, ...], tuple[RefusedEntry, ...]
 ]:
-    """What the file has; nothing if it is missing or of another version, as while it is written."""
+    """Return the content of the file, empty if it is missing or of another version."""
     try:
         found = json.loads(FILE.read_text(encoding="utf-8"))
         methods = tuple(MethodEntry(**_freeze(each)) for each in found["methods"])
@@ -262,8 +242,8 @@ def _freeze(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: tuple(each) if isinstance(each, list) else each for key, each in entry.items()}
 
 
-def _find_others() -> bool:
-    """Whether there is more than the file knows; imports nothing."""
+def _has_more() -> bool:
+    """Whether there is more than in the file; imports nothing."""
     own_methods, own_families, _ = map(len, _read_file())
     announced = entry_points()
     if not own_methods or any(announced.select(group=group) for group in GROUPS):

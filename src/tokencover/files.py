@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and JSON documents among them."""
+"""Atomic files, locks, and JSON documents."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 Content = bytes | str | Callable[[BinaryIO], object]
-"""What a file is to hold: bytes, text (UTF-8), or what writes it into an open file."""
+"""Content of a file: bytes, text (UTF-8), or a function that writes to the open file."""
 
 UNFINISHED: Final = ".part"
-"""How the name of a file ends that is still being written, or was when its process was killed."""
+"""Suffix of a file that is being written, or was when its process was killed."""
 
 
 def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
-    """Write a file; readers see the old one or the new one at any time, never a part.
+    """Write a file; at any time readers get the old file or the new one, never a part.
 
-    Several processes may write the same file: the last one wins. Whatever goes wrong, a full disk
-    for example, leaves the old file as it was and nothing beside it.
+    Several processes may write the same file: the last one wins. After an error, a full disk for
+    example, the old file is unchanged and no other file is left.
 
     Parameters
     ----------
     path : str or path
-        Its folder is made if need be.
+        Its folder is created if needed.
     content : bytes, str or callable
         A callable gets the open file: ``lambda file: torch.save(state, file)``.
 
@@ -59,30 +59,24 @@ def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
 
 @contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """Raise a `WriteError` that names the path instead of the system's error, which may not."""
+    """Raise a `WriteError` that names the path instead of the system's error."""
     try:
         yield
     except WriteError:
         raise
     except OSError as error:
         raise WriteError(
-            f"{path} cannot be written: {error.strerror or error}. Choose another path, or make "
-            "room there."
+            f"{path} cannot be written: {error.strerror or error}. Choose another path, or free "
+            "space there."
         ) from error
 
 
 @contextmanager
 def hold_lock(path: str | os.PathLike[str], *, shared: bool = False) -> Iterator[bool]:
-    """Hold a lock while something is done; it ends with the process, however that ends.
+    """Hold a lock inside the block; it ends with the process. The file of the lock stays.
 
     Yields False if another process holds it. Systems without such locks (Windows) always grant it.
-
-    Parameters
-    ----------
-    path : str or path
-        A file of its own, which stays.
-    shared : bool
-        Whether others may hold it shared too.
+    With `shared`, other processes may hold it shared too.
     """
     if fcntl is None:
         yield True
@@ -97,25 +91,15 @@ def hold_lock(path: str | os.PathLike[str], *, shared: bool = False) -> Iterator
 
 
 def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a JSON object; raises `OSError`, or `ValueError` if the file holds something else."""
+    """Read a JSON object; raises `OSError`, or `ValueError` for other content."""
     found = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     return found
 
 
 def write_document(path: str | os.PathLike[str], kind: str, document: Mapping[str, Any]) -> None:
-    """Write a JSON document, whole or not at all.
-
-    Parameters
-    ----------
-    path : str or path
-        Its folder is made if need be.
-    kind : str
-        What the document is; `read_document` asks for it.
-    document : Mapping
-        Plain JSON values, with its "version".
-    """
+    """Write a JSON document atomically; `kind` is checked by `read_document`."""
     text = json.dumps({"format": kind, **document}, indent=1, allow_nan=False)
     write_atomically(path, text + "\n")
 
@@ -125,19 +109,8 @@ def read_document(
 ) -> dict[str, Any]:
     """Read what `write_document` wrote.
 
-    Parameters
-    ----------
-    path : str or path
-        Where it lies.
-    kind, version : str, int
-        What it must be.
-    make : str
-        How to make a new one, for the messages.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged, something else, or of another version.
+    `make` says in errors how to create a new document. Raises `InputError` if the file is missing,
+    damaged, or of another kind or version.
     """
     source = Path(path)
     if not source.is_file():
@@ -152,7 +125,7 @@ def read_document(
 def check_document(
     found: Any, kind: str, version: int, *, source: str, make: str
 ) -> dict[str, Any]:
-    """The document without its kind and version; refuses one of another kind or version."""
+    """Return the document without its kind and version, or raise an error for other ones."""
     if not isinstance(found, dict) or found.get("format") != kind:
         raise InputError(f"{source} is not a {kind}: {make}.")
     if found.get("version") != version:

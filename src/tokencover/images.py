@@ -1,4 +1,4 @@
-"""Pictures and clips from files: checked, upright, in RGB; what cannot be shown is told by name."""
+"""Images and videos from files: validated, upright, in RGB."""
 
 from __future__ import annotations
 
@@ -12,98 +12,96 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
 
-from tokencover.errors import InputError, TokenCoverWarning
-from tokencover.extras import import_extra
+from tokencover.errors import InputError, TokenCoverWarning, import_extra
 
-Place = str | os.PathLike[str]
+ImagePath = str | os.PathLike[str]
 
 DEEP: Final = ("I", "I;16", "I;16B", "I;16L", "I;16N")
-"""Modes of Pillow with more than eight bits, which it would cut off at 255."""
+"""Pillow modes with more than eight bits, which it would cut at 255."""
 FRAMES: Final = 8
-"""Of a clip, if nothing is said: as many as `pebble-clips` is shown."""
+"""Default number of frames of a video, that of `pebble-clips`."""
 ANIMATIONS: Final = (".gif", ".webp", ".png", ".apng")
-"""Files of clips that Pillow reads by itself."""
-MOST_LARGE_FRAMES: Final = 100
-"""Frames of a clip at most, if they are as large as a bound on pixels allows."""
+"""Suffixes of videos that Pillow reads."""
+MAX_LARGE_FRAMES: Final = 100
+"""Maximum number of frames of a video with the maximum number of pixels."""
 VIDEOS: Final = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm")
 
 
-def open_picture(
-    source: Place | BinaryIO | Image.Image, name: str = "", most_pixels: int | None = None
+def open_image(
+    source: ImagePath | BinaryIO | Image.Image, name: str = "", max_pixels: int | None = None
 ) -> Image.Image:
-    """Open a picture, and read it whole.
+    """Open an image, and decode all of it.
 
-    It is turned as its EXIF data say, of an animation the first frame is taken (with a
-    `TokenCoverWarning`), 16 bits become 8, and CMYK and all others become RGB.
+    It is rotated by its EXIF data. Of an animation the first frame is used (with a
+    `TokenCoverWarning`). 16 bits become 8, and CMYK and other color modes become RGB.
 
     Parameters
     ----------
     source : path, binary file or Image
-        What to open; of an open file nothing is known but its bytes.
+        What to open.
     name : str
-        What the errors call it; by default its path.
-    most_pixels : int, optional
-        Larger pictures are refused; by default Pillow's own limit.
+        Its name in errors; by default its path.
+    max_pixels : int, optional
+        Maximum number of pixels; by default Pillow's limit, ``PIL.Image.MAX_IMAGE_PIXELS``.
 
     Raises
     ------
     InputError
-        If there is no such file, it is empty, cut off or no picture, or too large: the limit is
-        ``PIL.Image.MAX_IMAGE_PIXELS``.
+        If the file is missing, empty, truncated, too large or not an image.
     """
     if isinstance(source, Image.Image):
-        return _make_rgb(source, name or "the picture")
+        return _convert_to_rgb(source, name or "the image")
     name = name or str(source)
     if isinstance(source, str | os.PathLike):
-        _check_file(Path(source), "picture", name)
-    with _tell_trouble(name), Image.open(source) as opened:
-        _check_size(opened, name, most_pixels)
+        _check_file(Path(source), "image", name)
+    with _explain_errors(name), Image.open(source) as opened:
+        _check_size(opened, name, max_pixels)
         frames = getattr(opened, "n_frames", 1)
         opened.seek(0)
         opened.load()
-        picture = _make_rgb(opened, name)
+        image = _convert_to_rgb(opened, name)
     if frames > 1:
         warnings.warn(
-            f"{name} is animated: the first of its {frames} frames is shown.",
+            f"{name} is animated: the first of its {frames} frames is used.",
             TokenCoverWarning,
             stacklevel=2,
         )
-    return picture
+    return image
 
 
-def check_picture(path: Place) -> None:
-    """Refuse a file that is missing, empty, too large or no picture, from its beginning alone.
+def validate_image_file(path: ImagePath) -> None:
+    """Raise an error for a file that is missing, empty, too large or not an image.
 
-    A video file is only looked for, and what reads it: `open_clip` says what is wrong with it.
+    Only its header is read. Of a video file only existence is checked, and PyAV, which reads it.
     """
     source = Path(path)
     _check_file(source, "file")
     if source.suffix.lower() in VIDEOS:
         _import_reader(source)
         return
-    with _tell_trouble(str(source)), Image.open(source) as opened:
+    with _explain_errors(str(source)), Image.open(source) as opened:
         _check_size(opened, str(source))
 
 
-def open_clip(
-    path: Place, frames: int = FRAMES, name: str = "", most_pixels: int | None = None
+def open_video(
+    path: ImagePath, frames: int = FRAMES, name: str = "", max_pixels: int | None = None
 ) -> tuple[Image.Image, ...]:
-    """Open a clip, and take frames evenly spaced over it.
+    """Open a video, and take evenly spaced frames.
 
-    Animated GIF, PNG and WebP files need nothing else; all others are read by PyAV, which the extra
-    ``tokencover[video]`` brings.
+    Animated GIF, PNG and WebP files need no further package; others need PyAV, the extra
+    ``tokencover[video]``.
 
     Parameters
     ----------
     path : path
         The file.
     frames : int
-        How many to take.
+        Number of frames.
     name : str
-        What the errors call it; by default its path.
-    most_pixels : int, optional
-        Clips with larger frames are refused, and those with so many that all of them would be
-        `MOST_LARGE_FRAMES` such large ones; by default Pillow's own limit for each frame.
+        Its name in errors; by default its path.
+    max_pixels : int, optional
+        Maximum number of pixels of a frame, by default Pillow's limit; all frames may have
+        `MAX_LARGE_FRAMES` times as many.
 
     Raises
     ------
@@ -112,17 +110,17 @@ def open_clip(
     """
     source = Path(path)
     name = name or str(source)
-    _check_file(source, "clip", name)
+    _check_file(source, "video", name)
     if frames < 1:
-        raise InputError(f"a clip needs at least one frame, got {frames}.")
-    animated = source.suffix.lower() in ANIMATIONS
-    take = _take_animation if animated else _take_video
-    return tuple(take(source, frames, name, most_pixels))
+        raise InputError(f"frames must be at least 1, got {frames}.")
+    is_animation = source.suffix.lower() in ANIMATIONS
+    read_frames = _read_animation if is_animation else _read_video
+    return tuple(read_frames(source, frames, name, max_pixels))
 
 
 @contextmanager
-def _tell_trouble(name: str) -> Iterator[None]:
-    """Say in our words what Pillow could not do."""
+def _explain_errors(name: str) -> Iterator[None]:
+    """Raise our errors for what Pillow cannot do."""
     try:
         yield
     except InputError:
@@ -131,116 +129,115 @@ def _tell_trouble(name: str) -> Iterator[None]:
         raise InputError(f"{name} is too large: {error} Make it smaller.") from error
     except UnidentifiedImageError as error:
         raise InputError(
-            f"{name} is no picture, or of a kind that Pillow does not read: give a PNG, JPEG or "
-            "WebP file."
+            f"Cannot read {name} as an image. Supported formats include PNG, JPEG and WebP."
         ) from error
-    except Exception as error:  # decoders raise whatever they stumble over
-        raise InputError(f"{name} cannot be read, it is cut off or damaged: {error}.") from error
+    except Exception as error:  # decoders raise many types
+        raise InputError(f"Cannot read {name}, it is truncated or damaged: {error}.") from error
 
 
 def _check_file(path: Path, what: str, name: str = "") -> None:
     name = name or str(path)
     if path.is_dir():
-        raise InputError(f"{name} is a folder: give the {what} itself.")
+        raise InputError(f"{name} is a folder: pass the {what} itself.")
     if not path.exists():
         raise InputError(f"there is no {what} {name}.")
     if path.stat().st_size == 0:
-        raise InputError(f"{name} is empty (0 bytes): it is no {what}.")
+        raise InputError(f"{name} is empty (0 bytes), not a valid {what}.")
 
 
-def _check_size(picture: Image.Image, name: str, given: int | None = None) -> None:
-    """Refuse what would fill the memory, before it is unpacked."""
-    width, height = picture.size
-    most = given or Image.MAX_IMAGE_PIXELS
-    if most is not None and width * height > most:
-        way_out = "" if given else ", or raise PIL.Image.MAX_IMAGE_PIXELS"
+def _check_size(image: Image.Image, name: str, max_pixels: int | None = None) -> None:
+    """Raise an error for a large image before it is decoded."""
+    width, height = image.size
+    limit = max_pixels or Image.MAX_IMAGE_PIXELS
+    if limit is not None and width * height > limit:
+        alternative = "" if max_pixels else ", or raise PIL.Image.MAX_IMAGE_PIXELS"
         raise InputError(
-            f"{name} is too large: it has {width} x {height} pixels, at most {most} are read. Make "
-            f"it smaller{way_out}."
+            f"{name} is too large: it has {width} x {height} pixels, the maximum is {limit}. Make "
+            f"it smaller{alternative}."
         )
 
 
-def _make_rgb(picture: Image.Image, name: str) -> Image.Image:
-    upright = ImageOps.exif_transpose(picture)
+def _convert_to_rgb(image: Image.Image, name: str) -> Image.Image:
+    upright = ImageOps.exif_transpose(image)
     if upright.mode in DEEP or upright.mode == "F":
-        upright = _make_eight_bit(upright)
+        upright = _convert_to_8_bits(upright)
     try:
         return upright.convert("RGB")
     except ValueError as error:
         raise InputError(
-            f"{name} has colours of the kind {upright.mode}, which cannot be made RGB: save it as "
-            "a PNG."
+            f"{name} has the color mode {upright.mode}, which cannot be converted to RGB. Save it "
+            "as a PNG."
         ) from error
 
 
-def _make_eight_bit(picture: Image.Image) -> Image.Image:
-    """Grey values of 16 bits, or of another range, spread over 8 bits."""
-    values = np.asarray(picture).astype(np.float64)
+def _convert_to_8_bits(image: Image.Image) -> Image.Image:
+    """Scale gray values of 16 bits, or of another range, to 8 bits."""
+    values = np.asarray(image).astype(np.float64)
     top = float(values.max(initial=0.0))
-    full = 65535.0 if picture.mode in DEEP and 255 < top <= 65535 else max(top, 1.0)
-    if picture.mode in DEEP and top <= 255:
+    full = 65535.0 if image.mode in DEEP and 255 < top <= 65535 else max(top, 1.0)
+    if image.mode in DEEP and top <= 255:
         full = 255.0
     return Image.fromarray((np.clip(values / full, 0, 1) * 255).round().astype(np.uint8))
 
 
-def _choose_frames(total: int, wanted: int, name: str) -> list[int]:
+def _select_frames(total: int, wanted: int, name: str) -> list[int]:
     if total < wanted:
         raise InputError(
-            f"{name} has {total} frames, {wanted} are to be shown: give another clip, or 'frames'."
+            f"{name} has {total} frames, {wanted} are needed. Pass a longer video, or set 'frames'."
         )
     return [(2 * number + 1) * total // (2 * wanted) for number in range(wanted)]
 
 
-def _check_length(pixels: int, name: str, most: int | None) -> None:
-    """Refuse a clip that would take too long to unpack."""
-    if most is not None and pixels > MOST_LARGE_FRAMES * most:
+def _check_length(pixels: int, name: str, max_pixels: int | None) -> None:
+    """Raise an error for a video that would take too long to decode."""
+    if max_pixels is not None and pixels > MAX_LARGE_FRAMES * max_pixels:
         raise InputError(
-            f"{name} is too long: all frames have {pixels} pixels together, at most "
-            f"{MOST_LARGE_FRAMES * most} are read. Make it shorter or smaller."
+            f"{name} is too long: its frames have {pixels} pixels in total, the maximum is "
+            f"{MAX_LARGE_FRAMES * max_pixels}. Make it shorter or smaller."
         )
 
 
-def _take_animation(
-    path: Path, wanted: int, name: str, most_pixels: int | None
+def _read_animation(
+    path: Path, wanted: int, name: str, max_pixels: int | None
 ) -> list[Image.Image]:
-    with _tell_trouble(name), Image.open(path) as opened:
-        _check_size(opened, name, most_pixels)
+    with _explain_errors(name), Image.open(path) as opened:
+        _check_size(opened, name, max_pixels)
         total = getattr(opened, "n_frames", 1)
-        _check_length(opened.width * opened.height * total, name, most_pixels)
-        places = _choose_frames(total, wanted, name)
+        _check_length(opened.width * opened.height * total, name, max_pixels)
+        indices = _select_frames(total, wanted, name)
         frames: Iterator[Image.Image] = ImageSequence.Iterator(opened)
-        chosen = {
-            place: frame.convert("RGB") for place, frame in enumerate(frames) if place in places
+        selected = {
+            index: frame.convert("RGB") for index, frame in enumerate(frames) if index in indices
         }
-    return [chosen[place] for place in places]
+    return [selected[index] for index in indices]
 
 
-def _take_video(
-    path: Path, wanted: int, name: str, most_pixels: int | None
+def _read_video(
+    path: Path, wanted: int, name: str, max_pixels: int | None
 ) -> Sequence[Image.Image]:
     library = _import_reader(path)
     try:
         total = pixels = 0
-        with library.open(str(path)) as film:
-            for frame in film.decode(video=0):
+        with library.open(str(path)) as video:
+            for frame in video.decode(video=0):
                 total += 1
                 pixels += frame.width * frame.height
-                if most_pixels is not None and frame.width * frame.height > most_pixels:
+                if max_pixels is not None and frame.width * frame.height > max_pixels:
                     raise InputError(
-                        f"{name} is too large: it has {frame.width} x {frame.height} pixels, at "
-                        f"most {most_pixels} are read. Make it smaller."
+                        f"{name} is too large: it has {frame.width} x {frame.height} pixels, the "
+                        f"maximum is {max_pixels}. Make it smaller."
                     )
-                _check_length(pixels, name, most_pixels)
-        places = _choose_frames(total, wanted, name)
-        with library.open(str(path)) as film:
-            decoded = enumerate(film.decode(video=0))
-            chosen = {place: frame.to_image() for place, frame in decoded if place in places}
+                _check_length(pixels, name, max_pixels)
+        indices = _select_frames(total, wanted, name)
+        with library.open(str(path)) as video:
+            decoded = enumerate(video.decode(video=0))
+            selected = {index: frame.to_image() for index, frame in decoded if index in indices}
     except (library.FFmpegError, IndexError) as error:
-        raise InputError(f"{name} cannot be read as a video: {error}.") from error
-    return [chosen[place] for place in places]
+        raise InputError(f"Cannot read {name} as a video: {error}.") from error
+    return [selected[index] for index in indices]
 
 
 def _import_reader(path: Path) -> Any:
     return import_extra(
-        "av", f"reading the video file {path}", "tokencover[video]", "give its frames as pictures"
+        "av", f"reading the video file {path}", "tokencover[video]", "pass its frames as images"
     )

@@ -1,4 +1,4 @@
-"""Models by name."""
+"""Load models by name."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ import torch
 from safetensors import SafetensorError
 
 from tokencover.bundled_models import MODELS, ModelEntry, get_entry, validate_installed
-from tokencover.errors import InputError, LoadError, MissingPackageError
-from tokencover.extras import get_install_command, import_extra
+from tokencover.errors import (
+    InputError,
+    LoadError,
+    MissingPackageError,
+    get_install_command,
+    import_extra,
+)
 
 VISION_PACKAGES: Final = ("torchvision", "num2words")
-"""What some processors of transformers need and others do not: the extra `vision`."""
+"""Requirements of some processors of transformers: the extra `vision`."""
 QUANTIZATIONS: Final = ("4bit", "8bit")
 QUANTIZED_PACKAGES: Final = ("bitsandbytes", "accelerate")
-"""What quantization needs: the extra `quantized`."""
+"""Requirements of quantization: the extra `quantized`."""
 HUB_OPTIONS: Final = (
     "cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token",
     "trust_remote_code",
 )  # fmt: skip
-"""Options of `from_pretrained` that configuration and processor take, too."""
+"""Options of `from_pretrained` for the configuration and the processor, too."""
 PLACING: Final = {"device_map", "distributed_config", "tp_plan", "tp_size"}
-"""Options of `from_pretrained` that put a model on devices."""
+"""Options of `from_pretrained` that assign devices."""
 PROXIES: Final = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
 
 
@@ -47,12 +52,12 @@ def load(
     Parameters
     ----------
     name : str
-        A test model of the package ``tokencover-models`` ("pebble", "pebble-clips", "boulder"), a
-        folder, or a name on the Hugging Face Hub.
+        A test model of the package ``tokencover-models`` (`"pebble"`, `"pebble-clips"`,
+        `"boulder"`), a local path, or a Hugging Face Hub ID.
     device : str, optional
-        Where to run, "auto" for all GPUs; by default this process's GPU, or else the CPU.
+        Device, or "auto" for all GPUs; by default this process's GPU, or else the CPU.
     dtype : str, optional
-        Of the weights, for example "bfloat16"; by default that of the files.
+        Weight dtype, for example "bfloat16"; by default that of the checkpoint.
     quantization : "4bit" or "8bit", optional
         Quantize linear layers with bitsandbytes (extra ``quantized``): "4bit" is NF4 with double
         quantization, which computes in the model's dtype, "8bit" is LLM.int8().
@@ -60,18 +65,23 @@ def load(
         For example "sdpa" or "eager"; by default transformers chooses.
     **options
         Further options of ``from_pretrained``, for example ``revision="main"``.
+
+    Raises
+    ------
+    MissingPackageError
+        If the model needs a package that is not installed, with the command that installs it.
     """
     if dtype not in (None, "auto"):
         if not isinstance(getattr(torch, dtype, None), torch.dtype):
             raise InputError(
-                f"torch has no dtype {dtype!r}; it has float32, bfloat16, float16, ..."
+                f"torch has no dtype {dtype!r}. Use for example float32, bfloat16 or float16."
             )
         options["dtype"] = getattr(torch, dtype)
     if attn_implementation is not None:
         options["attn_implementation"] = attn_implementation
-    _check_place(name, options)
+    _validate_name(name, options)
     entry = get_entry(name)
-    _check_quantization(entry, quantization, options)
+    _validate_quantization(entry, quantization, options)
     device = _choose_device(entry, device)
     if device == "auto":
         options.setdefault("device_map", "auto")
@@ -85,17 +95,17 @@ def load(
     if device is not None and not is_placed:
         try:
             model.to(device)
-        except (RuntimeError, AssertionError) as error:  # torch's own, of which there are many
+        except (RuntimeError, AssertionError) as error:  # torch raises many types
             is_full = isinstance(error, torch.OutOfMemoryError)
             raise (LoadError if is_full else InputError)(
-                f"the model cannot be moved to device {device!r}: {error}. Give --device cpu, or "
+                f"Cannot move the model to device {device!r}: {error}. Use --device cpu, or "
                 "--dtype bfloat16 if it is too large."
             ) from error
     return model.eval(), processor
 
 
 def _choose_device(entry: ModelEntry | None, device: str | None) -> str | None:
-    """Use this process's GPU by default; a model without a folder is always on one device."""
+    """Use this process's GPU by default; a model without a folder uses one device only."""
     if device == "auto" and entry is not None and entry.folder is None:
         device = None
     if device is None and torch.cuda.is_available():
@@ -103,10 +113,10 @@ def _choose_device(entry: ModelEntry | None, device: str | None) -> str | None:
     return device
 
 
-def _check_quantization(
+def _validate_quantization(
     entry: ModelEntry | None, quantization: str | None, options: Mapping[str, Any]
 ) -> None:
-    """Reject what cannot be quantized, and name missing packages, before anything is loaded."""
+    """Raise an error for what cannot be quantized, and for missing packages."""
     if quantization is None:
         return
     if quantization not in QUANTIZATIONS:
@@ -117,12 +127,12 @@ def _check_quantization(
     if entry is not None and entry.folder is None:
         raise InputError(
             f"{entry.name} cannot be quantized: it is assembled from two packages, not loaded by "
-            "from_pretrained. Leave quantization out, or use 'pebble'."
+            "from_pretrained. Omit quantization, or use 'pebble'."
         )
     if "quantization_config" in options:
         raise InputError(
-            f"quantization={quantization!r} and quantization_config say the same thing twice: "
-            "give one of them."
+            f"quantization={quantization!r} and quantization_config are exclusive. Pass one of "
+            "them."
         )
     for package in QUANTIZED_PACKAGES:
         purpose = f"quantization={quantization!r}"
@@ -130,7 +140,7 @@ def _check_quantization(
 
 
 def _is_quantized(config: Any) -> bool:
-    """Whether weights are stored quantized, or were quantized when they were loaded."""
+    """Whether weights are stored quantized, or were quantized while loading."""
     return getattr(config, "quantization_config", None) is not None
 
 
@@ -153,7 +163,7 @@ def _load_assembled(entry: ModelEntry, options: Mapping[str, Any]) -> tuple[Any,
     if unknown:
         raise InputError(
             f"{entry.name} does not take {', '.join(unknown)}: it is not loaded by "
-            "from_pretrained. Leave these options out."
+            "from_pretrained. Omit these options."
         )
     model, processor = entry.load()
     if "attn_implementation" in options:
@@ -162,24 +172,23 @@ def _load_assembled(entry: ModelEntry, options: Mapping[str, Any]) -> tuple[Any,
 
 
 def find_quantization(network: Any) -> str | None:
-    """How a model's weights are quantized: "4bit", "8bit" (bitsandbytes), "torchao", ...; or None.
+    """Return "4bit", "8bit" (bitsandbytes), "torchao", ...; None if the weights are not quantized.
 
-    Transformers writes it into the configuration, whether weights were stored so or are quantized
-    while they are loaded.
+    Transformers records it in the configuration, for stored and for loaded weights.
     """
-    found = getattr(network.config, "quantization_config", None)
-    if found is None:
+    config = getattr(network.config, "quantization_config", None)
+    if config is None:
         return None
-    told = found if isinstance(found, Mapping) else found.to_dict()
-    bits = next((bits for bits in ("4bit", "8bit") if told.get(f"load_in_{bits}")), None)
-    method = told.get("quant_method", "quantized")
+    values = config if isinstance(config, Mapping) else config.to_dict()
+    bits = next((bits for bits in QUANTIZATIONS if values.get(f"load_in_{bits}")), None)
+    method = values.get("quant_method", "quantized")
     return bits or str(getattr(method, "value", method))
 
 
 def list_stored(tensor: Any) -> list[torch.Tensor]:
-    """A tensor, or the parts of one that a quantization library puts together.
+    """Return a tensor, or the parts of one that a quantization library composes.
 
-    Of a tensor that is split over ranks, the part of this rank.
+    Of a tensor that is split over ranks, return the part of this rank.
     """
     tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     if not hasattr(tensor, "__tensor_flatten__"):
@@ -191,43 +200,43 @@ def list_stored(tensor: Any) -> list[torch.Tensor]:
 def describe_loading(model: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Describe quantization and options of `load` for files of results; empty without them.
 
-    Access tokens are left out, and what JSON cannot hold is written as Python prints it.
+    Access tokens are excluded, and other values than JSON's are written by ``repr``.
     """
     plain = {
         key: value if isinstance(value, str | int | float | bool | None) else repr(value)
         for key, value in options.items()
         if key != "token"
     }
-    found = {"quantization": find_quantization(model), "options": plain}
-    return {key: value for key, value in found.items() if value}
+    facts = {"quantization": find_quantization(model), "options": plain}
+    return {key: value for key, value in facts.items() if value}
 
 
 def load_processor(name: str) -> Any:
     """Load a model's processor alone, which is small; see `load` for the name."""
-    _check_place(name, {})
+    _validate_name(name, {})
     if name in MODELS:
         return MODELS[name].load_processor(None)
     return _load_parts(name, get_source(name), {}, lambda source, config, processor: processor)
 
 
 def load_config(name: str) -> Any:
-    """Load the configuration of a model in a folder or on the hub, which says its type."""
+    """Load the configuration of a model in a folder or on the Hub."""
     from transformers import AutoConfig
 
-    _check_place(name, {})
+    _validate_name(name, {})
     source = get_source(name)
     with _explain_errors(name, source, {}):
         return AutoConfig.from_pretrained(source)
 
 
-def _check_place(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse a folder that is not there at once: the hub would be asked for it, again and again.
+def _validate_name(name: str, options: Mapping[str, Any]) -> None:
+    """Raise an error at once for a missing folder, instead of repeated requests to the Hub.
 
-    A name of the hub is ``owner/model``; anything else is a folder, and so is that if there is a
-    folder called like the owner.
+    A Hub ID is ``owner/model``; anything else is a folder, and so is that if there is a folder
+    ``owner``.
     """
     if not name.strip():
-        raise InputError(f"the model name is empty. Give {_list_names()}a folder or a hub name.")
+        raise InputError(f"the model name is empty. Pass {_list_names()}a local path or Hub ID.")
     if name in MODELS or Path(name).expanduser().is_dir():
         return
     validate_installed(name)
@@ -236,25 +245,25 @@ def _check_place(name: str, options: Mapping[str, Any]) -> None:
         slash and rest and not set(rest) & {"/", "\\"} and owner not in ("", ".", "..", "~")
     )
     if is_hub_name and not Path(owner).is_dir():
-        _check_hub(name, options)
+        _validate_hub_access(name, options)
         return
     if Path(name).is_file():
-        raise InputError(f"the model {name!r} cannot be loaded: it is a file, give its folder.")
+        raise InputError(f"the model {name!r} cannot be loaded: it is a file. Pass its folder.")
     raise InputError(
-        f"the model {name!r} cannot be loaded: there is no such folder. Give {_list_names()}a "
-        "folder, or a hub name like 'llava-hf/llava-1.5-7b-hf'."
+        f"the model {name!r} cannot be loaded: there is no such folder. Pass {_list_names()}a "
+        "local path, or a Hub ID like 'llava-hf/llava-1.5-7b-hf'."
     )
 
 
 def _list_names() -> str:
-    """The test models that are installed, as the beginning of a list."""
+    """Return the installed test models as the beginning of a list."""
     return "".join(f"{entry.name!r}, " for entry in MODELS)
 
 
-def _check_hub(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse a hub name at once if it is not in the cache and the hub has no address here.
+def _validate_hub_access(name: str, options: Mapping[str, Any]) -> None:
+    """Raise an error at once for a Hub ID that is not cached if the Hub has no address here.
 
-    Asking for it would be tried again and again. Behind a proxy addresses mean nothing.
+    Requests would be repeated for long. Behind a proxy addresses mean nothing.
     """
     from huggingface_hub import constants, try_to_load_from_cache
 
@@ -268,8 +277,8 @@ def _check_hub(name: str, options: Mapping[str, Any]) -> None:
         socket.getaddrinfo(host, None)
     except OSError as error:
         raise LoadError(
-            f"the model {name!r} cannot be loaded: it is neither a folder nor in the cache of the "
-            f"hub, and {host} cannot be reached ({error})."
+            f"the model {name!r} cannot be loaded: it is neither a folder nor in the cache, and "
+            f"{host} cannot be reached ({error})."
         ) from error
 
 
@@ -282,9 +291,7 @@ def _load_pair(
         given = dict(options)
         if quantization is not None:
             if _is_quantized(config):
-                raise InputError(
-                    f"the model {name!r} is stored quantized already: leave quantization out."
-                )
+                raise InputError(f"the model {name!r} is already quantized: omit quantization.")
             dtype = options.get("dtype") or config.dtype
             given["quantization_config"] = _configure_quantization(quantization, dtype)
         is_quantized = "quantization_config" in given or _is_quantized(config)
@@ -294,8 +301,8 @@ def _load_pair(
             warnings.filterwarnings("ignore", "Passing `tp_plan`", FutureWarning)
             return AutoModelForImageTextToText.from_pretrained(source, **given), processor
 
-    found: tuple[Any, Any] = _load_parts(name, get_source(name), options, load_both)
-    return found
+    pair: tuple[Any, Any] = _load_parts(name, get_source(name), options, load_both)
+    return pair
 
 
 def get_source(name: str) -> str | Path:
@@ -304,8 +311,8 @@ def get_source(name: str) -> str | Path:
         folder = MODELS[name].folder
         if folder is None:
             raise InputError(
-                f"{name!r} has no folder: it is assembled when it is loaded. Save what "
-                f"tokencover.load({name!r}) returns by save_pretrained(FOLDER), and use FOLDER."
+                f"{name!r} has no folder: it is assembled when it is loaded. Save the result of "
+                f"tokencover.load({name!r}) by save_pretrained(FOLDER), and use FOLDER."
             )
         return folder
     folder = Path(name).expanduser()
@@ -316,42 +323,42 @@ def _load_parts(
     name: str,
     source: str | Path,
     options: Mapping[str, Any],
-    go_on: Callable[[str | Path, Any, Any], Any],
+    load_rest: Callable[[str | Path, Any, Any], Any],
 ) -> Any:
-    """Load the processor, and what `go_on` loads then; says what is wrong with either."""
+    """Load the processor, then what `load_rest` loads, with explained errors."""
     from transformers import AutoConfig
 
     shared = {key: options[key] for key in HUB_OPTIONS if key in options}
     with _explain_errors(name, source, options):
         config = AutoConfig.from_pretrained(source, **shared)
         # First, because it is small and more often lacks something than gigabytes of weights.
-        return go_on(source, config, _load_processor(source, config.model_type, shared))
+        return load_rest(source, config, _load_processor(source, config.model_type, shared))
 
 
 @contextmanager
 def _explain_errors(name: str, source: str | Path, options: Mapping[str, Any]) -> Iterator[None]:
-    """Name the model in what goes wrong while parts of it are loaded, with the way out."""
+    """Name the model in errors while its parts are loaded, and a solution."""
     try:
         yield
     except ImportError as error:
         raise MissingPackageError(_explain_missing(name, str(error))) from error
     except (OSError, ValueError, SafetensorError) as error:
         raise (InputError if _is_wrong_name(source, error) else LoadError)(
-            f"the model {name!r} cannot be loaded: {str(error).rstrip('. ')}. Give "
-            f"{_list_names()}a folder or a hub name."
+            f"the model {name!r} cannot be loaded: {str(error).rstrip('. ')}. Pass "
+            f"{_list_names()}a local path or Hub ID."
         ) from error
     except TypeError as error:
         unknown = [key for key in options if repr(key) in str(error)]
         if not unknown:
             raise
         raise InputError(
-            f"the model {name!r} does not take the option {unknown[0]!r}: leave it out, or give "
-            "one that from_pretrained takes, for example revision."
+            f"the model {name!r} does not take the option {unknown[0]!r}. Omit it, or pass one of "
+            "from_pretrained, for example revision."
         ) from error
 
 
 def _is_wrong_name(source: str | Path, error: Exception) -> bool:
-    """Whether there is no such model, or none that answers; otherwise loading it failed."""
+    """Whether there is no such model; otherwise loading it failed."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     if isinstance(source, Path) and not (source / "config.json").is_file():
@@ -365,7 +372,7 @@ def _is_wrong_name(source: str | Path, error: Exception) -> bool:
 
 
 def _explain_missing(name: str, error: str) -> str:
-    """What transformers says about a package that is not there, with the way out."""
+    """Explain an error of transformers about a missing package."""
     begin = f"the model {name!r} cannot be loaded: "
     for packages, part, extra in (
         (VISION_PACKAGES, "processor needs", "vision"),

@@ -1,7 +1,4 @@
-"""Twigs: copies of some decoder layers with a norm and a head, which look ahead for TwigVLM.
-
-On disk ``twig.json`` says what to build, and ``twig.safetensors`` has the weights.
-"""
+"""Twigs: copies of some decoder layers with a norm and a head, which look ahead for TwigVLM."""
 
 from __future__ import annotations
 
@@ -25,27 +22,17 @@ from tokencover.files import write_atomically
 PLAN_FILE: Final = "twig.json"
 WEIGHTS_FILE: Final = "twig.safetensors"
 KNOWN_MODULES = re.compile(r"transformers\.models\.\w+\.modeling_\w+")
-"""Where classes of decoders may come from: a file must not name code of its own."""
+"""Modules of decoder classes: a file must not name other code."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwigPlan:
-    """All that is needed to build a twig, weights apart.
+    """Everything needed to build a twig, without its weights; the fields of ``twig.json``.
 
-    Attributes
-    ----------
-    decoder : str
-        Module and class of the base's text model, ``transformers.models.*`` only.
-    config : Mapping
-        The configuration of that text model.
-    after : int
-        K, how many blocks of the base run before the twig.
-    depth : int
-        T, its number of blocks; it begins as a copy of blocks K to K + T - 1.
-    vocabulary : int
-        Number of words its head tells apart.
-    head_bias : bool
-        Whether the head has a bias.
+    `decoder` is module and class of the base's text model (``transformers.models.*`` only),
+    `config` its configuration. `after` is K, the layers of the base that run before the twig;
+    `depth` is T, the layers of the twig, which start as copies of layers K to K + T - 1.
+    `vocabulary` is the size of the head's output.
     """
 
     decoder: str
@@ -57,17 +44,17 @@ class TwigPlan:
 
     @property
     def width(self) -> int:
-        """Size of a token's state."""
+        """The hidden size."""
         return int(self.config["hidden_size"])
 
     @property
     def base_depth(self) -> int:
-        """Number of blocks of the base's text model."""
+        """Number of layers of the base's text model."""
         return int(self.config["num_hidden_layers"])
 
 
 class Twig(nn.Module):
-    """Decoder blocks, a norm and a head that grow on the output of an early block.
+    """Decoder layers, a norm and a head on the output of an early layer.
 
     Its weights are undefined until they are loaded; see `grow` and `load_twig`.
 
@@ -80,28 +67,28 @@ class Twig(nn.Module):
     def __init__(self, plan: TwigPlan) -> None:
         super().__init__()
         _check_range(plan.after, plan.depth, plan.base_depth)
-        kind = _find_decoder_class(plan.decoder)
-        with torch.device("meta"):  # costs no memory, though the base may be large
+        kind = _get_decoder_class(plan.decoder)
+        with torch.device("meta"):  # without allocating the base
             decoder = kind(kind.config_class.from_dict(dict(plan.config)))
             head = nn.Linear(plan.width, plan.vocabulary, bias=plan.head_bias)
         self.plan = plan
         self.config: Any = decoder.config
-        # The base's own numbers stay: some families decide by them how a block attends.
+        # The layer indices of the base stay: some families choose the attention by them.
         self.blocks = nn.ModuleList(decoder.layers[plan.after : plan.after + plan.depth])
         self.norm: nn.Module = decoder.norm
         self.head = head
 
     def forward(self, states: Tensor, rows: tuple[Tensor, ...], **settings: Any) -> Tensor:
-        """Logits ``(r, vocabulary)`` of the truncated network.
+        """Compute logits ``(r, vocabulary)`` of the truncated network.
 
         Parameters
         ----------
         states : Tensor
-            ``(b, s, d)``, what the base's block K would be given.
+            ``(b, s, d)``, the input of the base's layer K.
         rows : tuple of Tensor
-            Samples and places, ``(r,)`` int64 each, where logits are wanted.
+            Samples and positions, ``(r,)`` int64 each, to compute logits for.
         **settings
-            What the base hands to its blocks: mask, rotation tables.
+            The arguments of the base's layers: mask, RoPE tables.
         """
         for block in self.blocks:
             output = block(states, **settings)
@@ -111,22 +98,22 @@ class Twig(nn.Module):
 
 
 def grow(model: nn.Module, after: int, depth: int) -> Twig:
-    """An untrained twig: copies of the base's next blocks, final norm and head.
+    """Build an untrained twig: copies of the base's next layers, final norm and head.
 
     Parameters
     ----------
     model : PreTrainedModel
         The base; it is not changed, and no tensor is shared with it.
     after : int
-        K, the blocks of the base that run before the twig.
+        K, the layers of the base that run before the twig.
     depth : int
-        T, its number of blocks.
+        T, its number of layers.
     """
     base: Any = model
     decoder, head = base.get_decoder(), base.get_output_embeddings()
     if not hasattr(decoder, "layers"):
         raise InputError(
-            f"a twig cannot be grown on a {type(model).__name__}: what it names as its decoder, a "
+            f"a twig cannot be grown on a {type(model).__name__}: its decoder, a "
             f"{type(decoder).__name__}, has no layers."
         )
     blocks = list(decoder.layers)
@@ -134,9 +121,8 @@ def grow(model: nn.Module, after: int, depth: int) -> Twig:
     kinds = set((getattr(decoder.config, "layer_types", None) or [""])[after : after + depth])
     if len(kinds) > 1:
         raise InputError(
-            f"blocks {after} to {after + depth - 1} attend in different ways "
-            f"({', '.join(sorted(kinds))}): grow the twig where they are alike, for "
-            "example with depth=1."
+            f"layers {after} to {after + depth - 1} have different attention types "
+            f"({', '.join(sorted(kinds))}). Choose equal ones, for example with depth=1."
         )
     plan = TwigPlan(
         decoder=f"{type(decoder).__module__}.{type(decoder).__name__}",
@@ -162,12 +148,9 @@ def grow(model: nn.Module, after: int, depth: int) -> Twig:
 
 
 def fill_twig(twig: Twig, weights: Mapping[str, Tensor]) -> None:
-    """Give a twig its weights; the tensors themselves, not copies.
+    """Load weights into a twig without copying them.
 
-    Raises
-    ------
-    InputError
-        If a weight is missing, is too many, or has another shape.
+    Raises `InputError` if a weight is missing, unexpected, or has another shape.
     """
     wanted = {name: tuple(each.shape) for name, each in twig.state_dict().items()}
     given = {name: tuple(each.shape) for name, each in weights.items()}
@@ -175,16 +158,16 @@ def fill_twig(twig: Twig, weights: Mapping[str, Tensor]) -> None:
     if wrong:
         name = wrong[0]
         raise InputError(
-            f"these weights are not those of a twig with {twig.plan.depth} blocks of width "
-            f"{twig.plan.width}: {name} has shape {given.get(name, 'none')} and should have "
-            f"{wanted.get(name, 'none')} ({len(wrong)} differ). Take twig.json and "
-            "twig.safetensors from one training."
+            f"These weights do not fit a twig with {twig.plan.depth} layers of width "
+            f"{twig.plan.width}: {name} has shape {given.get(name, 'none')}, expected "
+            f"{wanted.get(name, 'none')} ({len(wrong)} differ). Use twig.json and "
+            "twig.safetensors of one training."
         )
     twig.load_state_dict(dict(weights), assign=True)
 
 
 def _strip_config(config: Any) -> dict[str, Any]:
-    """A configuration as JSON holds it, without the place it was read from."""
+    """Return a configuration as JSON values, without the path it was read from."""
     found: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     found.pop("_name_or_path", None)
     return found
@@ -193,12 +176,12 @@ def _strip_config(config: Any) -> dict[str, Any]:
 def _check_range(after: int, depth: int, base_depth: int) -> None:
     if after < 0 or depth < 1 or after + depth > base_depth:
         raise InputError(
-            f"a twig of {depth} blocks after block {after} does not fit a decoder of {base_depth}: "
-            "it begins as a copy of the blocks that follow."
+            f"A twig of {depth} layers after layer {after} does not fit a decoder of {base_depth} "
+            "layers: it starts as a copy of the layers that follow."
         )
 
 
-def _find_decoder_class(path: str) -> Any:
+def _get_decoder_class(path: str) -> Any:
     from transformers import PreTrainedModel
 
     module, _, name = path.rpartition(".")
@@ -210,21 +193,21 @@ def _find_decoder_class(path: str) -> Any:
             found = None
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise InputError(
-            f"{path!r} is no text model of this version of transformers, so a twig of it cannot "
-            "be built: use a twig that was grown on one."
+            f"{path!r} is not a text model of this version of transformers, so its twig cannot be "
+            "built. Use a twig of another model."
         )
     return found
 
 
 def save_twig(twig: Twig, folder: str | os.PathLike[str]) -> None:
-    """Write a twig, its draft head included, to a folder that is made if need be.
+    """Write a twig, including its draft head, to a folder.
 
     Parameters
     ----------
     twig : Twig
         With weights of any type and on any device.
     folder : str or path
-        Gets two files; older ones are replaced.
+        Gets two files; existing ones are replaced.
     """
     from safetensors.torch import save
 
@@ -236,7 +219,7 @@ def save_twig(twig: Twig, folder: str | os.PathLike[str]) -> None:
 
 
 def load_twig(folder: str | os.PathLike[str]) -> Twig:
-    """Read a twig, ready to look ahead: on the CPU, in evaluation mode, without gradients.
+    """Load a twig on the CPU, in evaluation mode, without gradients.
 
     Parameters
     ----------
@@ -246,7 +229,7 @@ def load_twig(folder: str | os.PathLike[str]) -> Twig:
     Raises
     ------
     InputError
-        If there is no twig, or its files are damaged or do not belong together.
+        If there is no twig, or its files are damaged or of different twigs.
     """
     path = Path(folder)
     if not path.is_dir():
@@ -256,7 +239,7 @@ def load_twig(folder: str | os.PathLike[str]) -> Twig:
     missing = [name for name in (PLAN_FILE, WEIGHTS_FILE) if not (path / name).is_file()]
     if missing:
         raise InputError(
-            f"{path} has no {' and no '.join(missing)}: give the folder that "
+            f"{path} has no {' and no '.join(missing)}. Pass the folder that "
             "tokencover.twig.save_twig wrote, or train a twig with research/twig."
         )
     twig = Twig(_read_plan(path / PLAN_FILE))
@@ -271,8 +254,8 @@ def _read_plan(path: Path) -> TwigPlan:
         sizes = (plan.after, plan.depth, plan.vocabulary, plan.width, plan.base_depth)
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(
-            f"{path} does not describe a twig ({type(error).__name__}: {error}): take the file "
-            "that tokencover.twig.save_twig wrote."
+            f"{path} does not describe a twig ({type(error).__name__}: {error}). Use the file that "
+            "tokencover.twig.save_twig wrote."
         ) from error
     if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
         raise InputError(f"{path} does not describe a twig: its sizes {sizes} are not integers.")

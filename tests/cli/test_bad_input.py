@@ -1,4 +1,4 @@
-"""What people get wrong on the command line, and what they are told: a line, never a traceback."""
+"""Invalid input: images, questions, files, names. Errors are raised before a model is loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from PIL import Image
 from tests.evaluation.running import picture_task
 from tests.test_images import save_animation, write_bomb, write_large, write_text, write_truncated
 from tokencover import loading
-from tokencover.cli import threads
+from tokencover.cli import process
 from tokencover.cli.app import main
 from tokencover_models.pebble import load_pebble
 
@@ -26,7 +26,7 @@ CORES = os.cpu_count() or 1
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading a model fails: what is wrong must be told before."""
+    """Loading a model fails: what is wrong must be reported before."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a model was loaded")
@@ -47,30 +47,30 @@ COLOR = ("--tasks", "pebble/color", "--limit", "1")
 @pytest.mark.parametrize(
     ("make", "arguments", "message"),
     [
-        # pictures, which are opened before a model is loaded
+        # images, which are opened before a model is loaded
         (write_bomb, ASK, "x.png is too large"),
-        (write_large, ASK, "x.png is too large: it has 10000 x 10000 pixels, at most 89478485"),
-        (write_truncated, ASK, "x.png cannot be read, it is cut off or damaged"),
-        (write_text, ASK, "x.png is no picture, or of a kind that Pillow does not read"),
+        (write_large, ASK, "x.png is too large: it has 10000 x 10000 pixels, the maximum"),
+        (write_truncated, ASK, "x.png, it is truncated or damaged"),
+        (write_text, ASK, "x.png as an image. Supported formats include"),
         (Path.touch, ASK, "x.png is empty (0 bytes)"),
-        (Path.mkdir, ASK, "x.png is a folder: give the picture itself"),
-        (None, ASK, "there is no picture"),
-        (write_text, ("bench", *ASK[1:]), "x.png is no picture"),
+        (Path.mkdir, ASK, "x.png is a folder: pass the image itself"),
+        (None, ASK, "there is no image"),
+        (write_text, ("bench", *ASK[1:]), "x.png as an image"),
         (write_bomb, EVALUATE, "mine: {folder}/x.png is too large"),
-        (Path.touch, EVALUATE, "x.png is empty (0 bytes): it is no file"),
+        (Path.touch, EVALUATE, "x.png is empty (0 bytes), not a valid file"),
         (None, EVALUATE, "mine: there is no file {folder}/x.png. Repair it, or let --keep-going"),
         (None, ("calibrate", "--tasks", "{folder}/mine.jsonl"), "there is no file {folder}/x.png"),
         # questions
-        (write_good, (*ASK[:-1], "  "), "a question is empty: say what to ask"),
-        (write_good, ASK[:3], "say what to ask about your picture"),
-        (None, ("bench", "--question", ""), "a question is empty"),
-        (None, ("ask", "--scene", "99999"), "--scene is from 0 to 399, got 99999"),
-        (None, ("ask", "--scene", "-1"), "--scene is from 0 to 399, got -1"),
+        (write_good, (*ASK[:-1], "  "), "A question is empty. Ask for example"),
+        (write_good, ASK[:3], "Ask a question about your image"),
+        (None, ("bench", "--question", ""), "A question is empty"),
+        (None, ("ask", "--scene", "99999"), "--scene must be from 0 to 399, got 99999"),
+        (None, ("ask", "--scene", "-1"), "--scene must be from 0 to 399, got -1"),
         # methods to compare with
         (None, ("evaluate", *COLOR, "--methods", "fastv", "--budgets", "64", "--reference", "mob"),
          "nothing can be compared with 'mob': there are no results of it, only of fastv."),
         (None, ("evaluate", *COLOR, "--reference", "mob"), "only of the unpruned model"),
-        (None, ("evaluate", *COLOR, "--budgets", ","), "shares (0.111), got ','"),
+        (None, ("evaluate", *COLOR, "--budgets", ","), "fractions (0.111), got ','"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_before_a_model_is_loaded(
@@ -102,13 +102,13 @@ def test_threads_are_checked_everywhere(
 ) -> None:
     assert main([*command.split(), "--threads", number]) == 2
     told = capsys.readouterr().err
-    assert f"is not from 1 to {CORES}" in told or "'many' is no whole number" in told
+    assert f"is not from 1 to {CORES}" in told or "'many' is not an integer" in told
 
 
 @pytest.mark.parametrize("command", ["evaluate", "calibrate", "ablate --what fold"])
 def test_limits_are_checked_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--limit", "0"]) == 2
-    assert "'--limit': 0 is too few: give 1 or more" in capsys.readouterr().err
+    assert "'--limit': 0 is too small: use 1 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["--max-upload", "--max-pixels", "--max-new-tokens"])
@@ -124,7 +124,7 @@ def test_bounds_of_the_studio_are_checked(name: str, capsys: pytest.CaptureFixtu
 def test_by_default_a_command_takes_the_cores_that_are_free(
     cores: int, load: float, free: int
 ) -> None:
-    assert threads.count_free_cores(cores, load) == free
+    assert process.count_idle_cores(cores, load) == free
 
 
 def test_the_users_word_on_threads_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,13 +133,13 @@ def test_the_users_word_on_threads_counts(monkeypatch: pytest.MonkeyPatch) -> No
     found: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    monkeypatch.setattr(threads, "count_cores", lambda: 4)
-    monkeypatch.setattr(threads, "find_load", lambda: 1.2)
+    monkeypatch.setattr(process, "count_cores", lambda: 4)
+    monkeypatch.setattr(process, "get_load", lambda: 1.2)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    threads.set_threads(None)
-    threads.set_threads(4)
+    process.set_threads(None)
+    process.set_threads(4)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    threads.set_threads(None)
+    process.set_threads(None)
     assert found == [3, 4]
 
 
@@ -184,7 +184,7 @@ def test_an_animation_is_shown_by_its_first_frame(
     asked = ["--image", str(tmp_path / "x.gif"), "--question", "which place is this ?"]
     assert main(["ask", *asked, "--out", str(tmp_path)]) == 0
     told = capsys.readouterr().err
-    assert "x.gif is animated: the first of its 9 frames is shown" in told
+    assert "x.gif is animated: the first of its 9 frames is used" in told
 
 
 def test_words_that_a_model_does_not_know_are_told(
@@ -204,11 +204,11 @@ def test_pictures_of_ones_own_data_are_found_again(
     options = ["--methods", "mob", "--budgets", "64", "--timing-batches", "0"]
     results, page = str(tmp_path / "results"), tmp_path / "page.html"
     assert main(["evaluate", "--tasks", str(path), *options, "--out", results]) == 0
-    assert main(["report", results, "--pictures", "1", "--out", str(page)]) == 0
+    assert main(["report", results, "--images", "1", "--out", str(page)]) == 0
     assert page.read_text().count('<figure style="margin:0') == 2  # whole, and what was kept
     path.rename(tmp_path / "moved.jsonl")
-    assert main(["report", results, "--pictures", "1", "--out", str(page)]) == 2
-    assert "say with --tasks where they are" in capsys.readouterr().err
+    assert main(["report", results, "--images", "1", "--out", str(page)]) == 2
+    assert "Pass their location as --tasks" in capsys.readouterr().err
     assert main(["report", results, "--reference", "dart", "--out", str(page)]) == 2
     assert "nothing can be compared with 'dart'" in capsys.readouterr().err
 
@@ -255,13 +255,13 @@ def test_a_file_in_the_place_of_a_folder_is_told_first(
 ) -> None:
     write_good(tmp_path / "x.png")
     assert main([command, "--out", str(tmp_path / "x.png")]) == 2
-    assert "x.png is a file: give a folder" in capsys.readouterr().err
+    assert "x.png is a file, pass a folder" in capsys.readouterr().err
 
 
 def test_the_word_for_a_picture_is_no_word_of_a_question(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Chats for training have it in them; a processor would look for a second picture."""
+    """Chats for training have it in them; a processor would look for a second image."""
     asked = ["ask", "--question", "<image> which place is this ?", "--out", str(tmp_path)]
     assert main(asked) == 2
     assert "has '<image>' in it, which stands for pictures" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from tests.cli.loaded_process import LoadedProcess
 from tests.evaluation.running import SMALL, command, contents, picture_task
 from tokencover import evaluation
 from tokencover.cli.app import main
-from tokencover.cli.evaluate import read_shard
+from tokencover.cli.values import parse_shard
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.evaluation import comparison, load_model
 from tokencover_models.pebble import PICTURE_CHECKPOINT
@@ -144,19 +144,19 @@ def test_other_weights_do_not_go_on(whole: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--methods", "mob", "--budgets", "many"], "--budgets takes a count"),
+        (["--methods", "mob", "--budgets", "many"], "--budgets must be a count"),
         (["--methods", "mob"], "mob has no budget"),
         (["--methods", "magic", "--budgets", "64"], "'magic'"),
         (["--methods", "final_wipe", "--budgets", "64"], "--method-json"),
-        (["--method-json", "{"], "--method-json takes a JSON object"),
+        (["--method-json", "{"], "--method-json must be a JSON object"),
         (["--method-json", "3"], '"method" name'),
-        (["--tasks", ""], "nothing to ask"),
+        (["--tasks", ""], "--tasks is empty"),
         (["--tasks", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--timing-batches", "-1"], "got -1"),
         (["--batch-size", "0"], "got 0"),
         (["--reference", "mob:later=2"], "mob has no setting later"),
-        (["--reference", "mob:after=1,fastv"], "--reference takes one method"),
-        (["--shard", "2"], "--shard takes"),
+        (["--reference", "mob:after=1,fastv"], "--reference must be one method"),
+        (["--shard", "2"], "--shard must be"),
         (["--shard", "2/2"], "no process 2 of 2"),
         (["--model", "no/such/model"], "'no/such/model' cannot be loaded"),
         (["--device", "toaster"], "toaster"),
@@ -182,9 +182,9 @@ def test_stopping_says_how_to_go_on(
 
 
 def test_launchers_tell_the_part_by_the_environment() -> None:
-    assert read_shard(None, {}) == (0, 1)
-    assert read_shard(None, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
-    assert read_shard("1/2", {"RANK": "3", "WORLD_SIZE": "8"}) == (1, 2)
+    assert parse_shard(None, {}) == (0, 1)
+    assert parse_shard(None, {"RANK": "3", "WORLD_SIZE": "8"}) == (3, 8)
+    assert parse_shard("1/2", {"RANK": "3", "WORLD_SIZE": "8"}) == (1, 2)
 
 
 def warn_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -46,22 +46,22 @@ def test_empty_path_is_wrong_usage(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert main([*command.split(), text]) == 2
-    assert "the path is empty: give a name" in capsys.readouterr().err
+    assert "the path is empty." in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("ask --out {file}", "is a file: give a folder"),
-        ("ablate --what fold --out {file}", "is a file: give a folder"),
-        ("evaluate --out {file}/below", "is a file: give a folder"),
-        ("judge x --url http://x --model m --out {file}", "is a file: give a folder"),
-        ("report x --figures {file}", "is a file: give a folder"),
-        ("bench --out {folder}", "is a folder: give a file"),
-        ("calibrate --out {folder}", "is a folder: give a file"),
-        ("report x --out {folder}", "is a folder: give a file"),
-        ("report x --csv {file}/rows.csv", "is a file: give a folder"),
+        ("ask --out {file}", "is a file, pass a folder"),
+        ("ablate --what fold --out {file}", "is a file, pass a folder"),
+        ("evaluate --out {file}/below", "is a file, pass a folder"),
+        ("judge x --url http://x --model m --out {file}", "is a file, pass a folder"),
+        ("report x --figures {file}", "is a file, pass a folder"),
+        ("bench --out {folder}", "is a folder, pass a file"),
+        ("calibrate --out {folder}", "is a folder, pass a file"),
+        ("report x --out {folder}", "is a folder, pass a file"),
+        ("report x --csv {file}/rows.csv", "is a file, pass a folder"),
     ],
 )
 def test_output_in_the_wrong_place_is_wrong_usage(
@@ -82,8 +82,8 @@ def test_missing_files_and_unknown_names_are_wrong_usage(
         (["report", results, "--profile", "nowhere.json"], "nowhere.json"),
         (["evaluate", "--tasks", "nowhere.jsonl"], "there is no task 'nowhere.jsonl'"),
         (["evaluate", *COLOR, "--budgets", "64"], "but no methods: give some"),
-        (["bench", "--methods", ""], "there is nothing to measure"),
-        (["bench", "--budgets", ""], "there is nothing to measure"),
+        (["bench", "--methods", ""], "There is nothing to measure"),
+        (["bench", "--budgets", ""], "There is nothing to measure"),
         (["ask", "--model", ""], "the model name is empty"),
         (["judge", results, "--url", "http://x", "--model", ""], "the judge has no name"),
     ]
@@ -97,7 +97,9 @@ def test_layers_that_the_model_does_not_have_are_wrong_usage(
 ) -> None:
     options = ["--what", "layer", "--values", "1,11", *COLOR, "--out", str(tmp_path / "out")]
     assert main(["ablate", *options]) == 2
-    assert "--values has layer 11, and this model prunes after 0 to 10" in capsys.readouterr().err
+    assert (
+        "--values contains layer 11, but this model prunes after 0 to 10" in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -201,7 +203,7 @@ def test_exit_codes_with_closed_and_full_streams(line: str, code: int) -> None:
     assert "Exception ignored" not in done.stderr
     if "> /dev/full" in line:
         assert done.stderr == (
-            "tokencover: standard output cannot be written: No space left on device.\n"
+            "tokencover: Cannot write to standard output: No space left on device.\n"
         )
 
 

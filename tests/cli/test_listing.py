@@ -13,7 +13,7 @@ from tests.test_tables import lines_of, open_terminal
 from tokencover.bundled_models import MODELS
 from tokencover.catalog import read_families, read_methods, read_refused
 from tokencover.cli.app import main
-from tokencover.cli.model_family import resolve_family
+from tokencover.cli.lists import resolve_family
 from tokencover.errors import InputError
 from tokencover_models.pebble import PICTURE_CHECKPOINT
 
@@ -116,12 +116,15 @@ def test_omni_model_is_found_by_the_part_that_reads_text(tmp_path: Path) -> None
     [
         (["methods", "mobb"], "no method 'mobb' (did you mean 'mob'?)"),
         (["methods", ""], "no method ''"),
-        (["methods", "--model", "lava"], "no model, family or model type 'lava' (did you mean"),
-        (["methods", "--model", ""], "no model, family or model type ''"),
+        (
+            ["methods", "--model", "lava"],
+            "no such model, family or model type: 'lava' (did you mean",
+        ),
+        (["methods", "--model", ""], "no such model, family or model type: ''"),
         (["methods", "--model", "mllama"], "'mllama' cannot be pruned: its text reads the image"),
         (["methods", "globalcom2", "--model", "pebble"], "globalcom2 does not run on LLaVA-1.5"),
         (["models", "mllama"], "through cross-attention: the sequence has no visual tokens"),
-        (["models", "nothing"], "no model, family or model type 'nothing'"),
+        (["models", "nothing"], "no such model, family or model type: 'nothing'"),
     ],
 )
 def test_wrong_names(

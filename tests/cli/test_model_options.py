@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calling import call
-from tokencover.cli.options import read_model_options
+from tokencover.cli.values import parse_model_options
 from tokencover.errors import InputError
 from tokencover.loading import describe_loading, load
 
 
 def test_only_what_was_given_is_passed_on() -> None:
-    assert read_model_options(None, None, None) == {}
-    assert read_model_options("4bit", "eager", '{"revision": "main"}') == {
+    assert parse_model_options(None, None, None) == {}
+    assert parse_model_options("4bit", "eager", '{"revision": "main"}') == {
         "quantization": "4bit",
         "attn_implementation": "eager",
         "revision": "main",
@@ -25,15 +25,15 @@ def test_only_what_was_given_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "--model-options takes a JSON object, got '{'"),
-        ("[1]", "--model-options takes a JSON object such as"),
-        ('{"dtype": "float16"}', "--model-options has 'dtype': give it as --dtype instead"),
-        ('{"attn_implementation": 1}', "give it as --attention instead"),
+        ("{", "--model-options must be a JSON object, got '{'"),
+        ("[1]", "--model-options must be a JSON object such as"),
+        ('{"dtype": "float16"}', "--model-options contains 'dtype'. Pass it as --dtype instead"),
+        ('{"attn_implementation": 1}', "Pass it as --attention instead"),
     ],
 )
 def test_wrong_model_options_are_rejected(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_model_options(None, None, text)
+        parse_model_options(None, None, text)
 
 
 def test_results_record_options_only_if_given(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from tests.docs.pages import ROOT, find_commands, read_pages
 from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, find_reason, get_program
-from tokencover.cli.app import main, make_app
+from tokencover.cli.app import build_app, main
 
 FOREIGN = {
     "accelerate",
@@ -57,7 +57,7 @@ def explain_call(words: list[str]) -> str:
 
 def explain_our_call(words: list[str]) -> str:
     """Parse it as the command line would, and run nothing."""
-    command: Any = get_command(make_app(drawn=False))
+    command: Any = get_command(build_app(drawn=False))
     name = "tokencover"
     while isinstance(command, TyperGroup):
         name, words = words[0], words[1:]

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.pruning.random_method import KeepRandom
 from tests.zoo import ZOO
 from tokencover.efficiency.flops import compute_prefill_cost
-from tokencover.efficiency.instruments import OperationCounter
+from tokencover.efficiency.instruments import FlopCounter
 from tokencover.errors import InputError
 from tokencover.families import compute_block_cost, family_of
 from tokencover.pruning.prune import prune
@@ -72,10 +72,13 @@ def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
     assert pruned["blocks"] + pruned["head"] == allow_for_mean(model, expected)
     assert trace.flops == cost.of(lengths, predicted=0)
 
-    if name not in ("fast_vlm", "paligemma2"):  # its tower has no attention; Gemma 2 has no sdpa
+    if name not in (
+        "fast_vlm",
+        "paligemma2",
+    ):  # no attention; Gemma 2 has no sdpa
         model.set_attn_implementation("sdpa")
     base = model.get_submodule(family_of(model).base)
-    counter = OperationCounter()
+    counter = FlopCounter()
     with counter.watch_encoder(base), torch.no_grad():
         model(**inputs)
     assert "get_image_features" not in vars(base)
@@ -122,7 +125,7 @@ def count_by_hand(mixer: Any) -> int:
 
 def test_a_length_is_wanted_for_every_block() -> None:
     cost = compute_prefill_cost(ZOO["llava"].build())
-    with pytest.raises(InputError, match="has 5 blocks, got 2 lengths"):
+    with pytest.raises(InputError, match="has 5 layers, got 2 lengths"):
         cost.of([10, 5])
 
 

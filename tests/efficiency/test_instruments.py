@@ -14,7 +14,7 @@ from transformers import DynamicCache
 from tests.zoo import ZOO
 from tokencover.efficiency import instruments
 from tokencover.efficiency.instruments import (
-    OperationCounter,
+    FlopCounter,
     count_cache_bytes,
     count_cached_tokens,
     count_weight_bytes,
@@ -41,11 +41,11 @@ def test_shared_weights_count_once() -> None:
     assert count_weight_bytes(torch.nn.ModuleList([first, second])) == 4 * (8 * 4 + 4)
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells")
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux reports it")
 def test_the_peak_counts_what_was_freed_again() -> None:
     def touch(megabytes: int) -> None:
         for _ in range(3):  # one after the other: the peak is one of them
-            # From the system, not from a heap: what that keeps hangs on the tests before.
+            # From the system: what a heap keeps depends on earlier tests.
             with mmap(-1, megabytes * MEGABYTE, MAP_PRIVATE | MAP_ANONYMOUS) as block:
                 for page in range(0, len(block), PAGESIZE):
                     block[page] = 1
@@ -83,7 +83,7 @@ def test_products_of_foreign_layers_are_counted() -> None:
                 same = layer(part.in_features, part.out_features, part.bias is not None)
                 same.load_state_dict(part.state_dict())
                 model.set_submodule(name, same)
-        counter = OperationCounter()
+        counter = FlopCounter()
         method = counter.watch_method(FastV(7))
         words = entry.user_words(inputs)
         with (

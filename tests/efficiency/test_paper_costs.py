@@ -38,7 +38,7 @@ def test_the_rule_of_thumb_is_what_the_paper_printed(cost: PaperCost) -> None:
 
 
 def test_all_pairs_without_a_head_miss_some_cells_by_more_than_5_percent() -> None:
-    block = VICUNA_7B.cost.block
+    block = VICUNA_7B.cost.layer
     off = [
         32 * block.of(budget + model.prompt) / 1e12 / printed.forward - 1
         for model in TABLE_7
@@ -66,7 +66,7 @@ def test_the_true_cost_counts_the_block_before_pruning(
 
 def test_the_true_cost_is_one_block_more_and_one_less() -> None:
     cost = COSTS["LLaVA-1.5-7B", 64]
-    block = limit_to_visible_pairs(VICUNA_7B.cost.block)
+    block = limit_to_visible_pairs(VICUNA_7B.cost.layer)
     assert cost.true - cost.forward == block.of(586) - block.of(74)
     two = compute_paper_costs(after=2)[1]
     assert two.true - cost.true == cost.true - cost.forward
@@ -89,13 +89,13 @@ def test_the_dimensions_are_those_of_the_real_block() -> None:
     config = LlamaConfig()  # its defaults are Llama-7B, which Vicuna-7B is made from
     with torch.device("meta"):
         layer = LlamaDecoderLayer(config, 0)
-    assert VICUNA_7B.cost.block == block_cost([layer])
+    assert VICUNA_7B.cost.layer == block_cost([layer])
     assert VICUNA_7B.blocks == config.num_hidden_layers
     assert VICUNA_7B.cost.head == 2 * config.hidden_size * config.vocab_size
 
 
 def test_visible_pairs_are_counted_one_by_one() -> None:
-    whole = VICUNA_7B.cost.block
+    whole = VICUNA_7B.cost.layer
     seen = limit_to_visible_pairs(whole)
     pairs = sum(key <= query for query in range(7) for key in range(7))
     assert seen.of(7) == 7 * whole.linear + pairs * whole.quadratic

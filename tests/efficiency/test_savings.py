@@ -14,14 +14,13 @@ import torch
 from tests.pruning.random_method import KeepRandom
 from tokencover.efficiency import instruments
 from tokencover.efficiency import savings as savings_module
-from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
-from tokencover.efficiency.savings import Savings, measure_savings
-from tokencover.efficiency.savings_table import export_savings, tabulate_savings
+from tokencover.efficiency.measured import AnswerTimes, MeasuredModel, PassFacts
+from tokencover.efficiency.savings import Savings, export_savings, measure_savings, tabulate_savings
 from tokencover.efficiency.workload import (
-    PictureQuestion,
+    ImageQuestion,
     Workload,
-    make_workload,
-    pick_drawn_questions,
+    build_workload,
+    select_drawn_questions,
 )
 from tokencover.errors import InputError
 from tokencover.methods import FastV, Method, MoB, PyramidDrop, get_method
@@ -33,9 +32,9 @@ from tokencover_models.pebble import load_pebble
 def pair() -> Workload:
     """Two scenes; the second question is longer."""
     model, processor = load_pebble()
-    first, second = pick_drawn_questions(processor, 2)
-    longer = PictureQuestion(second.picture, f"{second.question} {second.question}")
-    return make_workload("pebble", model, processor, [first, longer])
+    first, second = select_drawn_questions(processor, 2)
+    longer = ImageQuestion(second.medium, f"{second.question} {second.question}")
+    return build_workload("pebble", model, processor, [first, longer])
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +82,7 @@ def test_the_cache_shrinks_as_the_trace_says(pair: Workload, found: Savings) -> 
 
 
 def test_operations_are_those_of_the_trace_and_the_head(pair: Workload, found: Savings) -> None:
-    with torch.no_grad(), prune(pair.model, MoB(64), prompt=pair.find_prompt_words()) as run:
+    with torch.no_grad(), prune(pair.model, MoB(64), prompt=pair.get_prompt_mask()) as run:
         pair.model(**pair.inputs)
     head = 2 * pair.model.lm_head.weight.numel() * 2
     assert found.unpruned.facts.prefill_flops - head == sum(x.flops_unpruned for x in run.trace)
@@ -140,7 +139,7 @@ def test_the_table_has_a_line_for_each(found: Savings) -> None:
 def quick(found: Savings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing runs but what a test puts in the place of `time_answer`."""
     monkeypatch.setattr(MeasuredModel, "inspect_pass", lambda self: found.unpruned.facts)
-    monkeypatch.setattr(savings_module, "_make_ideal", lambda workload, facts: lambda: 1.0)
+    monkeypatch.setattr(savings_module, "_build_ideal", lambda workload, facts: lambda: 1.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -190,26 +189,26 @@ def test_choosing_at_several_places_adds_up(
 @pytest.fixture(scope="module")
 def workload() -> Workload:
     model, processor = load_pebble()
-    return make_workload("pebble", model, processor, pick_drawn_questions(processor, 1))
+    return build_workload("pebble", model, processor, select_drawn_questions(processor, 1))
 
 
 @pytest.mark.parametrize(
     "method",
     [
         MoB(64),
-        get_method("pyramiddrop", budget=64),  # acts at several places
+        get_method("pyramiddrop", budget=64),  # prunes at several layers
         get_method("sparsevlm", budget=64),  # merges
-        get_method("fastervlm", budget=64),  # looks into the tower
-        get_method("tome", budget=64),  # acts in the tower
-        get_method("mustdrop", budget=64),  # in the tower and at several places
-        get_method("twigvlm", budget=64, weights="pebble"),  # runs other blocks ahead
-        get_method("final_wipe", inner=FastV(64)),  # goes on top of another
+        get_method("fastervlm", budget=64),  # reads the vision encoder
+        get_method("tome", budget=64),  # merges in the vision encoder
+        get_method("mustdrop", budget=64),  # in the vision encoder and at several layers
+        get_method("twigvlm", budget=64, weights="pebble"),  # runs other layers ahead
+        get_method("final_wipe", inner=FastV(64)),  # wraps another method
     ],
     ids=lambda each: each.name,
 )
 def test_every_kind_of_method_can_be_looked_at(workload: Workload, method: Method) -> None:
     facts = MeasuredModel(workload, method).inspect_pass()
-    with torch.no_grad(), prune(workload.model, method, prompt=workload.find_prompt_words()) as run:
+    with torch.no_grad(), prune(workload.model, method, prompt=workload.get_prompt_mask()) as run:
         workload.model(**workload.inputs)
     assert facts.tokens_per_layer == [run.trace[0].tokens_per_layer]
     assert facts.cache_lengths == facts.lengths
@@ -241,5 +240,5 @@ def test_a_processor_that_shows_no_picture_is_refused() -> None:
             batch["attention_mask"] = batch["attention_mask"][:, -4:]
             return batch
 
-    with pytest.raises(InputError, match="no picture into the prompt"):
-        make_workload("pebble", model, Blind(), pick_drawn_questions(load_pebble()[1], 1))
+    with pytest.raises(InputError, match="added no image"):
+        build_workload("pebble", model, Blind(), select_drawn_questions(load_pebble()[1], 1))

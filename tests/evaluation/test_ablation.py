@@ -257,10 +257,10 @@ def test_settings_reach_the_model(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--budgets", "many"], "--budgets takes a count"),
-        (["--values", "a,b"], "--values takes numbers"),
-        (["--budgets", ""], "there is no budget"),
-        (["--tasks", ""], "nothing to ask"),
+        (["--budgets", "many"], "--budgets must be a count"),
+        (["--values", "a,b"], "--values must be comma-separated numbers"),
+        (["--budgets", ""], "There is no budget"),
+        (["--tasks", ""], "--tasks is empty"),
         (["--budgets", "0.5"], "got the share"),
     ],
 )

@@ -153,7 +153,7 @@ def test_the_command(
     with pytest.raises(SystemExit) as end:
         command("--tasks", str(data), "--out", str(tmp_path))
     assert end.value.code == 2
-    assert "is a folder: give a file" in capsys.readouterr().err
+    assert "is a folder, pass a file" in capsys.readouterr().err
 
 
 def test_a_stopped_command_says_how_to_go_on(
@@ -167,7 +167,7 @@ def test_a_stopped_command_says_how_to_go_on(
     with pytest.raises(SystemExit) as stopped:
         command("--tasks", "pebble/color", "--limit", "1", "--out", str(tmp_path / "p.json"))
     assert stopped.value.code == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
     assert not (tmp_path / "p.json").exists()
 
 

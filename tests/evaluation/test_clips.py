@@ -192,7 +192,7 @@ def test_the_page_shows_the_frames(tmp_path: Path, clip_task: Path) -> None:
          "--budgets", "136", "--timing-batches", "0", "--threads", "1", "--out", str(results)]
     )  # fmt: skip
     assert evaluated == 0
-    asked = ["--tasks", str(clip_task), "--pictures", "1"]
+    asked = ["--tasks", str(clip_task), "--images", "1"]
     assert main(["report", str(results), *asked, "--out", str(page)]) == 0
     text = page.read_text()
     assert text.count(f"136 of {TOKENS} visual tokens kept") == 1

@@ -280,7 +280,7 @@ def test_the_command_tells_how_many_replies_cannot_be_read(
     with StubServer(say).running() as server:
         call("judge", str(answered), "--url", server.url, "--model", "stub", "--reply-tokens", "9")
         assert {each["max_tokens"] for each in server.asked} == {9}
-    assert "2 replies of the judge cannot be read" in capsys.readouterr().err
+    assert "2 replies of the judge could not be parsed" in capsys.readouterr().err
 
 
 def test_the_command_for_programs(answered: Path, capsys: pytest.CaptureFixture[str]) -> None:

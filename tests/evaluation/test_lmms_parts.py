@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tokencover.cli.app import main
-from tokencover.cli.benchmark_options import SUITE_NAMES
+from tokencover.cli.options import SUITE_NAMES
 from tokencover.errors import InputError
 from tokencover.evaluation import find_tasks
 from tokencover.evaluation.lmms import (
@@ -92,7 +92,7 @@ def test_the_question_is_found_in_what_is_asked(question: str, text: str, found:
 
 @pytest.mark.parametrize("document", [{"question": "where ?"}, {"question": " "}, {}])
 def test_a_question_that_is_not_there_is_told(document: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="--prompt-words turn"):
+    with pytest.raises(InputError, match="--prompt-scope turn"):
         find_question(document, "what is it ?", "gqa, document 3")
 
 

@@ -30,7 +30,7 @@ from tokencover.evaluation.results_table import Rank
 from tokencover.evaluation.stored_results import read_folder
 from tokencover.evaluation.table_formats import escape_markdown
 from tokencover.methods import DART, FastV, MoB, Random
-from tokencover.statistics import find_paired_difference
+from tokencover.statistics import compute_paired_difference
 
 WHOLE = {"GQA": [1, 1, 1, 0], "POPE": [1, 1, 1, 1], "VizWiz": [1, 0, 0, 1]}
 MOB = {"GQA": [1, 1, 1, 0], "POPE": [1, 1, 0, 1], "VizWiz": [1, 0, 0, 0]}
@@ -82,7 +82,7 @@ def test_the_comparison_is_what_one_computes_by_hand(folder: Path) -> None:
     fastv = [cell.text for cell in lines["fastv"].cells]
     assert fastv[:-1] == ["25.0", "50.0", "52.8", "64.0", "74.0", "40.0", "0.75"]
     rows = {str(row.combination): row for row in stored.rows}
-    difference = find_paired_difference(rows["fastv 64"].records, rows["mob 64"].records)
+    difference = compute_paired_difference(rows["fastv 64"].records, rows["mob 64"].records)
     assert difference.mean == pytest.approx(-0.5 / 3)
     assert fastv[-1] == f"-16.7 [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
     assert lines["random"].cells[6].text == "-"  # it was not timed

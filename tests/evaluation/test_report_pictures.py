@@ -30,7 +30,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_smallest_budget_is_drawn_with_hover_text(results: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert main(["report", str(results), "--pictures", "2", "--out", str(page)]) == 0
+    assert main(["report", str(results), "--images", "2", "--out", str(page)]) == 0
     text = page.read_text()
     assert "What was kept" in text
     assert text.count("9 of 576 visual tokens kept") == 4  # two examples, two methods each
@@ -43,12 +43,12 @@ def test_fewer_pictures_than_requested_are_explained(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
-    arguments = ["report", str(results), "--out", str(page), "--pictures"]
+    arguments = ["report", str(results), "--out", str(page), "--images"]
     assert main([*arguments, "4"]) == 0
-    assert "--pictures 4: 2 drawn; the tasks have 2 examples." in capsys.readouterr().err
+    assert "--images 4: 2 drawn; the tasks have 2 examples." in capsys.readouterr().err
     assert page.read_text().count('<article class="kept"') == 2
     assert main([*arguments, "2"]) == 0
-    assert "--pictures" not in capsys.readouterr().err
+    assert "--images" not in capsys.readouterr().err
 
 
 def test_drawn_examples_are_different_and_fill_up() -> None:
@@ -64,8 +64,8 @@ def test_no_drawn_image_is_explained() -> None:
     side = KeptSide("mob", "64", "yes", "<p>Not drawn: the model was shown crops.</p>")
     kept = KeptExample("one", "0", "?", "yes", "", (side,))
     told = explain_missing([kept], 1)
-    assert told.startswith("--pictures 1: 0 drawn; 1 cannot be drawn because the prompt has no")
-    assert explain_missing([], 2) == "--pictures 2: 0 drawn; the tasks have no examples."
+    assert told.startswith("--images 1: 0 drawn; 1 cannot be drawn because the prompt has no")
+    assert explain_missing([], 2) == "--images 2: 0 drawn; the tasks have no examples."
 
 
 def test_page_shows_command_of_evaluate(results: Path, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_without_pictures_no_model_is_needed(results: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--pictures", "-1"], "got -1"), (["--pictures", "1", "--reference", "fastv"], "fastv")],
+    [(["--images", "-1"], "got -1"), (["--images", "1", "--reference", "fastv"], "fastv")],
 )
 def test_mistakes_are_explained(
     results: Path,
@@ -131,7 +131,7 @@ def test_other_weights_are_not_shown(results: Path, tmp_path: Path) -> None:
             path.read_text().replace(_weights(results), "0123456789abcdef")
         )
     page = tmp_path / "page.html"
-    assert main(["report", str(copied), "--pictures", "1", "--out", str(page)]) == 2
+    assert main(["report", str(copied), "--images", "1", "--out", str(page)]) == 2
     assert not page.exists()
 
 

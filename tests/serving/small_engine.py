@@ -16,15 +16,14 @@ from transformers import DynamicCache, PreTrainedModel
 from tests.zoo.entry import Inputs, ZooEntry
 from tokencover.families import FAMILIES, Layout, Media
 from tokencover.methods import to_json
-from tokencover.serving.architectures import ServedModel
-from tokencover.serving.choice_plan import ChoicePlan, load_method
-from tokencover.serving.choosing import choose_tokens
-from tokencover.serving.picture_positions import (
-    PlacedPicture,
-    PlaceShifts,
-    pack_places,
-    place_text,
+from tokencover.serving.images import (
+    PlacedImage,
+    PositionOffsets,
+    compute_text_positions,
+    pack_offsets,
 )
+from tokencover.serving.selection import SelectionPlan, decode_method, select_tokens
+from tokencover.serving.supported import ServedModel
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def embed(model: PreTrainedModel, inputs: Inputs) -> Tensor:
     return found[0]
 
 
-def find_places(served: ServedModel, kept: Tensor, layout: Layout) -> Tensor:
+def compute_offsets(served: ServedModel, kept: Tensor, layout: Layout) -> Tensor:
     if not served.several_axes:
         return kept.unsqueeze(-1)
     return torch.stack([layout.row[kept], layout.column[kept]], -1)
@@ -70,34 +69,36 @@ def find_places(served: ServedModel, kept: Tensor, layout: Layout) -> Tensor:
 
 @torch.no_grad()
 def serve(entry: ZooEntry, served: ServedModel, inputs: Inputs, method: Any, chunk: int) -> Served:
-    """Answer one prompt with pictures."""
+    """Answer one prompt with images."""
     model = entry.build()
     states, ids = embed(model, inputs), inputs["input_ids"][0]
     images = {name: inputs[name] for name in inputs if name.startswith(("pixel", "image_"))}
     layouts, _ = FAMILIES[served.family].layouts(Media(model.config, images=images))
     words = tuple(ids[entry.user_words(inputs)[0]].tolist())
-    plan = ChoicePlan.read(ChoicePlan(to_json(method), words).text)
-    spoken = model.get_input_embeddings()(torch.tensor(plan.words))
-    shifts = PlaceShifts((1, 2) if served.several_axes else (0,))
+    plan = SelectionPlan.read(SelectionPlan(to_json(method), words).text)
+    spoken = model.get_input_embeddings()(torch.tensor(plan.prompt_ids))
+    shifts = PositionOffsets((1, 2) if served.several_axes else (0,))
     rows, visual, pictures, kept_of_all = [], [], [], []
     place = offset = seen = 0
     for span, layout in zip(entry.spans(inputs), layouts, strict=True):
         first = int(span.positions[0])
         text = states[place:first]
         advance = max(layout.shape) if served.several_axes else len(layout)
-        picture = plan.of_picture(layout, advance=advance)
-        chosen = choose_tokens(load_method(picture.method), states[span.positions], spoken, layout)
+        picture = plan.of_image(layout, advance=advance)
+        chosen = select_tokens(
+            decode_method(picture.method), states[span.positions], spoken, layout
+        )
         assert len(chosen.kept) == picture.kept
         kept_of_all += (chosen.kept + seen).tolist()
-        places = pack_places(find_places(served, chosen.kept, layout), chosen.states)
-        rows += [widen(text, shifts.columns), torch.cat([chosen.states, places], -1)]
+        places = pack_offsets(compute_offsets(served, chosen.kept, layout), chosen.hidden_states)
+        rows += [widen(text, shifts.columns), torch.cat([chosen.hidden_states, places], -1)]
         visual += [False] * len(text) + [True] * picture.kept
-        pictures.append(PlacedPicture(offset + len(text), picture.kept, picture.advance))
+        pictures.append(PlacedImage(offset + len(text), picture.kept, picture.advance))
         offset += len(text) + picture.kept
         place, seen = first + len(layout), seen + len(layout)
     rows.append(widen(states[place:], shifts.columns))
     visual += [False] * (len(states) - place)
-    positions, delta = place_text(len(visual), pictures)
+    positions, delta = compute_text_positions(len(visual), pictures)
     logits = run_in_chunks(
         model, torch.cat(rows), torch.tensor(visual), positions, shifts, chunk, method, served
     )
@@ -113,7 +114,7 @@ def run_in_chunks(
     rows: Tensor,
     visual: Tensor,
     positions: Tensor,
-    shifts: PlaceShifts,
+    shifts: PositionOffsets,
     chunk: int,
     method: Any,
     served: ServedModel,
@@ -123,7 +124,7 @@ def run_in_chunks(
         part, here = rows[start : start + chunk], visual[start : start + chunk]
         shown = part[:, :width].clone()
         found = [part[here]] if bool(here.any()) else []
-        stripped = shifts.take_from(found, here if found else None)
+        stripped = shifts.strip(found, here if found else None)
         if found:
             shown[here] = stripped[0]
         placed = shifts.add_to(positions[:, start : start + chunk])

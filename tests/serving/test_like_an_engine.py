@@ -1,4 +1,4 @@
-"""Short prompts in chunks, with our choices and positions, give what `tc.prune` gives."""
+r"""Short prompts in chunks, with our choices and positions, give what `tc.prune` gives."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import torch
 import tokencover as tc
 from tests.serving.small_engine import serve
 from tests.zoo import ZOO
-from tokencover.serving.architectures import SERVED_MODELS, ServedModel
-from tokencover.serving.served_methods import SERVED, make_served_method
+from tokencover.serving.supported import SERVED, SERVED_MODELS, ServedModel, build_served_method
 
 BUDGET = 5
 ZOO_NAMES = ("llava", "llava_next", "qwen2_vl", "qwen2_5_vl")
@@ -36,17 +35,17 @@ def compare(name: str, served: ServedModel, method: Any, kind: str, chunk: int) 
 @pytest.mark.parametrize(("name", "served"), MODELS)
 @pytest.mark.parametrize(("kind", "chunk"), [("single", 1000), ("two_images", 4)])
 def test_mob(name: str, served: ServedModel, kind: str, chunk: int) -> None:
-    compare(name, served, make_served_method("mob", budget=BUDGET), kind, chunk)
+    compare(name, served, build_served_method("mob", budget=BUDGET), kind, chunk)
 
 
 @pytest.mark.parametrize("named", [each for each in SERVED if each != "mob"])
 def test_other_methods_on_one_picture(named: str) -> None:
-    method = make_served_method(named, budget=0.3)
+    method = build_served_method(named, budget=0.3)
     compare("llava_next", SERVED_MODELS[1], method, "single", 7)
 
 
 def test_numbered_anew() -> None:
-    method = make_served_method("mob", budget=BUDGET, positions="reindex")
+    method = build_served_method("mob", budget=BUDGET, positions="reindex")
     compare("llava", SERVED_MODELS[0], method, "two_images", 6)
 
 
@@ -54,7 +53,7 @@ def test_numbered_anew() -> None:
 def test_a_budget_above_all_tokens_changes_nothing(name: str, served: ServedModel) -> None:
     entry = ZOO[name]
     inputs = entry.collate(entry.samples("two_images")[:1])
-    ours = serve(entry, served, inputs, make_served_method("mob", budget=10_000), 9)
+    ours = serve(entry, served, inputs, build_served_method("mob", budget=10_000), 9)
     with torch.no_grad():
         theirs = entry.build()(**inputs).logits[0, -1]
     torch.testing.assert_close(ours.logits, theirs, atol=2e-5, rtol=2e-4)
@@ -64,8 +63,8 @@ def test_wrong_positions_would_show() -> None:
     """The control: with places left out, the same tokens give other logits."""
     entry, served = ZOO["qwen2_vl"], SERVED_MODELS[2]
     inputs = entry.collate(entry.samples("single"))
-    kept = make_served_method("mob", budget=BUDGET)
+    kept = build_served_method("mob", budget=BUDGET)
     right = serve(entry, served, inputs, kept, 1000).logits
-    anew = make_served_method("mob", budget=BUDGET, positions="reindex")
+    anew = build_served_method("mob", budget=BUDGET, positions="reindex")
     wrong = serve(entry, served, inputs, anew, 1000).logits
     assert (right - wrong).abs().max() > 1e-3

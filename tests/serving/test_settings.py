@@ -15,11 +15,10 @@ from tokencover.budget import Profile
 from tokencover.errors import InputError
 from tokencover.families import Layout
 from tokencover.methods import from_json
-from tokencover.serving import ServingSettings, find_served_model, make_served_method
-from tokencover.serving.architectures import SERVED_MODELS, check_positions
-from tokencover.serving.choice_plan import ChoicePlan, PicturePlan
-from tokencover.serving.served_methods import SERVED
-from tokencover.serving.settings import write_reason
+from tokencover.serving import ServingSettings, build_served_method, get_served_model
+from tokencover.serving.selection import ImagePlan, SelectionPlan
+from tokencover.serving.settings import format_reason
+from tokencover.serving.supported import SERVED, SERVED_MODELS, validate_positions
 
 
 def make_profile(after: int) -> Profile:
@@ -32,7 +31,7 @@ def read(**document: Any) -> ServingSettings:
 
 @pytest.mark.parametrize("name", SERVED)
 def test_every_served_method_acts_before_the_decoder(name: str) -> None:
-    method = make_served_method(name, budget=64)
+    method = build_served_method(name, budget=64)
     assert method.name == name
     assert method.pruning_layers(32) == (0,)
     assert method.positions == "original"
@@ -50,25 +49,25 @@ def test_a_server_runs_mob_with_a_budget_for_each_picture() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (None, "needs"),
+        (None, "must contain"),
         ({}, 'a "budget"'),
         ({"budget": 0}, "at least 1"),
         ({"budget": 64, "ceiling": 0}, "at least 1"),
         ({"budget": 64, "method": "mob:after=2"}, "after=0"),
         ({"budget": 64, "method": "fastv"}, "inside the decoder"),
-        ({"budget": 64, "method": "visionzip"}, "tower"),
+        ({"budget": 64, "method": "visionzip"}, "vision encoder"),
         ({"budget": 64, "method": "nonsense"}, "no method 'nonsense'"),
         ({"budget": 64, "method": "mob:budget_mode=layer_mean"}, "exact"),
-        ({"budget": 64, "split": "online"}, "learns"),
-        ({"budget": 64, "method": "divprune:positions=reindex"}, "fixed when a model is loaded"),
+        ({"budget": 64, "split": "online"}, "adapts"),
+        ({"budget": 64, "method": "divprune:positions=reindex"}, "fixed when the model is loaded"),
         ({"budget": 64, "choose_by": "chance"}, "choose_by"),
-        ({"budget": 64, "tower_megabytes": -1}, "tower_megabytes"),
+        ({"budget": 64, "vision_cache_mb": -1}, "vision_cache_mb"),
         ({"budget": 64, "celing": 3}, "did you mean 'ceiling'"),
-        ({"budget": 64, "ceiling": 63}, "ceiling 63 lies below the budget 64"),
-        ({"budget": 0.5, "ceiling": 0.25}, "ceiling 0.25 lies below"),
+        ({"budget": 64, "ceiling": 63}, "ceiling=63 is below budget=64"),
+        ({"budget": 0.5, "ceiling": 0.25}, "ceiling=0.25 is below"),
         ({"budget": 64, "split": "coupling"}, "needs a profile"),
-        ({"budget": 64, "method": "mob:split=weak", "split": "strong"}, "names a split already"),
-        ({"budget": 64, "method": "mob:split=weak", "profile": "a.json"}, "names a split already"),
+        ({"budget": 64, "method": "mob:split=weak", "split": "strong"}, "both set the split"),
+        ({"budget": 64, "method": "mob:split=weak", "profile": "a.json"}, "both set the split"),
     ],
 )
 def test_a_wrong_start_is_told(document: Any, message: str) -> None:
@@ -93,11 +92,11 @@ def test_a_request_may_name_budget_and_method() -> None:
     assert from_json(settings.plan(None, words).method) == settings.method
     less = settings.plan({"budget": 32}, words)
     assert from_json(less.method) == tc.MoB(32, "weak", after=0, per="image")
-    assert less.words == (5, 6)
+    assert less.prompt_ids == (5, 6)
     other = settings.plan({"method": "divprune"}, words)
     assert from_json(other.method) == tc.DivPrune(64, positions="original")
-    assert other.words == ()  # it never looks at them, so they must not spoil the caches
-    assert settings.plan({"budget": 0.1, "method": "mob:split=strong"}, ()).words == ()
+    assert other.prompt_ids == ()  # it never looks at them, so they must not spoil the caches
+    assert settings.plan({"budget": 0.1, "method": "mob:split=strong"}, ()).prompt_ids == ()
     inside = settings.plan({"method": {"method": "grid", "budget": 9}}, words)
     assert from_json(inside.method) == tc.UniformGrid(9, after=0)
 
@@ -114,10 +113,10 @@ def test_the_ceiling_is_for_budgets_that_requests_name() -> None:
     assert settings.plan({"method": "grid"}, ()).count_kept(layout) == 288
     assert settings.plan({"budget": 64}, ()).count_kept(layout) == 64
     for budget in (65, 0.12, 1.0, 10**9):
-        with pytest.raises(InputError, match="this server allows 64"):
+        with pytest.raises(InputError, match="This server allows 64"):
             settings.plan({"budget": budget}, ()).count_kept(layout)
     # One token is not all of them, though 1 equals 1.0.
-    with pytest.raises(InputError, match="this server allows 1, which is 1"):
+    with pytest.raises(InputError, match="This server allows 1, which is 1"):
         read(budget=1).plan({"budget": 1.0}, ()).count_kept(layout)
 
 
@@ -125,7 +124,7 @@ def test_a_client_is_told_in_few_letters_that_can_be_written() -> None:
     for asked in ({"\ud800": 1}, {"method": "x" * 10**6}, {"method": {"method": "x" * 10**6}}):
         with pytest.raises(InputError) as caught:
             read().plan(asked, ())
-        assert len(write_reason(caught.value).encode()) < 1100
+        assert len(format_reason(caught.value).encode()) < 1100
 
 
 @pytest.mark.parametrize(
@@ -170,9 +169,8 @@ def test_a_request_may_not_ask_for_more(asked: Any) -> None:
 
 
 def test_choosing_by_picture_hides_the_words() -> None:
-    settings = read(choose_by="picture")
-    assert not settings.reads_words
-    assert settings.plan(None, [5, 6]).words == ()
+    settings = read(choose_by="image")
+    assert settings.plan(None, [5, 6]).prompt_ids == ()
     assert settings.plan(None, [5, 6]).text == settings.plan(None, [7]).text
 
 
@@ -188,29 +186,29 @@ def test_plans_differ_by_all_that_choices_depend_on() -> None:
     ]
     assert len({plan.text for plan in plans}) == len(plans)
     for plan in plans:
-        assert ChoicePlan.read(plan.text) == plan
+        assert SelectionPlan.read(plan.text) == plan
         json.loads(plan.text)
 
 
 def test_a_plan_survives_as_bytes() -> None:
-    plan = PicturePlan('{"method": "mob"}', (1, 70_000), 576, 64, 576, "ab12")
-    assert PicturePlan.from_tensor(plan.to_tensor()) == plan
+    plan = ImagePlan('{"method": "mob"}', (1, 70_000), 576, 64, 576, "ab12")
+    assert ImagePlan.from_tensor(plan.to_tensor()) == plan
 
 
 def test_models_are_found_by_either_name() -> None:
     for model in SERVED_MODELS:
-        assert find_served_model([model.original]) is model
-        assert find_served_model([model.name]) is model
-    with pytest.raises(InputError, match="LlamaForCausalLM cannot be served"):
-        find_served_model(["LlamaForCausalLM"])
+        assert get_served_model([model.original]) is model
+        assert get_served_model([model.name]) is model
+    with pytest.raises(InputError, match="architecture LlamaForCausalLM"):
+        get_served_model(["LlamaForCausalLM"])
     with pytest.raises(InputError, match="unknown"):
-        find_served_model(None)
+        get_served_model(None)
 
 
 def test_rows_and_columns_cannot_be_numbered_anew() -> None:
     llava, qwen = SERVED_MODELS[0], SERVED_MODELS[-1]
-    check_positions(llava, "reindex")
+    validate_positions(llava, "reindex")
     with pytest.raises(InputError, match="Qwen3-VL"):
-        check_positions(qwen, "reindex")
+        validate_positions(qwen, "reindex")
     with pytest.raises(InputError, match="sideways"):
-        check_positions(llava, "sideways")
+        validate_positions(llava, "sideways")

@@ -15,8 +15,8 @@ from torch import Tensor
 import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import token_sets
+from tokencover.theory.bounds import CoveringNumbers
 from tokencover.theory.certificate import Certificate, certify
-from tokencover.theory.covering_numbers import CoveringNumbers
 
 SLACK = 1e-6
 """Tokens are snapped to a grid, and a distance near 0 is a square root of rounding errors."""
@@ -232,7 +232,7 @@ def test_without_prompt_centers_the_theorems_are_silent() -> None:
 
 def test_it_prints_what_it_found() -> None:
     text = str(counterexample())
-    assert "kept 2 of 3 visual tokens for 2 words" in text
+    assert "kept 2 of 3 visual tokens for 2 prompt tokens" in text
     verdicts = {line.strip().split("  ")[0]: line for line in text.splitlines() if line}
     assert verdicts[">= D2 eta^2 = (eta/z)^2"].endswith("0.5   DOES NOT HOLD")
     assert verdicts[">= D1 K^(-2/d)"].endswith("holds")

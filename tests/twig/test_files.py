@@ -84,7 +84,7 @@ def test_a_folder_without_a_twig_is_refused(tmp_path: Path) -> None:
 
 def test_half_a_twig_is_refused(folder: Path) -> None:
     (folder / "twig.safetensors").unlink()
-    with pytest.raises(InputError, match=r"has no twig\.safetensors: give the folder"):
+    with pytest.raises(InputError, match=r"has no twig\.safetensors. Pass the folder"):
         load_twig(folder)
 
 
@@ -106,16 +106,16 @@ def test_a_damaged_plan_is_refused(folder: Path, text: str) -> None:
     ("changes", "message"),
     [
         ({"after": "1"}, "not integers"),
-        ({"depth": 3}, "3 blocks of width 32: blocks.2"),
-        ({"vocabulary": 7}, r"head.weight has shape \(\d+, 32\) and should have \(7, 32\)"),
+        ({"depth": 3}, "3 layers of width 32: blocks.2"),
+        ({"vocabulary": 7}, r"head.weight has shape \(\d+, 32\), expected \(7, 32\)"),
         ({"head_bias": True}, "head.bias has shape none"),
         ({"after": 4}, "does not fit a decoder of 5"),
         ({"depth": 0}, "does not fit a decoder of 5"),
         ({"config": {}}, "does not describe a twig"),
-        ({"decoder": "os.system"}, "'os.system' is no text model"),
-        ({"decoder": "transformers.models.llama.modeling_llama.Nobody"}, "is no text model"),
-        ({"decoder": "transformers.models.none.modeling_none.Model"}, "is no text model"),
-        ({"decoder": "transformers.models.llama.modeling_llama.LlamaMLP"}, "is no text model"),
+        ({"decoder": "os.system"}, "'os.system' is not a text model"),
+        ({"decoder": "transformers.models.llama.modeling_llama.Nobody"}, "is not a text model"),
+        ({"decoder": "transformers.models.none.modeling_none.Model"}, "is not a text model"),
+        ({"decoder": "transformers.models.llama.modeling_llama.LlamaMLP"}, "is not a text model"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(
@@ -129,7 +129,7 @@ def test_a_plan_that_does_not_fit_is_refused(
 def test_another_width_is_refused(folder: Path) -> None:
     config = json.loads((folder / "twig.json").read_text())["config"]
     change_plan(folder, config={**config, "hidden_size": 16})
-    with pytest.raises(InputError, match="blocks of width 16"):
+    with pytest.raises(InputError, match="layers of width 16"):
         load_twig(folder)
 
 
@@ -145,7 +145,7 @@ def test_blocks_that_attend_differently_are_refused() -> None:
     before = config.layer_types
     config.layer_types = ["full_attention"] * 2 + ["sliding_attention"] * 3
     try:
-        with pytest.raises(InputError, match="attend in different ways"):
+        with pytest.raises(InputError, match="different attention types"):
             grow(model, 1, 2)
     finally:
         config.layer_types = before

@@ -1,4 +1,4 @@
-"""The words that chose prompt centres, as people write them."""
+"""The words that chose prompt centers, as people write them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT = "How many giraffes stand before 42 umbrellas, old or new?"
 
 
 def chosen_at(*places: int) -> Trace:
-    """A trace whose prompt centres were chosen by the words at these places."""
+    """A trace whose prompt centers were chosen by the words at these places."""
     columns = max(1, len(places))
     centers = [(0, 0, 0, column) for column in range(len(places))]
     return make_trace(
@@ -89,7 +89,7 @@ def test_words_are_counted_most_first() -> None:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (torch.tensor([[1, 2, 3]]), "place 4 of the sequence, but input_ids have 3 tokens"),
+        (torch.tensor([[1, 2, 3]]), "position 4 is outside of input_ids, which have 3 tokens"),
         (torch.tensor([1, 2, 3, 4, 5]), r"shape \(5,\) have no row 0"),
         (torch.empty(0, 5), r"shape \(0, 5\) have no row 0"),
     ],

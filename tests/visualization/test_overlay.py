@@ -1,4 +1,4 @@
-"""What was kept, drawn on the picture."""
+"""What was kept, drawn on the image."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import tokencover as tc
 from tests.pruning.test_matrix import built
 from tests.visualization.traces import make_trace
 from tests.zoo import ZOO
+from tokencover.colors import PROMPT_COLOR, VISUAL_COLOR
 from tokencover.pruning import Trace
 from tokencover.visualization import describe, list_legend, overlay, panels, tint_tokens
-from tokencover.visualization.colors import PROMPT_COLOR, VISUAL_COLOR
 
 
 def run_traced(name: str, kind: str) -> Trace:
@@ -26,8 +26,8 @@ def run_traced(name: str, kind: str) -> Trace:
 def test_frames_stand_where_tokens_were_kept() -> None:
     trace = run_traced("llava", "single")
     assert trace.grids == {(0, 0): (5, 5)}
-    picture = Image.new("RGB", (800, 800), (40, 160, 40))
-    drawn = overlay(picture, trace)
+    image = Image.new("RGB", (800, 800), (40, 160, 40))
+    drawn = overlay(image, trace)
     assert drawn.size == (800, 800)
     kept = {
         (int(row), int(column)): int(index) in trace.prompt_centers.tolist()
@@ -46,15 +46,15 @@ def test_frames_stand_where_tokens_were_kept() -> None:
                 assert min(middle) > 180  # faded
 
 
-def test_a_small_picture_is_enlarged() -> None:
+def test_a_small_image_is_enlarged() -> None:
     drawn = overlay(Image.new("RGB", (30, 20)), run_traced("llava", "single"))
     assert drawn.size[0] >= 768
 
 
-def test_prompt_centres_bear_the_number_of_their_word() -> None:
+def test_prompt_centers_bear_the_number_of_their_word() -> None:
     trace = make_trace({(0, 0): (2, 4)}, [(0, 0, 0, 0), (0, 0, 0, 2), (0, 0, 1, 0)], [(0, 0, 1, 2)])
-    picture = Image.new("RGB", (800, 400), (40, 160, 40))
-    drawn = overlay(picture, trace, ["bus", "red", "red"])
+    image = Image.new("RGB", (800, 400), (40, 160, 40))
+    drawn = overlay(image, trace, ["bus", "red", "red"])
 
     def tag(row: int, column: int) -> Image.Image:
         left, top = 200 * column, 200 * row
@@ -63,7 +63,7 @@ def test_prompt_centres_bear_the_number_of_their_word() -> None:
     assert tag(0, 2) == tag(1, 0)  # both were chosen by "red"
     assert tag(0, 0) != tag(0, 2)
     assert PROMPT_COLOR not in {color for _, color in tag(1, 2).getcolors() or []}
-    assert tag(1, 2) == overlay(picture, trace).crop((403, 203, 440, 240))
+    assert tag(1, 2) == overlay(image, trace).crop((403, 203, 440, 240))
 
 
 MANY_VIEWS = [("qwen2_vl", "video"), ("llava_next", "single"), ("video_llava", "video")]
@@ -78,19 +78,19 @@ def test_every_frame_and_view_can_be_drawn(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [*MANY_VIEWS, ("llava_next", "two_images")])
-def test_all_pictures_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> None:
-    trace, picture = run_traced(name, kind), Image.new("RGB", (64, 64), (40, 160, 40))
+def test_all_images_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> None:
+    trace, image = run_traced(name, kind), Image.new("RGB", (64, 64), (40, 160, 40))
     frames = sum(medium == 0 for medium, _ in trace.grids)
     media = len({medium for medium, _ in trace.grids})
-    sheet = panels([[picture] * frames] if kind == "video" else [picture] * media, trace)
+    sheet = panels([[image] * frames] if kind == "video" else [image] * media, trace)
     assert (40, 160, 40) in {color for _, color in sheet.getcolors(100_000) or []}
     placeless = int((trace.row < 0).sum())
-    assert ("without a place" in describe(trace)) == (placeless > 0)
+    assert ("without a grid location" in describe(trace)) == (placeless > 0)
     assert (name == "qwen2_vl") == (placeless == 0)
 
 
 def test_a_frame_that_is_not_there_is_refused() -> None:
-    with pytest.raises(tc.InputError, match="no frame 7 of picture 0"):
+    with pytest.raises(tc.InputError, match="no frame 7 of image 0"):
         overlay(Image.new("RGB", (64, 64)), run_traced("llava", "single"), frame=7)
 
 

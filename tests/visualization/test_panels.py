@@ -1,4 +1,4 @@
-"""All pictures of a prompt in one, by their pixels."""
+"""All images of a prompt in one, by their pixels."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from PIL import Image
 
 import tokencover as tc
 from tests.visualization.traces import Place, make_trace, raster
+from tokencover.colors import KEPT_COLOR, PROMPT_COLOR, VISUAL_COLOR, Color
 from tokencover.visualization import panels
-from tokencover.visualization.colors import KEPT_COLOR, PROMPT_COLOR, VISUAL_COLOR, Color
-from tokencover.visualization.still_pictures import GAP, MARGIN, WIDEST
+from tokencover.visualization.still import GAP, MARGIN, WIDEST
 
 GROUND, FADED = (40, 160, 40), (201, 231, 201)
 Box = tuple[int, int, int, int]
@@ -28,7 +28,7 @@ AREA = (GROUND, FADED, PROMPT_COLOR, VISUAL_COLOR, KEPT_COLOR)
 
 
 def areas(sheet: Image.Image, least: int = 60) -> list[Box]:
-    """Where the pictures are: areas of ground, in reading order; the legend's are smaller."""
+    """Where the images are: areas of ground, in reading order; the legend's are smaller."""
     pixels = np.asarray(sheet)
     left_over = np.any([np.all(pixels == color, -1) for color in AREA], 0)
     found = []
@@ -62,7 +62,7 @@ def look(sheet: Image.Image, area: Box, grid: tuple[int, int]) -> Any:
     return token
 
 
-def test_one_picture_with_caption_and_legend() -> None:
+def test_one_image_with_caption_and_legend() -> None:
     trace = make_trace({(0, 0): (4, 6)}, [(0, 0, 1, 2)], [(0, 0, 3, 5)])
     sheet = panels([plain(90, 60)], trace, ["red"], title="what color is it ?")
     (area,) = areas(sheet)
@@ -82,7 +82,7 @@ def test_one_picture_with_caption_and_legend() -> None:
     assert without.height - areas(without)[0][3] < sheet.height - area[3]  # no words
 
 
-def test_a_method_without_centres_has_one_colour() -> None:
+def test_a_method_without_centers_has_one_color() -> None:
     kept: list[Place] = [(0, 0, 0, 0), (0, 0, 2, 1)]
     sheet = panels([plain()], make_trace({(0, 0): (3, 3)}, others=kept))
     token = look(sheet, areas(sheet)[0], (3, 3))
@@ -128,7 +128,7 @@ def test_frames_that_share_tokens_show_the_first_of_them(count: int) -> None:
     assert [shade in seen for shade in shades] == [number % 2 == 0 for number in range(count)]
 
 
-def test_every_picture_of_the_prompt_has_its_panel() -> None:
+def test_every_image_of_the_prompt_has_its_panel() -> None:
     grids = {(0, 0): (2, 2), (1, 0): (3, 2), (2, 0): (2, 2), (2, 1): (2, 2)}
     trace = make_trace(grids, visual=[(1, 0, 2, 1)])
     sheet = panels([plain(), plain(40, 60), [plain(), plain()]], trace)
@@ -153,24 +153,24 @@ def test_tokens_that_were_wiped_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pictures", "message"),
+    ("images", "message"),
     [
-        ([plain()], "has 2 pictures or videos, 1 were given"),
-        ([plain()] * 3, "has 2 pictures or videos, 3 were given"),
-        ([plain(), plain()], "picture 1 is a video of 3 frames"),
-        ([plain(), [plain()] * 2], "has 3 frames of tokens, 2 pictures were given"),
-        ([plain(), [plain()] * 4], "has 3 frames of tokens, 4 pictures were given"),
-        ([plain(), []], "has 3 frames of tokens, 0 pictures were given"),
+        ([plain()], "has 2 images or videos, 1 were given"),
+        ([plain()] * 3, "has 2 images or videos, 3 were given"),
+        ([plain(), plain()], "image 1 is a video of 3 frames"),
+        ([plain(), [plain()] * 2], "has 3 frames of tokens, 2 images were given"),
+        ([plain(), [plain()] * 4], "has 3 frames of tokens, 4 images were given"),
+        ([plain(), []], "has 3 frames of tokens, 0 images were given"),
         (plain(), "must be a list"),
     ],
 )
-def test_other_pictures_than_those_of_the_prompt_are_refused(pictures: Any, message: str) -> None:
+def test_other_images_than_those_of_the_prompt_are_refused(images: Any, message: str) -> None:
     grids = {(0, 0): (2, 2), (1, 0): (2, 2), (1, 1): (2, 2), (1, 2): (2, 2)}
     with pytest.raises(tc.InputError, match=message):
-        panels(pictures, make_trace(grids))
+        panels(images, make_trace(grids))
 
 
-def test_words_must_be_as_many_as_prompt_centres() -> None:
+def test_words_must_be_as_many_as_prompt_centers() -> None:
     trace = make_trace({(0, 0): (2, 2)}, [(0, 0, 0, 0)])
-    with pytest.raises(tc.InputError, match="2 words were given for 1 prompt centres"):
+    with pytest.raises(tc.InputError, match="2 words were given for 1 prompt centers"):
         panels([plain()], trace, ["red", "blue"])

@@ -1,4 +1,4 @@
-"""``tokencover ablate``: what MoB's settings do to accuracy."""
+"""``tokencover ablate``: accuracy by settings of MoB."""
 
 from __future__ import annotations
 
@@ -7,41 +7,29 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, get_args
 
-from tokencover.cli.benchmark_options import (
-    FrameCount,
-    Pad,
-    PromptWordsChoice,
-    SuiteName,
-    choose_task_names,
-)
-from tokencover.cli.evaluate import Shard, read_shard, tell_part
-from tokencover.cli.model_family import warn_about_images
+from tokencover.cli.evaluate import describe_part
 from tokencover.cli.options import (
     METHODS,
     OUTPUT,
-    AnswerLength,
-    Attention,
+    AsJson,
     BatchSize,
     Budgets,
-    Device,
-    Dtype,
-    JsonInstead,
     KeepGoing,
-    Limit,
-    ModelName,
-    ModelOptions,
-    Quantization,
-    SplitName,
-    TaskNames,
+    ModelArguments,
+    Shard,
+    TaskArguments,
     Threads,
-    choose_from,
+    option,
+    shared_options,
+)
+from tokencover.cli.values import (
+    parse_budgets,
+    parse_choice,
+    parse_number,
+    parse_output_folder,
+    parse_shard,
     print_json,
-    read_budgets,
-    read_model_options,
-    read_new_folder,
-    read_number,
     split_at_commas,
-    take,
 )
 from tokencover.errors import InputError
 from tokencover.files import write_atomically
@@ -59,61 +47,50 @@ Number = TypeVar("Number", int, float)
 
 WhatChoice = Annotated[
     What,
-    take(
+    option(
         "--what",
         "|".join(get_args(What)),
-        "k-prompt: Kp for each K; fold: k for each Kp; layer: where pruning happens.",
-        read=choose_from(*get_args(What)),
+        "Setting to vary: Kp for each K, k for each Kp, or the pruning layer.",
+        parse=parse_choice(*get_args(What)),
     ),
 ]
 ValuesText = Annotated[
     str | None,
-    take(
+    option(
         "--values",
         "LIST",
-        "Kp / K, k / Kp or blocks to try: 0,0.25,0.5 (default: the paper's).",
+        "Values of Kp / K, k / Kp or the layer, e.g. 0,0.25,0.5 (default: the paper's).",
         METHODS,
     ),
 ]
-PromptShare = Annotated[
+PromptFraction = Annotated[
     float,
-    take("--prompt-share", "SHARE", "Kp / K, for --what fold.", METHODS, read=read_number),
+    option("--prompt-fraction", "FRACTION", "Kp / K, for --what fold.", METHODS, parse_number),
 ]
 AblationFolder = Annotated[
-    Path,
-    take("--out", "FOLDER", "Folder for results and charts.", OUTPUT, read=read_new_folder),
+    Path, option("--out", "FOLDER", "Folder for results and charts.", OUTPUT, parse_output_folder)
 ]
 
 
-def try_settings(
+@shared_options(split="validation")
+def ablate_settings(
     what: WhatChoice,
-    model: ModelName = "pebble",
-    dtype: Dtype = None,
-    device: Device = None,
-    quantization: Quantization = None,
-    attention: Attention = None,
-    model_options: ModelOptions = None,
+    source: ModelArguments,
+    *,
     budgets: Budgets = "64,128,192",
     values: ValuesText = None,
-    prompt_share: PromptShare = 0.5,
-    tasks: TaskNames = None,
-    suite: SuiteName = None,
-    split: SplitName = "validation",
-    limit: Limit = None,
-    prompt_words: PromptWordsChoice = "question",
-    pad: Pad = False,
-    frames: FrameCount = 8,
-    max_new_tokens: AnswerLength = 16,
+    prompt_fraction: PromptFraction = 0.5,
+    questions: TaskArguments,
     batch_size: BatchSize = 16,
     keep_going: KeepGoing = False,
     shard: Shard = None,
     threads: Threads = None,
     out: AblationFolder = Path("ablation"),
-    as_json: JsonInstead = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Try settings of MoB, and see what they do to accuracy."""
+    """Evaluate MoB with different settings."""
+    from tokencover.cli.process import set_threads
     from tokencover.cli.progress_bar import open_progress
-    from tokencover.cli.threads import set_threads
     from tokencover.evaluation import (
         AskingSettings,
         Combination,
@@ -122,41 +99,42 @@ def try_settings(
         do_unfinished,
         load_model,
     )
-    from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
+    from tokencover.evaluation.lmms import describe_settings, gather_tasks
     from tokencover.evaluation.report import ABLATION_TITLES, Ablation, check_page_parts
     from tokencover.families import family_of
 
     check_page_parts()
-    options = read_model_options(quantization, attention, model_options)
-    showing, part = ShowingSettings(prompt_words, pad, frames), read_shard(shard, os.environ)
-    names = choose_task_names(model, tasks, suite)
-    found = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
+    options, showing = source.parse_options(), questions.showing
+    part, split, limit = parse_shard(shard, os.environ), questions.split, questions.limit
+    names = questions.resolve_names(source.model)
+    tasks = tuple(gather_tasks(names, split=split, limit=limit, settings=showing))
     set_threads(threads)
-    loaded = load_model(model, device=device, dtype=dtype, **options)
-    warn_about_images(model, names)
-    loaded.check(found)
-    depth = len(family_of(loaded.model).layers(loaded.model))
-    settings = _choose_settings(what, read_budgets(budgets), values, prompt_share, depth)
-    wanted = dict.fromkeys([Combination(None), *(each.combination for each in settings)])
-    plan = EvaluationPlan(tuple(wanted), found, timed=False)
-    described = {"split": split, "limit": limit, **describe_settings(found, showing, loaded)}
-    asking, share = AskingSettings(batch_size, max_new_tokens, keep_going), plan.share(*part)
-    results = do_unfinished(loaded, share, out / RESULTS, asking, described, 0, open_progress, part)
+    model = load_model(source.model, device=source.device, dtype=source.dtype, **options)
+    source.warn_about_images(names)
+    model.check(tasks)
+    num_layers = len(family_of(model.model).layers(model.model))
+    settings = _list_settings(what, parse_budgets(budgets), values, prompt_fraction, num_layers)
+    combinations = dict.fromkeys([Combination(None), *(each.combination for each in settings)])
+    plan = EvaluationPlan(tuple(combinations), tasks, timed=False)
+    described = {"split": split, "limit": limit, **describe_settings(tasks, showing, model)}
+    asking = AskingSettings(batch_size, questions.max_new_tokens, keep_going)
+    share = plan.share(*part)
+    results = do_unfinished(model, share, out / RESULTS, asking, described, 0, open_progress, part)
     if all(map(results.is_finished, plan.work)):
         rows = {row.combination: row for row in collect(plan, results)}
-        groups = {task.name: task.group for task in found}
-        ablation = Ablation(*ABLATION_TITLES[what], loaded.title, tuple(settings), rows, groups)
+        groups = {task.name: task.group for task in tasks}
+        ablation = Ablation(*ABLATION_TITLES[what], model.title, tuple(settings), rows, groups)
         _write(out / what, ablation, as_json)
     else:
-        print(tell_part(part))
+        print(describe_part(part))
 
 
-def _choose_settings(
+def _list_settings(
     what: What,
     budgets: Sequence[int | float],
     values: str | None,
-    prompt_share: float,
-    depth: int,
+    prompt_fraction: float,
+    num_layers: int,
 ) -> list[AblationSetting]:
     from tokencover.evaluation import (
         FOLD_SHARES,
@@ -168,20 +146,20 @@ def _choose_settings(
     )
 
     if not budgets:
-        raise InputError("there is no budget: give for example --budgets 64,128,192.")
+        raise InputError("There is no budget. Pass for example --budgets 64,128,192.")
     if what == "layer":
-        layers = _read_values(values, int) or choose_layers(depth)
-        wrong = [each for each in layers if not 0 <= each < depth]
+        layers = _parse_values(values, int) or choose_layers(num_layers)
+        wrong = [each for each in layers if not 0 <= each < num_layers]
         if wrong:
             raise InputError(
-                f"--values has layer {wrong[0]}, and this model prunes after 0 to {depth - 1} of "
-                f"its {depth} layers."
+                f"--values contains layer {wrong[0]}, but this model prunes after 0 to "
+                f"{num_layers - 1} of its {num_layers} layers."
             )
         return vary_layers(budgets, layers)
-    shares = _read_values(values, float)
+    fractions = _parse_values(values, float)
     if what == "fold":
-        return vary_folds(budgets, shares or FOLD_SHARES, prompt_share)
-    return vary_prompt_budgets(budgets, shares or PROMPT_SHARES)
+        return vary_folds(budgets, fractions or FOLD_SHARES, prompt_fraction)
+    return vary_prompt_budgets(budgets, fractions or PROMPT_SHARES)
 
 
 def _write(folder: Path, ablation: Ablation, as_json: bool) -> None:
@@ -201,11 +179,11 @@ def _write(folder: Path, ablation: Ablation, as_json: bool) -> None:
         print_json(export_ablation(ablation))
         return
     print_markdown(text)
-    print(f"wrote {folder / 'ablation.html'}, and its tables and charts beside it")
+    print(f"wrote {folder / 'ablation.html'}, and its tables and charts next to it")
 
 
-def _read_values(text: str | None, kind: Callable[[str], Number]) -> list[Number]:
+def _parse_values(text: str | None, kind: Callable[[str], Number]) -> list[Number]:
     try:
         return [kind(part) for part in split_at_commas(text or "")]
     except ValueError:
-        raise InputError(f"--values takes numbers with commas between, got {text!r}.") from None
+        raise InputError(f"--values must be comma-separated numbers, got {text!r}.") from None

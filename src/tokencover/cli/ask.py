@@ -1,169 +1,203 @@
-"""``tokencover ask``: answers with and without pruning, and a drawing of what was kept."""
+"""``tokencover ask``: answers with and without pruning, and images of what was kept."""
 
 from __future__ import annotations
 
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tokencover.cli.model_family import warn_about_images
 from tokencover.cli.options import (
     METHODS,
     OUTPUT,
     QUESTIONS,
-    Attention,
-    Device,
-    Dtype,
-    JsonInstead,
-    ModelName,
-    ModelOptions,
-    Picture,
-    Quantization,
+    AsJson,
+    ImageFile,
+    ModelArguments,
     Threads,
-    make_methods,
-    print_json,
-    read_budget,
-    read_model_options,
-    read_new_folder,
-    read_whole_number,
-    take,
+    option,
+    shared_options,
 )
-from tokencover.cli.queries import Query, make_request
+from tokencover.cli.values import (
+    build_methods,
+    parse_budget,
+    parse_integer,
+    parse_output_folder,
+    print_json,
+    validate_questions,
+)
 from tokencover.errors import InputError, TokenCoverWarning
 from tokencover.files import write_atomically
 from tokencover.tables import TextTable, print_table, print_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from PIL import Image
 
     from tokencover.methods import Method
     from tokencover.prompting import Medium
     from tokencover.pruning import Trace
 
-ANSWER_LENGTH: Final = 32
-WORDS_SHOWN: Final = 6
+MAX_NEW_TOKENS: Final = 32
+MAX_WORDS: Final = 6
+STDIN: Final = "-"
+"""As a question: one question per line of standard input."""
 HEADER: Final = ("question", "right", "all tokens", "pruned", "kept", "FLOPs", "time")
-
 
 Questions = Annotated[
     list[str] | None,
-    take(
+    option(
         "--question",
         "TEXT",
-        "What to ask; may be given several times, - reads lines of standard input.",
+        "Question; repeat the option for several, or use - for lines of standard input.",
         QUESTIONS,
     ),
 ]
 SceneNumber = Annotated[
     int,
-    take(
-        "--scene",
-        "N",
-        "Which scene or clip of pebble's test split, 0 to 399.",
-        QUESTIONS,
-        read=read_whole_number,
+    option(
+        "--scene", "N", "Scene or video of pebble's test split, 0 to 399.", QUESTIONS, parse_integer
     ),
 ]
 MethodName = Annotated[
-    str,
-    take(
-        "--method",
-        "NAME",
-        "A name, with settings if need be: fastv:after=3 (see `tokencover methods`).",
-        METHODS,
-    ),
+    str, option("--method", "NAME", "Method with optional settings, e.g. fastv:after=3.", METHODS)
 ]
 BudgetText = Annotated[
-    str,
-    take("--budget", "N", "Visual tokens to keep: 64, or a share: 0.111.", METHODS),
+    str, option("--budget", "N", "Visual tokens to keep (64), or a fraction (0.111).", METHODS)
 ]
-BlocksBefore = Annotated[
+LayersBefore = Annotated[
     int | None,
-    take(
+    option(
         "--after",
         "N",
-        "Decoder blocks before pruning, short for --method NAME:after=N.",
+        "Decoder layers before pruning, short for --method NAME:after=N.",
         METHODS,
-        read=read_whole_number,
+        parse_integer,
     ),
 ]
-OpenPicture = Annotated[
-    bool,
-    take("--open", "", "Show the first picture when it is drawn.", OUTPUT),
-]
-PicturesFolder = Annotated[
-    Path,
-    take("--out", "FOLDER", "Folder for the pictures.", OUTPUT, read=read_new_folder),
+OpenImage = Annotated[bool, option("--open", "", "Open the first image when it is drawn.", OUTPUT)]
+ImageFolder = Annotated[
+    Path, option("--out", "FOLDER", "Folder for the images.", OUTPUT, parse_output_folder)
 ]
 
 
+@shared_options()
 def ask(
-    model: ModelName = "pebble",
-    dtype: Dtype = None,
-    device: Device = None,
-    quantization: Quantization = None,
-    attention: Attention = None,
-    model_options: ModelOptions = None,
-    image: Picture = None,
+    source: ModelArguments,
+    image: ImageFile = None,
     question: Questions = None,
     scene: SceneNumber = 0,
     method: MethodName = "mob",
     budget: BudgetText = "64",
-    after: BlocksBefore = None,
+    after: LayersBefore = None,
     threads: Threads = None,
-    out: PicturesFolder = Path("demo"),
-    open_picture: OpenPicture = False,
-    as_json: JsonInstead = False,
+    out: ImageFolder = Path("demo"),
+    open_image: OpenImage = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Ask about a picture or clip, with and without pruning."""
+    """Ask about an image or video, with and without pruning."""
     # What needs no torch is checked first: torch takes seconds to import.
-    request, share = make_request(image, question or [], scene), read_budget(budget)
-    options = read_model_options(quantization, attention, model_options)
+    request = build_request(image, question or [], scene)
+    parsed_budget, options = parse_budget(budget), source.parse_options()
     settings = {} if after is None else {"after": after}
-    named = make_methods(method, [share], **settings)
-    if len(named) != 1:
-        raise InputError(f"--method takes one method, for example fastv:after=3, got {method!r}.")
+    methods = build_methods(method, [parsed_budget], **settings)
+    if len(methods) != 1:
+        raise InputError(f"--method must be one method, e.g. fastv:after=3, got {method!r}.")
 
+    from tokencover.cli.process import set_threads
     from tokencover.cli.progress_bar import open_progress
-    from tokencover.cli.threads import set_threads
     from tokencover.loading import load
 
     set_threads(threads)
-    loaded, processor = load(model, device=device, dtype=dtype, **options)
+    model, processor = load(source.model, device=source.device, dtype=source.dtype, **options)
     if image is not None:
-        warn_about_images(model)
-    queries = request.make_queries(processor)
-    _tell_unknown_words(model, processor, queries)
-    shown = _save_picture(queries[0].picture, out)
-    found = []
+        source.warn_about_images()
+    queries = request.build_queries(processor)
+    _warn_about_unknown_words(source.model, processor, queries)
+    shown = _save_medium(queries[0].medium, out)
+    comparisons = []
     progress = open_progress(len(queries))
     try:
-        _answer(loaded, processor, queries[0], None, length=1)  # what happens once is not timed
+        _answer(model, processor, queries[0], None, length=1)  # the first call is not timed
         for number, query in enumerate(queries, start=1):
             progress.begin(query.question)
-            place = out / f"kept-{number}.png"
-            found.append(_compare(loaded, processor, query, named[0], place))
+            path = out / f"kept-{number}.png"
+            comparisons.append(_compare(model, processor, query, methods[0], path))
             progress.finish()
     finally:
         progress.close()
     if as_json:
-        print_json([each.export() for each in found])
+        print_json([each.export() for each in comparisons])
     else:
-        _print_answers(found, shown)
-    if open_picture:
-        _open(found[0].picture or shown)
+        _print_answers(comparisons, shown)
+    if open_image:
+        _open(comparisons[0].path or shown)
 
 
 @dataclass(frozen=True)
-class Answered:
-    """An answer of a model, pruned or not."""
+class Query:
+    """A question about an image or a video, and the reference answer if it is known."""
+
+    medium: Medium
+    question: str
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The user's image and questions; without an image, the number of a drawn scene."""
+
+    image: Image.Image | None
+    questions: tuple[str, ...]
+    scene: int
+
+    def build_queries(self, processor: Any) -> list[Query]:
+        """Return the questions about an image, or about a video if the model takes no images."""
+        from tokencover.bundled_models import get_scenes_for
+        from tokencover.prompting import list_kinds
+
+        if self.image is not None:
+            return [Query(self.image, question) for question in self.questions]
+        drawn = get_scenes_for(list_kinds(processor)).draw(self.scene, True)
+        if self.questions:
+            return [Query(drawn.medium, question) for question in self.questions]
+        return [Query(drawn.medium, *pair) for pair in drawn.answers.items()]
+
+
+def build_request(path: Path | None, values: Sequence[str], scene: int) -> Request:
+    """Check the user's options without a model, and open the image."""
+    from tokencover.bundled_models import get_scene_set
+
+    questions = tuple(line for value in values for line in _list_lines(value))
+    validate_questions(questions)
+    if path is not None:
+        from tokencover.images import open_image
+
+        if not questions:
+            raise InputError("Ask a question about your image: --question 'what is this ?'")
+        return Request(open_image(path), questions, 0)
+    last = get_scene_set("image").num_scenes - 1
+    if not 0 <= scene <= last:
+        raise InputError(f"--scene must be from 0 to {last}, got {scene}.")
+    return Request(None, questions, scene)
+
+
+def _list_lines(value: str) -> list[str]:
+    if value != STDIN:
+        return [value]
+    lines = [line.strip() for line in sys.stdin if line.strip()]
+    if not lines:
+        raise InputError("--question - reads questions from standard input, which is empty.")
+    return lines
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer and its seconds; if pruned, its trace and the words of its centers."""
 
     text: str
     seconds: float
@@ -172,144 +206,134 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A query, answered with all tokens and with few.
+class Comparison:
+    """The answers to a query with and without pruning.
 
-    Attributes
-    ----------
-    query : Query
-        What was asked.
-    whole, pruned : Answered
-        Both answers.
-    trace : Trace
-        What was kept.
-    picture : Path, optional
-        Where that is drawn; None if the model was shown crops.
-    drawing : Image, optional
-        The same for a terminal, without words and legend.
+    `path` is the image of what was kept, None if it cannot be drawn; `drawing` is the same for a
+    terminal.
     """
 
     query: Query
-    whole: Answered
-    pruned: Answered
+    unpruned: Answer
+    pruned: Answer
     trace: Trace
-    picture: Path | None = None
+    path: Path | None = None
     drawing: Image.Image | None = None
 
-    def make_row(self) -> tuple[str, ...]:
-        """Of the table."""
+    def build_row(self) -> tuple[str, ...]:
+        """Return the cells of a table row."""
         lines = [self.query.question]
         if self.trace.coupling is not None:
-            lines.append(f"coupling of question and picture: {self.trace.coupling:.3f}")
+            lines.append(f"coupling of prompt and image: {self.trace.coupling:.3f}")
         if self.pruned.words:
             from tokencover.visualization import count_words
 
-            most = count_words(self.pruned.words)[:WORDS_SHOWN]
+            most = count_words(self.pruned.words)[:MAX_WORDS]
             chosen = ", ".join(f"{word} {count}" for word, count in most)
             lines.append(f"tokens chosen for the question, by word: {chosen}")
-        if self.picture is None:
-            crops = len({medium for medium, _ in self.trace.grids})
-            lines.append(f"not drawn: the model was shown {crops} crops, and does not say which")
+        if self.path is None:
+            tiles = len({medium for medium, _ in self.trace.grids})
+            lines.append(f"not drawn: the model does not record where its {tiles} tiles belong")
         kept = f"{len(self.trace.kept)} of {self.trace.visual_tokens}"
         flops = f"{self.trace.flops / self.trace.flops_unpruned:.0%}"
-        took = f"{self.pruned.seconds / self.whole.seconds:.0%}"
-        right = self.query.answer or "-"
-        return "\n".join(lines), right, self.whole.text, self.pruned.text, kept, flops, took
+        took = f"{self.pruned.seconds / self.unpruned.seconds:.0%}"
+        reference = self.query.answer or "-"
+        answers = self.unpruned.text, self.pruned.text
+        return "\n".join(lines), reference, *answers, kept, flops, took
 
     def export(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         return {
             "question": self.query.question,
             "right": self.query.answer,
-            "all_tokens": self.whole.text,
+            "all_tokens": self.unpruned.text,
             "pruned": self.pruned.text,
-            "seconds": {"all_tokens": self.whole.seconds, "pruned": self.pruned.seconds},
+            "seconds": {"all_tokens": self.unpruned.seconds, "pruned": self.pruned.seconds},
             "words": list(self.pruned.words),
-            "picture": None if self.picture is None else str(self.picture),
+            "picture": None if self.path is None else str(self.path),
             "trace": self.trace.to_dict(),
         }
 
 
-def _tell_unknown_words(model: str, processor: Any, queries: Sequence[Query]) -> None:
+def _warn_about_unknown_words(model: str, processor: Any, queries: Sequence[Query]) -> None:
     from tokencover.prompting import find_unknown_words
 
-    found = [word for each in queries for word in find_unknown_words(processor, each.question)]
-    if found:
-        words = ", ".join(map(repr, dict.fromkeys(found)))
+    unknown = [word for each in queries for word in find_unknown_words(processor, each.question)]
+    if unknown:
+        words = ", ".join(map(repr, dict.fromkeys(unknown)))
         warnings.warn(
-            f"{model} has no token for {words}, and cannot tell such words apart: ask in others, "
-            "or another model.",
+            f"{model} has no token for {words}: use other words, or another model.",
             TokenCoverWarning,
             stacklevel=2,
         )
 
 
-def _compare(model: Any, processor: Any, query: Query, method: Method, picture: Path) -> Compared:
-    """Answer twice, and draw what was kept."""
+def _compare(model: Any, processor: Any, query: Query, method: Method, path: Path) -> Comparison:
+    """Answer with and without pruning, and draw what was kept."""
     from PIL import Image
 
     from tokencover.visualization import medium_as_seen, panels, tint_tokens
 
-    whole = _answer(model, processor, query, None)
+    unpruned = _answer(model, processor, query, None)
     pruned = _answer(model, processor, query, method)
     trace = pruned.trace
     if trace is None:
-        raise InputError("the processor put no picture into the prompt: is it the model's own?")
+        raise InputError("The processor added no image to the prompt. Is it the model's own?")
     if len({medium for medium, _ in trace.grids}) > 1:
-        return Compared(query, whole, pruned, trace)
-    seen = medium_as_seen(query.picture, processor)
+        return Comparison(query, unpruned, pruned, trace)
+    seen = medium_as_seen(query.medium, processor)
     sheet = panels([seen], trace, pruned.words, title=query.question)
-    write_atomically(picture, lambda file: sheet.save(file, "PNG"))
+    write_atomically(path, lambda file: sheet.save(file, "PNG"))
     drawing = tint_tokens(seen, trace) if isinstance(seen, Image.Image) else sheet
-    return Compared(query, whole, pruned, trace, picture, drawing)
+    return Comparison(query, unpruned, pruned, trace, path, drawing)
 
 
-def _save_picture(medium: Medium, out: Path) -> Path:
-    """What is asked about: the picture, or the frames of a clip side by side."""
+def _save_medium(medium: Medium, out: Path) -> Path:
+    """Save the image, or the frames of the video side by side."""
     from PIL import Image
 
     from tokencover.visualization import GAP, WIDEST, flow
 
     if isinstance(medium, Image.Image):
-        place, shown = out / "picture.png", medium
+        path, image = out / "picture.png", medium
     else:
-        place, shown = out / "clip.png", flow(medium, WIDEST, GAP)
-    write_atomically(place, lambda file: shown.save(file, "PNG"))
-    return place
+        path, image = out / "clip.png", flow(medium, WIDEST, GAP)
+    write_atomically(path, lambda file: image.save(file, "PNG"))
+    return path
 
 
-def _print_answers(found: Sequence[Compared], shown: Path) -> None:
-    from tokencover.cli.terminal_picture import print_picture
+def _print_answers(comparisons: Sequence[Comparison], shown: Path) -> None:
+    from tokencover.cli.terminal_image import print_image
     from tokencover.visualization import list_legend
 
-    first = found[0]
+    first = comparisons[0]
     if first.drawing is not None:
-        print_picture(first.drawing, first.query.question, list_legend(first.trace))
-    print_table(TextTable(HEADER, [each.make_row() for each in found], words=len(HEADER)))
-    drawn = [str(each.picture) for each in found if each.picture is not None]
+        print_image(first.drawing, first.query.question, list_legend(first.trace))
+    print_table(TextTable(HEADER, [each.build_row() for each in comparisons], words=len(HEADER)))
+    drawn = [str(each.path) for each in comparisons if each.path is not None]
     names = [str(shown), *drawn[:1], *(["..."] if len(drawn) > 1 else [])]
     print_text(
-        "\nFLOPs of the decoder's prefill and time to answer: shares of those of all tokens\n"
-        f"pictures: {', '.join(names)}"
+        "\nFLOPs of the decoder's prefill and time to answer: relative to all tokens\n"
+        f"images: {', '.join(names)}"
     )
 
 
-def _open(picture: Path) -> None:
-    if typer.launch(str(picture)):
-        print(f"tokencover: no program shows pictures here; look at {picture}", file=sys.stderr)
+def _open(path: Path) -> None:
+    if typer.launch(str(path)):
+        print(f"tokencover: no program to open images was found, see {path}", file=sys.stderr)
 
 
 def _answer(
-    model: Any, processor: Any, query: Query, method: Method | None, length: int = ANSWER_LENGTH
-) -> Answered:
-    """The answer; if a method prunes, what happened, and the words of its prompt centres."""
+    model: Any, processor: Any, query: Query, method: Method | None, length: int = MAX_NEW_TOKENS
+) -> Answer:
+    """Generate an answer; if a method prunes, with its trace and the words of prompt centers."""
     import torch
 
     from tokencover.prompting import make_inputs
     from tokencover.pruning import prune
     from tokencover.visualization import words_of_centers
 
-    inputs = make_inputs(processor, [([query.picture], query.question)]).to(model.device)
+    inputs = make_inputs(processor, [([query.medium], query.question)]).to(model.device)
     first = inputs["input_ids"].shape[1]
     trace = None
     with torch.no_grad():
@@ -324,4 +348,4 @@ def _answer(
         text = processor.decode(tokens[0, first:], skip_special_tokens=True).strip()
     seconds = time.perf_counter() - begin
     words = words_of_centers(trace, inputs["input_ids"], processor) if trace is not None else []
-    return Answered(text, seconds, trace, words)
+    return Answer(text, seconds, trace, words)

@@ -1,4 +1,4 @@
-"""``tokencover bench``: what pruning saves, measured; or the paper's table of costs."""
+"""``tokencover bench``: measured time, memory and FLOPs; or the paper's table of costs."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tokencover.cli.options import (
     OUTPUT,
     QUESTIONS,
     RUNNING,
-    Attention,
+    AsJson,
     BatchSize,
     Budgets,
-    Device,
-    Dtype,
-    JsonInstead,
+    ImageFile,
     MethodNames,
-    ModelName,
-    ModelOptions,
-    Picture,
-    Quantization,
+    ModelArguments,
+    Parallel,
     Threads,
-    check_counts,
-    check_questions,
-    make_methods,
-    print_json,
-    read_budgets,
-    read_model_options,
-    read_new_file,
-    read_whole_number,
-    take,
+    option,
+    shared_options,
 )
-from tokencover.cli.parallel import Parallel, is_silent, read_tensor_plan
+from tokencover.cli.values import (
+    build_methods,
+    is_silent,
+    parse_budgets,
+    parse_integer,
+    parse_output_file,
+    parse_parallel,
+    print_json,
+    validate_counts,
+    validate_questions,
+)
 from tokencover.errors import InputError
+from tokencover.files import write_atomically
 from tokencover.tables import TextTable, print_table
 
 if TYPE_CHECKING:
@@ -44,38 +44,29 @@ if TYPE_CHECKING:
 
 
 PaperInstead = Annotated[
-    bool,
-    take("--paper", "", "Print the paper's table of costs beside ours instead."),
+    bool, option("--paper", "", "Print the paper's table of costs next to ours instead.")
 ]
 OneQuestion = Annotated[
-    str | None,
-    take("--question", "TEXT", "What to ask about it.", QUESTIONS),
+    str | None, option("--question", "TEXT", "Question about the image.", QUESTIONS)
 ]
 TokensOut = Annotated[
-    int,
-    take("--tokens-out", "N", "Length of an answer.", QUESTIONS, read=read_whole_number),
+    int, option("--tokens-out", "N", "Tokens of an answer.", QUESTIONS, parse_integer)
 ]
-Repeats = Annotated[
-    int,
-    take("--repeats", "N", "Turns that count.", RUNNING, read=read_whole_number),
-]
+Repeats = Annotated[int, option("--repeats", "N", "Number of timed runs.", RUNNING, parse_integer)]
 NumbersFile = Annotated[
     Path | None,
-    take("--out", "FILE", "Write the numbers there too, as JSON.", OUTPUT, read=read_new_file),
+    option("--out", "FILE", "Also write the numbers as JSON.", OUTPUT, parse_output_file),
 ]
 
 
+@shared_options()
 def run_bench(
     paper: PaperInstead = False,
-    model: ModelName = "pebble",
-    dtype: Dtype = None,
-    device: Device = None,
-    quantization: Quantization = None,
-    attention: Attention = None,
-    model_options: ModelOptions = None,
+    *,
+    source: ModelArguments,
     methods: MethodNames = "mob,fastv",
     budgets: Budgets = "64,192",
-    image: Picture = None,
+    image: ImageFile = None,
     question: OneQuestion = None,
     tokens_out: TokensOut = 16,
     repeats: Repeats = 5,
@@ -83,25 +74,27 @@ def run_bench(
     parallel: Parallel = "data",
     threads: Threads = None,
     out: NumbersFile = None,
-    as_json: JsonInstead = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure what pruning saves: time, memory, operations."""
-    from tokencover.cli.threads import set_threads
+    """Measure what pruning saves: time, memory, FLOPs."""
+    from tokencover.cli.process import set_threads
 
     if paper:
         table, data = _compute_paper_costs()
     else:
-        check_counts({"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats})
+        validate_counts(
+            {"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats}
+        )
         if question is not None:
-            check_questions([question])
-        options = read_tensor_plan(parallel, device=device)
-        options |= read_model_options(quantization, attention, model_options)
-        wanted = make_methods(methods, read_budgets(budgets))
-        if not wanted:
-            raise InputError("there is nothing to measure: give --methods mob and --budgets 64.")
+            validate_questions([question])
+        options = parse_parallel(parallel, device=source.device)
+        options |= source.parse_options()
+        built = build_methods(methods, parse_budgets(budgets))
+        if not built:
+            raise InputError("There is nothing to measure. Pass --methods mob and --budgets 64.")
         set_threads(threads)
-        workload = _make_workload(model, dtype, device, options, image, question, batch_size)
-        table, data = _measure(workload, wanted, tokens_out, repeats, is_silent(parallel))
+        workload = _build_workload(source, options, image, question, batch_size)
+        table, data = _measure(workload, built, tokens_out, repeats, is_silent(parallel))
     if is_silent(parallel):
         return
     if as_json:
@@ -109,8 +102,6 @@ def run_bench(
     else:
         print_table(table)
     if out is not None:
-        from tokencover.files import write_atomically
-
         write_atomically(out, json.dumps(data, indent=2) + "\n")
 
 
@@ -121,22 +112,20 @@ def _compute_paper_costs() -> tuple[TextTable, Any]:
     return tabulate_paper_costs(costs), export_paper_costs(costs)
 
 
-def _make_workload(
-    name: str,
-    dtype: str | None,
-    device: str | None,
+def _build_workload(
+    source: ModelArguments,
     options: Mapping[str, Any],
     image: Path | None,
     question: str | None,
     count: int,
 ) -> Workload:
-    from tokencover.efficiency import make_workload, pick_drawn_questions, read_own_picture
+    from tokencover.efficiency import build_workload, load_own_image, select_drawn_questions
     from tokencover.loading import load
 
-    own = None if image is None else read_own_picture(image, question, count)
-    model, processor = load(name, device=device, dtype=dtype, **options)
-    questions = own or pick_drawn_questions(processor, count, question)
-    return make_workload(name, model, processor, questions, options)
+    own = None if image is None else load_own_image(image, question, count)
+    model, processor = load(source.model, device=source.device, dtype=source.dtype, **options)
+    questions = own or select_drawn_questions(processor, count, question)
+    return build_workload(source.model, model, processor, questions, options)
 
 
 def _measure(
@@ -147,11 +136,11 @@ def _measure(
     from tokencover.evaluation import Progress
 
     progress = Progress(io.StringIO(), repeats) if silent else open_progress(repeats)
-    progress.begin("turns of all models")
+    progress.begin("runs of all models")
     try:
-        found = measure_savings(
-            workload, methods, tokens_out=tokens_out, repeats=repeats, tell_turn=progress.finish
+        savings = measure_savings(
+            workload, methods, tokens_out=tokens_out, repeats=repeats, on_turn=progress.finish
         )
     finally:
         progress.close()
-    return tabulate_savings(found), export_savings(found)
+    return tabulate_savings(savings), export_savings(savings)

@@ -1,4 +1,4 @@
-"""``tokencover calibrate``: how strongly prompts and pictures are coupled in a model."""
+"""``tokencover calibrate``: the coupling of prompts and images in a model."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ import typer
 
 from tokencover.cli.options import (
     OUTPUT,
-    Attention,
+    AsJson,
     BatchSize,
-    Device,
-    Dtype,
-    JsonInstead,
     Limit,
-    ModelName,
-    ModelOptions,
-    Quantization,
+    ModelArguments,
     SplitName,
     TaskNames,
     Threads,
+    option,
+    shared_options,
+)
+from tokencover.cli.values import (
+    parse_integer,
+    parse_output_file,
+    parse_task_names,
     print_json,
-    read_model_options,
-    read_new_file,
-    read_task_names,
-    read_whole_number,
-    take,
 )
 from tokencover.files import read_object
 from tokencover.tables import TextTable, print_text
@@ -39,27 +36,20 @@ HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 
 
 MoreNames = Annotated[list[str] | None, typer.Argument(metavar="TASK", hidden=True)]
-"""What stands after blanks, as in `--data mine.jsonl other.jsonl` of earlier versions."""
+"""Further tasks without commas, `--data mine.jsonl other.jsonl`."""
 MeasuredAfter = Annotated[
-    int,
-    take(
-        "--after",
-        "N",
-        "Decoder blocks before the measurement.",
-        read=read_whole_number,
-    ),
+    int, option("--after", "N", "Decoder layers before the measurement.", parse=parse_integer)
 ]
-ProfileFile = Annotated[Path, take("--out", "FILE", "The profile.", OUTPUT, read=read_new_file)]
+ProfileFile = Annotated[
+    Path, option("--out", "FILE", "File for the profile.", OUTPUT, parse_output_file)
+]
 
 
+@shared_options()
 def measure_coupling(
     more: MoreNames = None,
-    model: ModelName = "pebble",
-    dtype: Dtype = None,
-    device: Device = None,
-    quantization: Quantization = None,
-    attention: Attention = None,
-    model_options: ModelOptions = None,
+    *,
+    source: ModelArguments,
     tasks: TaskNames = None,
     split: SplitName = "validation",
     limit: Limit = None,
@@ -67,12 +57,12 @@ def measure_coupling(
     batch_size: BatchSize = 8,
     threads: Threads = None,
     out: ProfileFile = Path("profile.json"),
-    as_json: JsonInstead = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Find the threshold between strong and weak coupling."""
+    """Measure the threshold between strong and weak coupling."""
     from tokencover.bundled_models import get_default_tasks
+    from tokencover.cli.process import set_threads
     from tokencover.cli.progress_bar import open_progress
-    from tokencover.cli.threads import set_threads
     from tokencover.evaluation import (
         calibrate,
         check_files,
@@ -80,24 +70,24 @@ def measure_coupling(
         load_model,
     )
 
-    options = read_model_options(quantization, attention, model_options)
-    given = None if tasks is None and not more else [*(tasks or []), *(more or [])]
-    names = read_task_names(given) or [get_default_tasks(model)]
-    found = find_tasks(names, split=split, limit=limit)
-    for task in found:
+    options = source.parse_options()
+    values = None if tasks is None and not more else [*(tasks or []), *(more or [])]
+    names = parse_task_names(values) or [get_default_tasks(source.model)]
+    loaded_tasks = find_tasks(names, split=split, limit=limit)
+    for task in loaded_tasks:
         if Path(task.source).is_file():
             check_files(task)
     set_threads(threads)
-    loaded = load_model(model, device=device, dtype=dtype, **options)
-    loaded.check(found)
+    model = load_model(source.model, device=source.device, dtype=source.dtype, **options)
+    model.check(loaded_tasks)
     record = out.with_suffix(".batches.jsonl")
-    progress = open_progress(len(found))
+    progress = open_progress(len(loaded_tasks))
     try:
         profile, without = calibrate(
-            loaded, found, record, progress, split=split, after=after, batch_size=batch_size
+            model, loaded_tasks, record, progress, split=split, after=after, batch_size=batch_size
         )
     except KeyboardInterrupt:
-        progress.note(f"what is done is kept in {record}, and the same command goes on from there")
+        progress.note(f"finished batches are in {record}: the same command resumes there")
         raise
     finally:
         progress.close()
@@ -107,15 +97,15 @@ def measure_coupling(
         return
     print_text(describe_profile(profile))
     if without:
-        print(f"{without} samples have no words or no picture; they were left out")
+        print(f"{without} samples without prompt tokens or image were excluded")
     print_text(f"saved to {out}: tc.MoB(budget, split=tc.CouplingSplit({str(out)!r}))")
 
 
 def describe_profile(profile: Profile) -> str:
-    """The distribution as text: a row of bars for each task, and whether there are two groups."""
+    """Format the distribution: a row of bars per task, and whether there are two groups."""
     low, high = profile.edges[0], profile.edges[-1]
     scale = f"{low:.3f}".ljust(len(profile.histogram) - 5) + f"{high:.3f}"
-    shared = _find_benchmark([task.name for task in profile.tasks])
+    shared = _get_benchmark([task.name for task in profile.tasks])
     rows = [
         (
             task.name.removeprefix(f"{shared}/"),
@@ -129,26 +119,26 @@ def describe_profile(profile: Profile) -> str:
     rows.append(("all", str(profile.count), "", "", draw_bars(profile.histogram)))
     lines = str(TextTable((shared, "count", "mean", "dev.", scale), rows)).splitlines()
     if profile.tau is not None:
-        place = int((profile.tau - low) / (high - low) * len(profile.histogram))
-        lines.append(" " * (lines[0].index(scale) + place) + f"^ tau = {profile.tau:.4f}")
-    return "\n".join([*lines, judge_groups(profile)])
+        column = int((profile.tau - low) / (high - low) * len(profile.histogram))
+        lines.append(" " * (lines[0].index(scale) + column) + f"^ tau = {profile.tau:.4f}")
+    return "\n".join([*lines, describe_groups(profile)])
 
 
-def _find_benchmark(names: Sequence[str]) -> str:
-    """What stands before the slash of all names; empty if they differ, or some have none."""
-    found = {name.rpartition("/")[0] for name in names}
-    return found.pop() if len(found) == 1 else ""
+def _get_benchmark(names: Sequence[str]) -> str:
+    """Return the common part of all names before the slash, empty if there is none."""
+    benchmarks = {name.rpartition("/")[0] for name in names}
+    return benchmarks.pop() if len(benchmarks) == 1 else ""
 
 
 def draw_bars(histogram: tuple[int, ...]) -> str:
-    """One character a bin; every bin that is not empty shows."""
+    """Draw one character per bin; every bin that is not empty is visible."""
     most = max(histogram)
     steps = len(HEIGHTS) - 1
     return "".join(HEIGHTS[-(-count * steps // most) if most else 0] for count in histogram)
 
 
-def judge_groups(profile: Profile) -> str:
-    """Whether there are two groups, in a sentence."""
+def describe_groups(profile: Profile) -> str:
+    """Describe in a sentence whether there are two groups."""
     if not profile.separated:
         return (
             f"NOT SEPARATED: {profile.objection}. A threshold would be arbitrary; CouplingSplit "

@@ -9,70 +9,63 @@ from typing import Annotated
 
 import typer
 
-from tokencover.cli.options import (
-    OUTPUT,
-    RUNNING,
-    JsonInstead,
-    Reference,
-    check_counts,
+from tokencover.cli.options import OUTPUT, RUNNING, AsJson, Reference, option
+from tokencover.cli.process import INTERRUPTED
+from tokencover.cli.values import (
     name_reference,
+    parse_integer,
+    parse_number,
+    parse_output_folder,
+    parse_path,
+    parse_task_names,
     print_json,
-    read_new_folder,
-    read_number,
-    read_path,
-    read_task_names,
-    read_whole_number,
-    take,
+    validate_counts,
 )
-from tokencover.cli.stopping import INTERRUPTED
 from tokencover.tables import print_markdown
 
 AnsweredResults = Annotated[
     Path,
     typer.Argument(
         metavar="RESULTS",
-        help="The --out of `tokencover evaluate`, with videos.",
-        parser=read_path,
+        help="Output of `tokencover evaluate` with video tasks.",
+        parser=parse_path,
     ),
 ]
 JudgeAddress = Annotated[
-    str, take("--url", "URL", "An OpenAI-compatible server, for example http://host:8000/v1.")
+    str, option("--url", "URL", "OpenAI-compatible server, e.g. http://host:8000/v1.")
 ]
-JudgeModel = Annotated[str, take("--model", "NAME", "The server's model that judges.")]
+JudgeModel = Annotated[str, option("--model", "NAME", "Judge model on that server.")]
 JudgedTasks = Annotated[
     list[str] | None,
-    take("--tasks", "NAMES", "Which ones, TGIF,MSVD (default: all that have open answers)."),
+    option("--tasks", "NAMES", "Tasks, e.g. TGIF,MSVD (default: all with open answers)."),
 ]
 KeyVariable = Annotated[
-    str,
-    take("--key-variable", "NAME", "The environment variable that holds the key, if any."),
+    str, option("--key-variable", "NAME", "Environment variable with the API key, if any.")
 ]
 Parallel = Annotated[
-    int,
-    take("--parallel", "N", "Answers judged at a time.", RUNNING, read=read_whole_number),
+    int, option("--parallel", "N", "Number of parallel requests.", RUNNING, parse_integer)
 ]
 ReplyTokens = Annotated[
     int,
-    take(
+    option(
         "--reply-tokens",
         "N",
-        "Length of a reply; a model that thinks first needs many.",
+        "Maximum tokens of a reply; reasoning models need many.",
         RUNNING,
-        read=read_whole_number,
+        parse_integer,
     ),
 ]
 Timeout = Annotated[
-    float,
-    take("--timeout", "SECONDS", "How long to wait for a reply.", RUNNING, read=read_number),
+    float, option("--timeout", "SECONDS", "Timeout of a request in seconds.", RUNNING, parse_number)
 ]
 JudgedFolder = Annotated[
     Path | None,
-    take(
+    option(
         "--out",
         "FOLDER",
-        "Judged results (default: RESULTS-judged-by-MODEL).",
+        "Folder for judged results (default: RESULTS-judged-by-MODEL).",
         OUTPUT,
-        read=read_new_folder,
+        parse_output_folder,
     ),
 ]
 
@@ -88,9 +81,9 @@ def judge_answers(
     timeout: Timeout = 120.0,
     reference: Reference = None,
     out: JudgedFolder = None,
-    as_json: JsonInstead = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Let a language model judge answers about videos."""
+    """Score open answers about videos by a language model."""
     from tokencover.evaluation import (
         Judge,
         check_reference,
@@ -100,7 +93,7 @@ def judge_answers(
         render,
     )
 
-    check_counts({"--parallel": parallel})
+    validate_counts({"--parallel": parallel})
     judge = Judge(
         url,
         model,
@@ -110,26 +103,26 @@ def judge_answers(
     )
     name = "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in model)
     folder = out or results.with_name(f"{results.name}-judged-by-{name}")
-    named = None if reference is None else name_reference(reference)
     try:
         judge_results(
             results,
             folder,
             judge,
-            tasks=read_task_names(tasks) or (),
+            tasks=parse_task_names(tasks) or (),
             parallel=parallel,
-            advance=_Counter().tell,
+            advance=_TenthPrinter().advance,
         )
     except KeyboardInterrupt:
-        print("stopped; what is judged is kept, and the same command goes on", file=sys.stderr)
+        print("stopped; judged answers are kept, and the same command resumes", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     judged = read_folder(folder)
-    compared = check_reference([row.combination for row in judged], named)
+    compared = check_reference([row.combination for row in judged], name_reference(reference))
     unreadable = count_unreadable(judged)
     if unreadable:
         print(
-            f"{unreadable} replies of the judge cannot be read: these answers count as failed, and "
-            "the same command asks for them again (--reply-tokens if they are cut off)",
+            f"{unreadable} replies of the judge could not be parsed: these answers count as "
+            "failed, and the same command requests them again (raise --reply-tokens if they are "
+            "truncated)",
             file=sys.stderr,
         )
     if as_json:
@@ -139,14 +132,14 @@ def judge_answers(
         print(f"judged by {model}: wrote {folder}, which `tokencover report` reads")
 
 
-class _Counter:
-    """Tells on standard error how far the judge is, each time a tenth is done."""
+class _TenthPrinter:
+    """Prints the progress to standard error after every tenth."""
 
     def __init__(self) -> None:
-        self._told = -1
+        self._printed = -1
 
-    def tell(self, done: int, every: int) -> None:
-        tenth = 10 * done // every if every else 10
-        if tenth > self._told:
-            self._told = tenth
-            print(f"{done} of {every} answers are judged", file=sys.stderr)
+    def advance(self, done: int, total: int) -> None:
+        tenth = 10 * done // total if total else 10
+        if tenth > self._printed:
+            self._printed = tenth
+            print(f"{done} of {total} answers are judged", file=sys.stderr)

@@ -1,378 +1,363 @@
-"""Options that several commands share, and how their values are read."""
+"""Options that several commands share, each defined once.
+
+Options of every command that loads a model, and of every command that evaluates tasks, are fields
+of a dataclass: `shared_options` gives such a command one parameter per field.
+"""
 
 from __future__ import annotations
 
-import json
-import os
+import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 
-from tokencover.errors import InputError
+from tokencover.cli.values import (
+    parse_choice,
+    parse_integer,
+    parse_limit,
+    parse_model_options,
+    parse_path,
+    parse_task_names,
+    parse_threads,
+)
 
 if TYPE_CHECKING:
-    from tokencover.methods import Method
+    from tokencover.evaluation.lmms import ShowingSettings
 
 MODEL: Final = "Model"
 QUESTIONS: Final = "Questions"
 METHODS: Final = "Methods"
 RUNNING: Final = "Running"
 OUTPUT: Final = "Output"
-OWN_OPTIONS: Final = {
-    "attn_implementation": "--attention",
-    "device": "--device",
-    "dtype": "--dtype",
-    "name": "--model",
-    "quantization": "--quantization",
-}
-"""Arguments of `tokencover.loading.load` that are options of commands."""
+SUITE_NAMES: Final = ("paper", "paper-images", "paper-video", "paper-strong", "paper-weak")
+PromptScopeName = Literal["question", "turn"]
+ParallelName = Literal["data", "tensor"]
+OWN_BENCHMARKS: Final = "lmms:tokencover_pebble"
+"""Prefix of the lmms-eval tasks with our scenes."""
 
 
-def read_whole_number(text: str | int) -> int:
-    """Read 16; a wrong value is told with the way out, which typer's own message does not."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no whole number, give for example 16.") from None
-
-
-def read_limit(text: str | int) -> int:
-    """Read 16; none at all would leave nothing to do."""
-    number = read_whole_number(text)
-    if number < 1:
-        raise typer.BadParameter(f"{number} is too few: give 1 or more, or leave it out for all.")
-    return number
-
-
-def check_counts(counts: Mapping[str, int]) -> None:
-    """Refuse options, by name, that count something and are below 1; before anything is loaded."""
-    for name, count in counts.items():
-        if count < 1:
-            raise InputError(f"{name} must be at least 1, got {count}.")
-
-
-def read_threads(text: str | int) -> int:
-    """Read a number of threads that this machine can run."""
-    number, most = read_whole_number(text), os.cpu_count() or 1
-    if not 1 <= number <= most:
-        raise typer.BadParameter(f"{number} is not from 1 to {most}, the cores of this machine.")
-    return number
-
-
-def read_number(text: str | float) -> float:
-    """Read 0.5; a wrong value is told with the way out, as in `read_whole_number`."""
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number, give for example 0.5.") from None
-
-
-def read_path(text: str | Path) -> Path:
-    """Read a path; an empty one would be the current folder."""
-    if not str(text).strip():
-        raise typer.BadParameter("the path is empty: give a name.")
-    return Path(text)
-
-
-def read_new_folder(text: str | Path) -> Path:
-    """Read where a folder of output goes, which may exist."""
-    path = read_path(text)
-    for place in (path, *path.parents):
-        if place.exists():
-            if not place.is_dir():
-                raise typer.BadParameter(f"{place} is a file: give a folder.")
-            break
-    return path
-
-
-def read_new_file(text: str | Path) -> Path:
-    """Read where a file of output goes; one that exists is replaced."""
-    path = read_path(text)
-    if path.is_dir():
-        raise typer.BadParameter(f"{path} is a folder: give a file.")
-    read_new_folder(path.parent)
-    return path
-
-
-def take(
+def option(
     name: str,
     value: str,
-    about: str,
+    text: str,
     panel: str | None = None,
-    read: Callable[[str], Any] | None = None,
+    parse: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Describe an option.
+    """Define an option: its name, the name of its value ("" for a flag), its help."""
+    return typer.Option(name, metavar=value, help=text, rich_help_panel=panel, parser=parse)
 
-    Parameters
-    ----------
-    name : str
-        With its dashes.
-    value : str
-        What its value is called in help; "" for one that takes none.
-    about : str
-        Its help.
-    panel : str, optional
-        The group in which it is listed.
-    read : callable, optional
-        Makes its value of text, or refuses it.
+
+def shared_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace parameters that are dataclasses of options by one parameter per field, for typer.
+
+    `defaults` replace those of the fields.
     """
-    return typer.Option(name, metavar=value, help=about, rich_help_panel=panel, parser=read)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+        parameters = []
+        for name, parameter in inspect.signature(command).parameters.items():
+            if name in groups:
+                parameters += _list_parameters(groups[name], defaults)
+            else:
+                parameters.append(parameter.replace(annotation=hints[name]))
+
+        def run(**values: Any) -> None:
+            for name, group in groups.items():
+                values[name] = group(**{each.name: values.pop(each.name) for each in fields(group)})
+            command(**values)
+
+        run.__doc__ = command.__doc__
+        keyword_only = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
+        run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
-def choose_from(*choices: str) -> Callable[[str], str]:
-    """Make a reader that takes one of some words."""
+def _list_parameters(group: Any, defaults: Mapping[str, Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    parameters = []
+    for field in fields(group):
+        default = defaults.get(field.name, field.default)
+        parameters.append(
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if default is MISSING else default,
+                annotation=hints[field.name],
+            )
+        )
+    return parameters
 
-    def read_choice(text: str) -> str:
-        if text not in choices:
-            raise typer.BadParameter(f"{text!r} is none of {', '.join(choices)}.")
-        return text
 
-    return read_choice
+@dataclass(frozen=True)
+class ModelArguments:
+    """The options of every command that loads a model."""
+
+    model: Annotated[
+        str,
+        option(
+            "--model",
+            "NAME",
+            "Bundled model (pebble, pebble-clips, boulder), local path, or Hugging Face Hub ID.",
+            MODEL,
+        ),
+    ] = "pebble"
+    dtype: Annotated[
+        str | None,
+        option(
+            "--dtype", "NAME", "Weight dtype, e.g. bfloat16 (default: from the checkpoint).", MODEL
+        ),
+    ] = None
+    device: Annotated[
+        str | None,
+        option(
+            "--device",
+            "NAME",
+            "cuda:1, cpu, or auto for all GPUs (default: one GPU, else the CPU).",
+            MODEL,
+        ),
+    ] = None
+    quantization: Annotated[
+        str | None,
+        option(
+            "--quantization",
+            "4bit|8bit",
+            "Quantize the weights with bitsandbytes.",
+            MODEL,
+            parse_choice("4bit", "8bit"),
+        ),
+    ] = None
+    attention: Annotated[
+        str | None,
+        option(
+            "--attention",
+            "NAME",
+            "Attention implementation: sdpa, eager, flash_attention_2 (default: the model's).",
+            MODEL,
+        ),
+    ] = None
+    model_options: Annotated[
+        str | None,
+        option(
+            "--model-options",
+            "JSON",
+            'Further options of from_pretrained, e.g. {"revision": "main"}.',
+            MODEL,
+        ),
+    ] = None
+
+    def parse_options(self) -> dict[str, Any]:
+        """Return the arguments of `tokencover.loading.load` besides device and dtype."""
+        return parse_model_options(self.quantization, self.attention, self.model_options)
+
+    def warn_about_images(self, tasks: Sequence[str] | None = None) -> None:
+        """Warn if a bundled model is used on images other than the scenes it was trained on.
+
+        Without `tasks`, it is used on an image of the user.
+        """
+        from tokencover.bundled_models import MODELS, list_scene_sets
+
+        is_foreign = tasks is None or any(
+            each.partition("/")[0] not in list_scene_sets() and not each.startswith(OWN_BENCHMARKS)
+            for each in tasks
+        )
+        if self.model in MODELS and is_foreign:
+            print(
+                f"tokencover: {self.model} was trained on scenes that tokencover draws, and its "
+                "answers about other images are guesses. Choose another --model for them.",
+                file=sys.stderr,
+            )
 
 
-ModelName = Annotated[
-    str,
-    take("--model", "NAME", "pebble, pebble-clips, boulder, a folder or a hub name.", MODEL),
-]
-Dtype = Annotated[
-    str | None,
-    take(
-        "--dtype",
-        "NAME",
-        "Of the weights, for example bfloat16 (default: the checkpoint's).",
-        MODEL,
-    ),
-]
-Device = Annotated[
-    str | None,
-    take(
-        "--device",
-        "NAME",
-        "cuda:1, cpu, or auto for all GPUs (default: one GPU, or else the CPU).",
-        MODEL,
-    ),
-]
-Quantization = Annotated[
-    str | None,
-    take(
-        "--quantization",
-        "4bit|8bit",
-        "Quantize the weights with bitsandbytes.",
-        MODEL,
-        read=choose_from("4bit", "8bit"),
-    ),
-]
-Attention = Annotated[
-    str | None,
-    take(
-        "--attention",
-        "NAME",
-        "Attention implementation: sdpa, eager, flash_attention_2 (default: the model's).",
-        MODEL,
-    ),
-]
-ModelOptions = Annotated[
-    str | None,
-    take(
-        "--model-options",
-        "JSON",
-        'Further options of from_pretrained, for example {"revision": "main"}.',
-        MODEL,
-    ),
-]
 TaskNames = Annotated[
     list[str] | None,
-    take(
+    option(
         "--tasks",
         "NAMES",
-        "pebble, pebble-clips/when, files: see docs/evaluation.md (default: the model's own); "
-        "with commas between, or several times.",
+        "Tasks or data files, e.g. pebble, pebble-clips/when, mine.jsonl (default: the model's "
+        "own). Comma-separated, or repeat the option.",
         QUESTIONS,
     ),
 ]
 SplitName = Annotated[
-    str,
-    take("--split", "NAME", "Of pebble: test or validation.", QUESTIONS),
+    str, option("--split", "NAME", "Split of pebble's scenes: test or validation.", QUESTIONS)
 ]
 Limit = Annotated[
     int | None,
-    take(
+    option(
         "--limit",
         "N",
-        "Scenes, clips, lines of a file (default: all).",
+        "Maximum number of scenes, videos or file rows per task (default: all).",
         QUESTIONS,
-        read=read_limit,
+        parse_limit,
     ),
 ]
-AnswerLength = Annotated[
-    int,
-    take("--max-new-tokens", "N", "Length of an answer.", QUESTIONS, read=read_whole_number),
-]
+
+
+@dataclass(frozen=True)
+class TaskArguments:
+    """The options of every command that evaluates tasks."""
+
+    tasks: TaskNames = None
+    suite: Annotated[
+        str | None,
+        option(
+            "--suite",
+            "NAME",
+            f"The paper's benchmarks by lmms-eval: {', '.join(SUITE_NAMES)}.",
+            QUESTIONS,
+            parse_choice(*SUITE_NAMES),
+        ),
+    ] = None
+    split: SplitName = "test"
+    limit: Limit = None
+    prompt_scope: Annotated[
+        PromptScopeName,
+        option(
+            "--prompt-scope",
+            "question|turn",
+            "Text used as the prompt in lmms-eval tasks: the question only, or the full user turn.",
+            QUESTIONS,
+            parse_choice("question", "turn"),
+        ),
+    ] = "question"
+    pad: Annotated[
+        bool,
+        option("--pad", "", "Pad images of lmms-eval tasks to squares, as LLaVA does.", QUESTIONS),
+    ] = False
+    frames: Annotated[
+        int,
+        option("--frames", "N", "Frames per video in lmms-eval tasks.", QUESTIONS, parse_integer),
+    ] = 8
+    max_new_tokens: Annotated[
+        int,
+        option("--max-new-tokens", "N", "Maximum tokens of an answer.", QUESTIONS, parse_integer),
+    ] = 16
+
+    @property
+    def showing(self) -> ShowingSettings:
+        """How lmms-eval tasks are shown."""
+        from tokencover.evaluation.lmms import ShowingSettings
+
+        return ShowingSettings(self.prompt_scope, self.pad, self.frames)
+
+    def resolve_names(self, model: str) -> list[str]:
+        """Return the tasks of the suite and the named ones; by default the model's own.
+
+        A suite is limited to the media that the model takes, with a message. Everything is checked
+        before anything but the model's processor is downloaded.
+        """
+        from tokencover.bundled_models import get_default_tasks
+
+        names = [] if self.suite is None else _resolve_suite(self.suite, model)
+        named = parse_task_names(self.tasks)
+        if named is None and self.suite is None:
+            named = [get_default_tasks(model)]
+        if named is not None:
+            _validate_media(named, model)
+            names += named
+        return names
+
+
+def _validate_media(names: list[str], model: str) -> None:
+    """Raise an error for the paper's benchmarks with media that the model does not take."""
+    from tokencover.evaluation.lmms import PAPER_BENCHMARKS, check_packages
+    from tokencover.loading import load_processor
+    from tokencover.prompting import check_kinds
+
+    benchmarks = [each for each in PAPER_BENCHMARKS if each.full_name in names]
+    if benchmarks:
+        check_packages()
+        processor = load_processor(model)
+        for each in benchmarks:
+            check_kinds(
+                processor, {each.shows}, f"{each.full_name} cannot be evaluated on {model!r}"
+            )
+
+
+def _resolve_suite(suite: str, model: str) -> list[str]:
+    """Return the tasks of a suite with media that the model takes."""
+    from tokencover.evaluation.lmms import PAPER_BENCHMARKS, check_packages, name_suite
+    from tokencover.loading import load_processor
+    from tokencover.prompting import check_kinds, list_kinds
+
+    check_packages()
+    processor = load_processor(model)
+    names, supported = name_suite(suite), name_suite(suite, list_kinds(processor))
+    skipped = [each for each in PAPER_BENCHMARKS if each.full_name in set(names) - set(supported)]
+    if not supported:
+        media = {each.shows for each in skipped}
+        check_kinds(processor, media, f"--suite {suite} cannot be evaluated on {model!r}")
+    if skipped:
+        listed = ", ".join(each.name for each in skipped)
+        print(f"skipped, since {model} takes no {skipped[0].shows}s: {listed}", file=sys.stderr)
+    return supported
+
+
 BatchSize = Annotated[
-    int,
-    take("--batch-size", "N", "Samples in one pass.", RUNNING, read=read_whole_number),
+    int, option("--batch-size", "N", "Samples per forward pass.", RUNNING, parse_integer)
 ]
 KeepGoing = Annotated[
     bool,
-    take("--keep-going", "", "Count examples that fail.", RUNNING),
+    option("--keep-going", "", "Record failed examples and continue instead of stopping.", RUNNING),
+]
+Shard = Annotated[str | None, option("--shard", "I/N", "Run part I of N, from 0.", RUNNING)]
+Parallel = Annotated[
+    ParallelName,
+    option(
+        "--parallel",
+        "data|tensor",
+        "Under torchrun, split the examples or the model's weights over the processes.",
+        RUNNING,
+        parse_choice("data", "tensor"),
+    ),
 ]
 Threads = Annotated[
     int | None,
-    take(
-        "--threads", "N", "CPU threads (default: the cores that are free).", RUNNING, read_threads
-    ),
+    option("--threads", "N", "CPU threads (default: the idle cores).", RUNNING, parse_threads),
 ]
 MethodNames = Annotated[
     str,
-    take(
+    option(
         "--methods",
         "NAMES",
-        "Names, with settings if need be: mob,fastv:after=3 (see `tokencover methods`).",
+        "Comma-separated methods, with optional settings, e.g. mob,fastv:after=3.",
         METHODS,
     ),
 ]
 Budgets = Annotated[
     str,
-    take(
+    option(
         "--budgets",
         "LIST",
-        "Visual tokens to keep, or shares of them: 192,128,64 or 0.111.",
+        "Comma-separated budgets: visual tokens to keep (64) or fractions of them (0.111).",
         METHODS,
     ),
 ]
 Reference = Annotated[
     str | None,
-    take(
+    option(
         "--reference",
         "NAME",
-        "The method that others are compared with: mob, or mob:after=2 (default: mob, or the "
-        "first).",
+        "Method that others are compared with, e.g. mob:after=2 (default: mob, or the first).",
         METHODS,
     ),
 ]
-Picture = Annotated[
+ImageFile = Annotated[
     Path | None,
-    take(
+    option(
         "--image",
         "FILE",
-        "A picture (default: a scene or clip of pebble's test split).",
+        "Image file (default: a scene or video of pebble's test split).",
         QUESTIONS,
-        read=read_path,
+        parse_path,
     ),
 ]
-
-
-JsonInstead = Annotated[
-    bool,
-    take("--json", "", "Print JSON instead of a table.", OUTPUT),
-]
-
-
-def read_model_options(
-    quantization: str | None, attention: str | None, model_options: str | None
-) -> dict[str, Any]:
-    """Read what `tokencover.loading.load` takes beside device and dtype; only what was given."""
-    named = {"quantization": quantization, "attn_implementation": attention}
-    found = {key: value for key, value in named.items() if value is not None}
-    if model_options is None:
-        return found
-    try:
-        others = json.loads(model_options)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"--model-options takes a JSON object, got {model_options!r}: {error}."
-        ) from error
-    if not isinstance(others, dict):
-        raise InputError(
-            f"--model-options takes a JSON object such as "
-            f'\'{{"revision": "main"}}\', got {model_options!r}.'
-        )
-    for key, option in OWN_OPTIONS.items():
-        if key in others:
-            raise InputError(f"--model-options has {key!r}: give it as {option} instead.")
-    return {**found, **others}
-
-
-def print_json(document: object) -> None:
-    """Print a document that a program reads."""
-    print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
-
-
-def check_questions(questions: Sequence[str]) -> None:
-    """Refuse questions that ask nothing."""
-    for question in questions:
-        if not question.strip():
-            raise InputError("a question is empty: say what to ask, --question 'what is this ?'")
-
-
-def split_at_commas(text: str) -> list[str]:
-    """Cut at commas, and leave out what is empty."""
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def read_task_names(given: Sequence[str] | None) -> list[str] | None:
-    """Read the values of --tasks; None if it was not given."""
-    if given is None:
-        return None
-    names = [name for text in given for name in split_at_commas(text)]
-    if not names:
-        raise InputError("there is nothing to ask: give for example --tasks pebble.")
-    return names
-
-
-def read_budget(text: str, option: str = "--budget") -> int | float:
-    """Read a count, or a share if it has a point."""
-    try:
-        return float(text) if "." in text else int(text)
-    except ValueError:
-        raise InputError(f"{option} takes a count (64) or a share (0.111), got {text!r}.") from None
-
-
-def read_budgets(text: str) -> list[int | float]:
-    """Read "64,0.111"; nothing at all is no budget."""
-    parts = split_at_commas(text)
-    if text and not parts:
-        raise InputError(f"--budgets takes counts (64) or shares (0.111), got {text!r}.")
-    return [read_budget(part, "--budgets") for part in parts]
-
-
-def make_methods(text: str, budgets: Sequence[int | float], **settings: object) -> list[Method]:
-    """Make every method that is named, ``mob,fastv:after=3``, at every budget.
-
-    Parameters
-    ----------
-    text : str
-        Names with settings, or JSON objects, with commas between.
-    budgets : sequence of int or float
-        Counts or shares; a method that names a budget of its own has that instead.
-    **settings
-        For all of them, where they do not say it themselves.
-    """
-    from tokencover.methods import make_method, parse_methods
-
-    return [
-        make_method(_complete(spec, {"budget": budget, **settings}))
-        for spec in parse_methods(text)
-        for budget in budgets
-    ]
-
-
-def name_reference(text: str) -> str:
-    """Name a method with settings as results do; a bare name stands for all its settings."""
-    from tokencover.methods import name_method
-
-    if ":" not in text:
-        return text
-    named = make_methods(text, [1])
-    if len(named) != 1:
-        raise InputError(f"--reference takes one method, for example mob:after=2, got {text!r}.")
-    return name_method(named[0], hidden=("budget", "budget_mode"))
-
-
-def _complete(spec: Mapping[str, Any], settings: Mapping[str, object]) -> Mapping[str, Any]:
-    """Add settings; those of a method that goes on top of another are for that other one."""
-    if isinstance(spec.get("inner"), Mapping):
-        return {**spec, "inner": _complete(spec["inner"], settings)}
-    return {**settings, **spec}
+AsJson = Annotated[bool, option("--json", "", "Print JSON instead of a table.", OUTPUT)]

@@ -1,4 +1,4 @@
-"""``tokencover report``: a folder of results as a page."""
+"""``tokencover report``: results as a page, tables and charts."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tokencover.cli.command_line import write_command_line
-from tokencover.cli.options import (
-    OUTPUT,
-    Reference,
-    Threads,
+from tokencover.cli.options import OUTPUT, Reference, Threads, option
+from tokencover.cli.values import (
+    format_command_line,
     name_reference,
-    read_new_file,
-    read_new_folder,
-    read_path,
-    read_task_names,
-    read_whole_number,
+    parse_integer,
+    parse_output_file,
+    parse_output_folder,
+    parse_path,
+    parse_task_names,
     split_at_commas,
-    take,
 )
 from tokencover.errors import InputError
 from tokencover.files import write_atomically, write_document
@@ -33,110 +30,76 @@ if TYPE_CHECKING:
     from tokencover.evaluation.report import KeptExample, StoredAblations
 
 PAGE: Final = Path("report.html")
-NOTHING: Final = "no chart can be drawn: the results have no method that is finished"
-PICTURES = "Pictures"
+NOTHING: Final = "no chart can be drawn: the results have no finished method"
+IMAGES: Final = "Images"
+
+
+def _output(name: str, text: str) -> object:
+    return option(name, "FILE", text, OUTPUT, parse_output_file)
 
 
 ResultsPath = Annotated[
     Path,
-    typer.Argument(metavar="RESULTS", help="The --out of `tokencover evaluate`.", parser=read_path),
+    typer.Argument(metavar="RESULTS", help="Output of `tokencover evaluate`.", parser=parse_path),
 ]
 PageFile = Annotated[
     Path | None,
-    take(
-        "--out",
-        "FILE",
-        "The page (default: report.html, or none if only other files are asked for).",
-        OUTPUT,
-        read=read_new_file,
-    ),
+    _output("--out", "HTML page (default: report.html, or none with other files only)."),
 ]
-ExportFile = Annotated[
-    Path | None,
-    take(
-        "--export",
-        "FILE",
-        "Write all numbers as JSON, to send or to read elsewhere.",
-        OUTPUT,
-        read=read_new_file,
-    ),
-]
-MarkdownFile = Annotated[
-    Path | None,
-    take("--markdown", "FILE", "Write Markdown tables.", OUTPUT, read=read_new_file),
-]
-LatexFile = Annotated[
-    Path | None,
-    take(
-        "--latex", "FILE", "Write LaTeX tables in the paper's layout.", OUTPUT, read=read_new_file
-    ),
-]
+ExportFile = Annotated[Path | None, _output("--export", "Write all numbers as JSON.")]
+MarkdownFile = Annotated[Path | None, _output("--markdown", "Write Markdown tables.")]
+LatexFile = Annotated[Path | None, _output("--latex", "Write LaTeX tables in the paper's layout.")]
 LatexCosts = Annotated[
     bool,
-    take("--latex-costs", "", "Add the paper's computed costs of LLaVA-7B to --latex.", OUTPUT),
+    option("--latex-costs", "", "Add the paper's computed costs of LLaVA-7B to --latex.", OUTPUT),
 ]
-CsvFile = Annotated[
-    Path | None,
-    take("--csv", "FILE", "Write the rows as comma-separated values.", OUTPUT, read=read_new_file),
-]
+CsvFile = Annotated[Path | None, _output("--csv", "Write the rows as comma-separated values.")]
 FiguresFolder = Annotated[
     Path | None,
-    take(
+    option(
         "--figures",
         "FOLDER",
-        "Write the charts as files, named by the paper's.",
+        "Write the charts as files, named as in the paper.",
         OUTPUT,
-        read=read_new_folder,
+        parse_output_folder,
     ),
 ]
 FigureFormats = Annotated[
-    str,
-    take("--format", "LIST", "Of those files: pdf,svg,png.", OUTPUT),
+    str, option("--format", "LIST", "Formats of --figures, e.g. pdf,svg,png.", OUTPUT)
 ]
 OtherFolder = Annotated[
     Path | None,
-    take("--against", "RESULTS", "Compare with the results of another run.", read=read_path),
+    option("--against", "RESULTS", "Compare with the results of another run.", parse=parse_path),
 ]
 AblationResults = Annotated[
     Path | None,
-    take(
+    option(
         "--ablation",
         "FOLDER",
-        "The --out of `tokencover ablate`: Figures 4 to 6, Table 6.",
-        read=read_path,
+        "Output of `tokencover ablate`: Figures 4 to 6, Table 6.",
+        parse=parse_path,
     ),
 ]
 ShownProfile = Annotated[
     Path | None,
-    take(
-        "--profile",
-        "FILE",
-        "Show the coupling that `tokencover calibrate` found.",
-        read=read_path,
-    ),
+    option("--profile", "FILE", "Output of `tokencover calibrate`, to show.", parse=parse_path),
 ]
-PictureCount = Annotated[
+ImageCount = Annotated[
     int,
-    take(
-        "--pictures",
+    option(
+        "--images",
         "N",
-        "Let the model look at N examples again, and draw what was kept.",
-        PICTURES,
-        read=read_whole_number,
+        "Run the model again on N examples, and draw what was kept.",
+        IMAGES,
+        parse_integer,
     ),
 ]
-PictureTasks = Annotated[
+ImageTasks = Annotated[
     list[str] | None,
-    take(
-        "--tasks",
-        "NAMES",
-        "Where those examples are, as for `evaluate` (default: where they were).",
-        PICTURES,
-    ),
+    option("--tasks", "NAMES", "Tasks of these examples (default: those of the run).", IMAGES),
 ]
-PictureDevice = Annotated[
-    str | None,
-    take("--device", "NAME", "To look at them again: cuda:1, cpu, or auto.", PICTURES),
+ImageDevice = Annotated[
+    str | None, option("--device", "NAME", "Device for --images: cuda:1, cpu, or auto.", IMAGES)
 ]
 
 
@@ -155,32 +118,27 @@ def write_report(
     ablation: AblationResults = None,
     reference: Reference = None,
     profile: ShownProfile = None,
-    pictures: PictureCount = 0,
-    tasks: PictureTasks = None,
-    device: PictureDevice = None,
+    images: ImageCount = 0,
+    tasks: ImageTasks = None,
+    device: ImageDevice = None,
     threads: Threads = None,
 ) -> None:
-    """Turn results into a page that needs nothing else, or into tables and charts."""
+    """Build a self-contained HTML report, tables or charts from results."""
     from tokencover.budget import Profile
-    from tokencover.cli.threads import set_threads
+    from tokencover.cli.process import set_threads
     from tokencover.evaluation import check_reference, read_commands, read_folder
-    from tokencover.evaluation.report import (
-        check_formats,
-        find_ablations,
-        make_page,
-    )
+    from tokencover.evaluation.report import check_formats, find_ablations, make_page
 
-    has_page = out is not None or against is not None or bool(pictures)
+    has_page = out is not None or against is not None or bool(images)
     has_page = has_page or not any((markdown, export, latex, csv, figures))
-    # Everything is read first, so that nothing is written if something is wrong.
+    # Everything is read first: nothing is written if something is wrong.
     _check_packages(has_page=has_page, has_figures=figures is not None)
     kinds = split_at_commas(formats)
     check_formats(kinds)
-    stored = read_folder(_find_results(results))
+    stored = read_folder(_get_results_folder(results))
     other = None if against is None else read_folder(against)
-    ablations = find_ablations(read_folder(_find_results(ablation)) if ablation else stored)
-    named = None if reference is None else name_reference(reference)
-    compared = check_reference([row.combination for row in stored], named)
+    ablations = find_ablations(read_folder(_get_results_folder(ablation)) if ablation else stored)
+    compared = check_reference([row.combination for row in stored], name_reference(reference))
     coupling = None if profile is None else Profile.load(profile)
     written = []
     if has_page:
@@ -189,17 +147,19 @@ def write_report(
             stored,
             reference=compared,
             profile=coupling,
-            pictures=_draw_kept(stored, compared, tasks, pictures, device),
+            pictures=_draw_kept(stored, compared, tasks, images, device),
             other=other,
             ablations=ablations,
-            command=write_command_line(context),
-            evaluated_by=read_commands(_find_results(results)),
+            command=format_command_line(context),
+            evaluated_by=read_commands(_get_results_folder(results)),
             date=date.today().isoformat(),
         )
         written.append(out or PAGE)
         write_atomically(written[0], page)
-    for path, make in _list_texts(stored, compared, ablations, markdown, (latex, latex_costs), csv):
-        write_atomically(path, make())
+    for path, build in _list_texts(
+        stored, compared, ablations, markdown, (latex, latex_costs), csv
+    ):
+        write_atomically(path, build())
         written.append(path)
     written += _write_export(export, stored)
     if figures is not None:
@@ -208,9 +168,9 @@ def write_report(
 
 
 def _check_packages(*, has_page: bool, has_figures: bool) -> None:
-    """Raise an error before the work if a package is missing that writes what is asked for."""
+    """Raise an error before the work if a package for the output is missing."""
+    from tokencover.errors import import_extra
     from tokencover.evaluation.report import check_page_parts
-    from tokencover.extras import import_extra
 
     if has_page:
         check_page_parts()
@@ -233,8 +193,8 @@ def _write_charts(
     return write_figures(charts, folder, formats)
 
 
-def _find_results(folder: Path) -> Path:
-    """The folder itself, or the results in one that `tokencover ablate` wrote."""
+def _get_results_folder(folder: Path) -> Path:
+    """Return the folder itself, or the results in one that `tokencover ablate` wrote."""
     inner = folder / "results"
     return inner if inner.is_dir() and not (folder / "run.json").exists() else folder
 
@@ -247,7 +207,7 @@ def _list_texts(
     latex: tuple[Path | None, bool],
     csv: Path | None,
 ) -> list[tuple[Path, Callable[[], str]]]:
-    """The files that were asked for, and what makes each."""
+    """Return the requested files, and functions that build them."""
     from tokencover.evaluation.report import make_latex, make_markdown
 
     texts: list[tuple[Path | None, Callable[[], str]]] = [
@@ -255,7 +215,7 @@ def _list_texts(
         (latex[0], lambda: make_latex(stored, reference, ablations, costs=latex[1])),
         (csv, stored.to_csv),
     ]
-    return [(path, make) for path, make in texts if path is not None]
+    return [(path, build) for path, build in texts if path is not None]
 
 
 def _write_export(path: Path | None, stored: Results) -> list[Path]:
@@ -267,20 +227,20 @@ def _write_export(path: Path | None, stored: Results) -> list[Path]:
     return [path]
 
 
-def _find_sources(stored: Results) -> list[str]:
-    """What finds the tasks again; results of earlier versions name pebble's only."""
+def _list_sources(stored: Results) -> list[str]:
+    """Return the sources of the tasks; results of earlier versions have only those of pebble."""
     from tokencover.bundled_models import list_scene_sets
     from tokencover.evaluation.lmms import split_names
 
-    found = {task: stored.sources.get(task, task) for task in stored.groups}
-    for task, source in found.items():
+    sources = {task: stored.sources.get(task, task) for task in stored.groups}
+    for task, source in sources.items():
         is_named = source.partition("/")[0] in list_scene_sets()
         is_named = is_named or bool(split_names([source])[1])
         if not is_named and not Path(source).exists():
             raise InputError(
-                f"the questions of {task!r} are not at {source}: say with --tasks where they are."
+                f"The questions of {task!r} are not at {source}. Pass their location as --tasks."
             )
-    return list(found.values())
+    return list(sources.values())
 
 
 def _draw_kept(
@@ -290,12 +250,12 @@ def _draw_kept(
     count: int,
     device: str | None,
 ) -> list[KeptExample]:
-    """Let the model look at examples again; it must be the one that was evaluated."""
+    """Run the evaluated model again on some examples."""
     if count < 0:
-        raise InputError(f"--pictures must be 0 or more, got {count}.")
+        raise InputError(f"--images must be 0 or more, got {count}.")
     if not count:
         return []
-    names = read_task_names(tasks) or _find_sources(stored)
+    names = parse_task_names(tasks) or _list_sources(stored)
     from tokencover.evaluation import describe_run, load_model
     from tokencover.evaluation.lmms import gather_tasks, read_settings
     from tokencover.evaluation.report import (
@@ -308,7 +268,7 @@ def _draw_kept(
     rows = choose_rows(stored, reference)
     telling = list_telling_examples(stored, rows[0])
     settings, measured = stored.run["settings"], stored.run["model"]
-    found = gather_tasks(
+    gathered = gather_tasks(
         names,
         split=settings["split"],
         limit=settings["limit"],
@@ -316,14 +276,14 @@ def _draw_kept(
     )
     options = measured.get("options", {})
     model = load_model(stored.model, device=device, dtype=measured["dtype"], **options)
-    model.check(found)
+    model.check(gathered)
     if describe_run(model)["model"]["weights"] != measured["weights"]:
         raise InputError(
-            f"the model {stored.model!r} has other weights now than when it was evaluated: leave "
-            "--pictures away, or evaluate again."
+            f"The weights of {stored.model!r} have changed since it was evaluated. Omit --images, "
+            "or evaluate again."
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
-    drawn = draw_kept_pictures(model, methods, found, count, telling)
+    drawn = draw_kept_pictures(model, methods, gathered, count, telling)
     if missing := explain_missing(drawn, count):
         print(f"tokencover: {missing}", file=sys.stderr)
     return drawn

@@ -1,4 +1,4 @@
-"""``tokencover serve``: an OpenAI-compatible server whose model sees K tokens of each picture."""
+"""``tokencover serve``: an OpenAI-compatible server that keeps K tokens of each image."""
 
 from __future__ import annotations
 
@@ -7,129 +7,130 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from tokencover.cli.options import (
-    METHODS,
-    RUNNING,
-    choose_from,
-    read_budget,
-    read_path,
-    read_whole_number,
-    take,
-)
+from tokencover.cli.options import METHODS, RUNNING, option
+from tokencover.cli.values import parse_budget, parse_choice, parse_integer, parse_path
 from tokencover.errors import InputError
 
 REQUESTS: Final = "Requests"
-
 PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Options that are not ours are vLLM's."""
 
 ServedName = Annotated[
-    str, typer.Argument(metavar="MODEL", help="pebble, a folder or a hub name.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="MODEL", help="pebble, local path, or Hugging Face Hub ID.", show_default=False
+    ),
 ]
 Budget = Annotated[
     str,
-    take("--budget", "K", "Tokens of each picture to keep, or a share: 64 or 0.111.", METHODS),
+    option("--budget", "K", "Tokens to keep per image: a count (64) or fraction (0.111).", METHODS),
 ]
-OneMethod = Annotated[
+MethodName = Annotated[
     str,
-    take("--method", "NAME", "With settings if need be: mob, divprune, random:seed=1.", METHODS),
+    option("--method", "NAME", "Method with settings, e.g. mob, divprune, random:seed=1.", METHODS),
 ]
-SplitWord = Annotated[
+SplitRule = Annotated[
     str | None,
-    take("--split", "NAME", "MoB's: paper, strong, weak, balanced, coupling.", METHODS),
+    option("--split", "NAME", "MoB's split: paper, strong, weak, balanced, coupling.", METHODS),
 ]
-ProfileToRead = Annotated[
+ProfileFile = Annotated[
     Path | None,
-    take(
+    option(
         "--profile",
         "FILE",
-        "For --split coupling: of `tokencover calibrate --after 0`.",
+        "Output of `tokencover calibrate --after 0`, for --split coupling.",
         METHODS,
-        read=read_path,
+        parse_path,
     ),
 ]
-PositionsOfKept = Annotated[
+Positions = Annotated[
     str,
-    take(
+    option(
         "--positions",
         "NAME",
-        "Of kept tokens: original, or reindex (without gaps).",
+        "Positions of kept tokens: original, or reindex (without gaps).",
         METHODS,
-        read=choose_from("original", "reindex"),
+        parse_choice("original", "reindex"),
     ),
 ]
 ChooseBy = Annotated[
     str,
-    take(
+    option(
         "--choose-by",
         "NAME",
-        "question, or picture: one choice for all questions about it.",
+        "question, or image: one selection for all questions about an image.",
         METHODS,
-        read=choose_from("question", "picture"),
+        parse_choice("question", "image"),
     ),
 ]
 ByRequest = Annotated[
     bool,
-    take("--by-request", "", "Let requests name budget and method; --ceiling does too.", REQUESTS),
+    option(
+        "--by-request", "", "Let requests set budget and method; implied by --ceiling.", REQUESTS
+    ),
 ]
 Ceiling = Annotated[
     str | None,
-    take("--ceiling", "K", "Largest budget that requests may name (default: --budget).", REQUESTS),
+    option("--ceiling", "K", "Largest budget that requests may set (default: --budget).", REQUESTS),
 ]
-TowerMemorySize = Annotated[
+VisionCacheSize = Annotated[
     int,
-    take(
-        "--tower-memory",
+    option(
+        "--vision-cache-mb",
         "MB",
-        "For pictures that are asked about again; 0 for none.",
+        "Cache size in MB for vision-encoder outputs; 0 disables the cache.",
         RUNNING,
-        read=read_whole_number,
+        parse_integer,
     ),
 ]
-OnlyPrint = Annotated[bool, take("--print", "", "Print vLLM's command and end.", RUNNING)]
+OnlyPrint = Annotated[bool, option("--print", "", "Print vLLM's command and exit.", RUNNING)]
 
 
 def serve_model(
     context: typer.Context,
     model: ServedName,
     budget: Budget = "64",
-    method: OneMethod = "mob",
-    split: SplitWord = None,
-    profile: ProfileToRead = None,
-    positions: PositionsOfKept = "original",
+    method: MethodName = "mob",
+    split: SplitRule = None,
+    profile: ProfileFile = None,
+    positions: Positions = "original",
     choose_by: ChooseBy = "question",
     by_request: ByRequest = False,
     ceiling: Ceiling = None,
-    tower_memory: TowerMemorySize = 256,
+    vision_cache_mb: VisionCacheSize = 256,
     only_print: OnlyPrint = False,
 ) -> None:
-    """Serve a model by vLLM with pruning; options that are not listed here are vLLM's own."""
+    """Serve a model by vLLM with pruning; all other options are passed to vLLM."""
     if model.startswith("-"):
-        raise InputError(f"say the model before options of vLLM's, got {model!r} in its place.")
+        raise InputError(f"Pass the model before options of vLLM, got {model!r} in its place.")
     from tokencover.bundled_models import MODELS, validate_installed
     from tokencover.loading import get_source
-    from tokencover.serving import check_vllm, make_server_command, run_server, write_command
+    from tokencover.serving import (
+        build_server_command,
+        run_server,
+        validate_vllm,
+        write_command,
+    )
 
     validate_installed(model)
     settings: dict[str, Any] = {
-        "budget": read_budget(budget),
+        "budget": parse_budget(budget),
         "method": method,
         "positions": positions,
         "choose_by": choose_by,
-        "tower_megabytes": tower_memory,
+        "vision_cache_mb": vision_cache_mb,
     }
     if split is not None:
         settings["split"] = split
     if profile is not None:
         settings["profile"] = str(profile.resolve())
     if ceiling is not None:
-        settings["ceiling"] = read_budget(ceiling, "--ceiling")
+        settings["ceiling"] = parse_budget(ceiling, "--ceiling")
     source = str(get_source(model)) if model in MODELS else model
-    # A largest budget of requests would mean nothing if they could name none.
     by_request = by_request or ceiling is not None
-    command = make_server_command(source, settings, by_request=by_request, more=context.args)
+    command = build_server_command(source, settings, by_request=by_request, more=context.args)
     if only_print:
         print(write_command(command))
         return
-    check_vllm()
+    validate_vllm()
     raise typer.Exit(run_server(command))

@@ -1,76 +1,57 @@
-"""``tokencover studio``: a web page to try pruning on."""
+"""``tokencover studio``: a web page to try pruning."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from tokencover.cli.options import (
-    RUNNING,
-    Attention,
-    Device,
-    Dtype,
-    ModelName,
-    ModelOptions,
-    Quantization,
-    Threads,
-    check_counts,
-    read_model_options,
-    read_whole_number,
-    take,
-)
+from tokencover.cli.options import RUNNING, ModelArguments, Threads, option, shared_options
+from tokencover.cli.values import parse_integer, validate_counts
 
-SERVER = "Page"
+SERVER: Final = "Page"
 Host = Annotated[
     str,
-    take("--host", "ADDRESS", "Where to listen; 0.0.0.0 opens the page to the network.", SERVER),
+    option("--host", "ADDRESS", "Address to listen on; 0.0.0.0 opens it to the network.", SERVER),
 ]
 Port = Annotated[
-    int, take("--port", "N", "At which port; 0 for any.", SERVER, read=read_whole_number)
+    int, option("--port", "N", "Port to listen on; 0 for any free one.", SERVER, parse_integer)
 ]
-MostMegabytes = Annotated[
-    int,
-    take("--max-upload", "MB", "Refuse larger files.", SERVER, read=read_whole_number),
+MaxUpload = Annotated[
+    int, option("--max-upload", "MB", "Maximum size of a file in MB.", SERVER, parse_integer)
 ]
-MostPixels = Annotated[
-    int,
-    take("--max-pixels", "N", "Refuse larger pictures.", SERVER, read=read_whole_number),
+MaxPixels = Annotated[
+    int, option("--max-pixels", "N", "Maximum pixels of an image.", SERVER, parse_integer)
 ]
-LongestAnswer = Annotated[
-    int,
-    take("--max-new-tokens", "N", "Length of an answer.", RUNNING, read=read_whole_number),
+AnswerLength = Annotated[
+    int, option("--max-new-tokens", "N", "Maximum tokens of an answer.", RUNNING, parse_integer)
 ]
 
 
+@shared_options()
 def open_page(
-    model: ModelName = "pebble",
-    dtype: Dtype = None,
-    device: Device = None,
-    quantization: Quantization = None,
-    attention: Attention = None,
-    model_options: ModelOptions = None,
+    source: ModelArguments,
     host: Host = "127.0.0.1",
     port: Port = 7860,
-    max_upload: MostMegabytes = 20,
-    max_pixels: MostPixels = 50_000_000,
-    max_new_tokens: LongestAnswer = 32,
+    max_upload: MaxUpload = 20,
+    max_pixels: MaxPixels = 50_000_000,
+    max_new_tokens: AnswerLength = 32,
     threads: Threads = None,
 ) -> None:
-    """Open a web page: drop a picture, ask, and see which tokens are kept."""
-    from tokencover.cli.threads import set_threads
+    """Open a web page to ask about an image and see which tokens are kept."""
+    from tokencover.cli.process import set_threads
     from tokencover.studio import StudioSettings, open_studio
 
     limits = {"upload": max_upload, "pixels": max_pixels, "new-tokens": max_new_tokens}
-    check_counts({f"--max-{name}": limit for name, limit in limits.items()})
+    validate_counts({f"--max-{name}": limit for name, limit in limits.items()})
     set_threads(threads)
     settings = StudioSettings(
-        model=model,
-        device=device,
-        dtype=dtype,
-        options=read_model_options(quantization, attention, model_options),
+        model=source.model,
+        device=source.device,
+        dtype=source.dtype,
+        options=source.parse_options(),
         host=host,
         port=port,
-        most_megabytes=max_upload,
-        most_pixels=max_pixels,
-        longest_answer=max_new_tokens,
+        max_megabytes=max_upload,
+        max_pixels=max_pixels,
+        max_new_tokens=max_new_tokens,
     )
-    open_studio(settings, tell_address=lambda address: print(f"the studio is open: {address}"))
+    open_studio(settings, on_open=lambda address: print(f"the studio is open: {address}"))

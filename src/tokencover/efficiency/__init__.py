@@ -1,4 +1,4 @@
-"""What pruning saves: operations, time, memory."""
+"""What pruning saves: FLOPs, time, memory."""
 
 from tokencover.efficiency.paper_costs import (
     PaperCost,
@@ -6,28 +6,27 @@ from tokencover.efficiency.paper_costs import (
     export_paper_costs,
     tabulate_paper_costs,
 )
-from tokencover.efficiency.savings import Savings, measure_savings
-from tokencover.efficiency.savings_table import export_savings, tabulate_savings
+from tokencover.efficiency.savings import Savings, export_savings, measure_savings, tabulate_savings
 from tokencover.efficiency.workload import (
-    PictureQuestion,
+    ImageQuestion,
     Workload,
-    make_workload,
-    pick_drawn_questions,
-    read_own_picture,
+    build_workload,
+    load_own_image,
+    select_drawn_questions,
 )
 
 __all__ = [
+    "ImageQuestion",
     "PaperCost",
-    "PictureQuestion",
     "Savings",
     "Workload",
+    "build_workload",
     "compute_paper_costs",
     "export_paper_costs",
     "export_savings",
-    "make_workload",
+    "load_own_image",
     "measure_savings",
-    "pick_drawn_questions",
-    "read_own_picture",
+    "select_drawn_questions",
     "tabulate_paper_costs",
     "tabulate_savings",
 ]

@@ -1,8 +1,8 @@
-"""What a prefill costs: decoder blocks, and the head that predicts the next word.
+"""The FLOPs of a prefill: decoder layers, and the head that predicts the next token.
 
-A multiplication and an addition count as two operations, attention counts all pairs of tokens, and
-only matrix products count, all as in PyTorch's own counter. The vision tower is not part of it: its
-operations are counted while it runs, by an `OperationCounter`.
+A multiplication and an addition count as two FLOPs, attention counts all pairs of tokens, and only
+matrix products count, as in PyTorch's counter. A `FlopCounter` counts the vision encoder while it
+runs.
 """
 
 from __future__ import annotations
@@ -21,57 +21,29 @@ from tokencover.families import compute_block_cost, family_of
 
 @dataclass(frozen=True, slots=True)
 class PrefillCost:
-    """Operations of a decoder with its head.
+    """FLOPs of a decoder with its head, which costs `head` per predicted position."""
 
-    Attributes
-    ----------
-    block : LayerCost
-        Of one block.
-    depth : int
-        Number of blocks.
-    head : int
-        Operations of the head for each position that it predicts the next word of.
-    """
-
-    block: LayerCost
-    depth: int
+    layer: LayerCost
+    num_layers: int
     head: int
 
     def of(self, lengths: Sequence[int], predicted: int = 1) -> int:
-        """Operations for one sample.
+        """Compute the FLOPs of one sample from the number of tokens in each layer.
 
-        Parameters
-        ----------
-        lengths : sequence of int
-            The tokens, visual and others, that each block works on.
-        predicted : int
-            For how many positions the head runs; `generate` wants only the last.
+        `predicted` is the number of positions for which the head runs; `generate` wants only the
+        last.
         """
-        if len(lengths) != self.depth:
+        if len(lengths) != self.num_layers:
             raise InputError(
-                f"the decoder has {self.depth} blocks, got {len(lengths)} lengths: give one for "
-                "each block."
+                f"the decoder has {self.num_layers} layers, got {len(lengths)} lengths: pass one "
+                "per layer."
             )
-        return round(sum(map(self.block.of, lengths))) + self.head * predicted
+        return round(sum(map(self.layer.of, lengths))) + self.head * predicted
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderDimensions:
-    """The shape of a Llama-like decoder.
-
-    Attributes
-    ----------
-    blocks : int
-        Number of blocks.
-    width : int
-        d, of a token's state.
-    feed_forward : int
-        m, inner width of the gated feed-forward network.
-    heads, key_value_heads, head_width : int
-        Of the attention.
-    vocabulary : int
-        Words that the head chooses from.
-    """
+    """The shape of a Llama-like decoder; `feed_forward` is the inner width of the gated network."""
 
     blocks: int
     width: int
@@ -83,7 +55,7 @@ class DecoderDimensions:
 
     @property
     def cost(self) -> PrefillCost:
-        """What a model of this shape costs."""
+        """The FLOPs of a model of this shape."""
         queries = self.heads * self.head_width
         keys = self.key_value_heads * self.head_width
         # Queries and output, keys and values; gate, up and down.
@@ -105,21 +77,21 @@ VICUNA_7B: Final = DecoderDimensions(
 
 
 def compute_prefill_cost(model: Any) -> PrefillCost:
-    """What a loaded vision-language model's decoder and head cost, read off their weights."""
+    """Compute the FLOPs of a loaded model's decoder and head from the shapes of their weights."""
     family = family_of(model)
-    blocks = family.layers(model)
+    layers = family.layers(model)
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Linear):
         raise InputError(
-            f"the cost of {type(model).__name__} is not known: its head is a "
+            f"Cannot compute the FLOPs of {type(model).__name__}: its head is a "
             f"{type(head).__name__}, not one linear layer."
         )
-    block = compute_block_cost(blocks, model.get_submodule(family.decoder).config)
-    return PrefillCost(block, len(blocks), head=2 * head.in_features * head.out_features)
+    block = compute_block_cost(layers, model.get_submodule(family.decoder).config)
+    return PrefillCost(block, len(layers), head=2 * head.in_features * head.out_features)
 
 
 def limit_to_visible_pairs(cost: LayerCost) -> LayerCost:
-    """The same block, counting only the pairs of tokens that causal attention sees.
+    """Count only the pairs of tokens that causal attention uses.
 
     These are n * (n + 1) / 2 of the n * n pairs: half of the quadratic part becomes linear.
     """

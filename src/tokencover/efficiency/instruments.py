@@ -1,4 +1,4 @@
-"""What is put on a model and a method at work to measure time, memory and operations."""
+"""Instruments that measure time, memory and FLOPs of a model and a method."""
 
 from __future__ import annotations
 
@@ -25,22 +25,14 @@ PROCESS: Final = Path("/proc/self")
 
 
 def read_clock() -> float:
-    """The time when all devices have done what they were asked to."""
+    """Return the time after all devices have finished their work."""
     for device in range(torch.cuda.device_count()):
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 class SelectionWatch:
-    """A method whose choices are timed, all of them: it may act at several places.
-
-    Attributes
-    ----------
-    method : Method
-        Behaves as the given one.
-    seconds : float
-        Spent choosing so far.
-    """
+    """A copy of a method that adds up the seconds of all its calls, in every layer it prunes at."""
 
     def __init__(self, method: Method) -> None:
         self.method = _wrap_choices(method, self._choose)
@@ -55,36 +47,27 @@ class SelectionWatch:
 
 
 class TokenTimes:
-    """Notes when `generate` has each new token; the prompt comes first and is not noted.
-
-    It is what transformers calls a streamer, by its two methods.
-    """
+    """A streamer for `generate` that records when each new token arrives, without the prompt."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
-        self._prompt_came = False
+        self._has_prompt = False
 
     def put(self, value: Any) -> None:
         """Called with the prompt, then with each new token."""
-        if self._prompt_came:
+        if self._has_prompt:
             self.times.append(read_clock())
-        self._prompt_came = True
+        self._has_prompt = True
 
     def end(self) -> None:
         """Called when generation has ended."""
 
 
 class PrefillWatch:
-    """Notes what a decoder's first pass takes, and what it leaves in the cache.
+    """Records time and cache of a decoder's first pass.
 
-    Attributes
-    ----------
-    seconds : float
-        Time of the first pass through the decoder, choosing between its blocks included.
-    lengths : list of int
-        Cached tokens of each layer after it.
-    cached : int
-        Bytes of keys and values.
+    `seconds` includes selection between layers, `lengths` are the cached tokens of each layer,
+    `cached` the bytes of keys and values.
     """
 
     def __init__(self) -> None:
@@ -97,64 +80,59 @@ class PrefillWatch:
     def watch_decoder(self, decoder: nn.Module) -> Iterator[None]:
         """Watch this decoder."""
         with ExitStack() as undo:
-            before = decoder.register_forward_pre_hook(self._note_start)
+            before = decoder.register_forward_pre_hook(self._record_start)
             undo.callback(before.remove)
-            after = decoder.register_forward_hook(self._note_end, with_kwargs=True)
+            after = decoder.register_forward_hook(self._record_end, with_kwargs=True)
             undo.callback(after.remove)
             yield
 
-    def _note_start(self, module: nn.Module, args: Any) -> None:
+    def _record_start(self, module: nn.Module, args: Any) -> None:
         if self._begin is None:
             self._begin = read_clock()
 
-    def _note_end(self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+    def _record_end(
+        self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any
+    ) -> None:
         if not self.lengths and self._begin is not None:
             self.seconds = read_clock() - self._begin
             cache = kwargs["past_key_values"]
             self.lengths, self.cached = count_cached_tokens(cache), count_cache_bytes(cache)
 
 
-class OperationCounter:
-    """Counts the matrix products of the vision tower and of the choosing, while they run.
+class FlopCounter:
+    """Counts the matrix products of the vision encoder and of the selection while they run.
 
-    There is no formula for these: every family has a tower of its own, and every method its own way
-    to choose. PyTorch's counter sees matrix products alone; products of quantized layers, which
-    other libraries compute, are added by their sizes.
-
-    Attributes
-    ----------
-    vision : int
-        Operations of the vision tower and the projector, without choosing.
-    selection : int
-        Operations of choosing.
+    There is no formula for these: they differ between families and between methods. PyTorch's
+    counter counts matrix products; those of quantized layers, which other libraries compute, are
+    added by their sizes. `vision` includes the projector and excludes selection.
     """
 
     def __init__(self) -> None:
         self.selection = 0
         self._vision = 0
-        self._selection_in_tower = 0
+        self._selection_in_encoder = 0
         self._encoding = False
         self._base = nn.Module()
 
     @property
     def vision(self) -> int:
-        """See the class."""
-        return self._vision - self._selection_in_tower
+        """FLOPs of vision encoder and projector."""
+        return self._vision - self._selection_in_encoder
 
     def watch_method(self, method: Method) -> Method:
-        """The same method; what it computes is counted."""
+        """Return the same method, with its computations counted."""
         return _wrap_choices(method, self._choose)
 
     @contextmanager
     def watch_encoder(self, base: Any) -> Iterator[None]:
-        """Watch the calls of a multimodal model's encoder, and its layers that methods run."""
+        """Count the calls of a model's image and video features, and its layers."""
         self._base = base
         with ExitStack() as undo:
             for name in ("get_image_features", "get_video_features"):
                 if not hasattr(base, name):
                     continue
                 original = getattr(base, name)
-                own = {name: original} if name in vars(base) else {}  # accelerate puts some there
+                own = {name: original} if name in vars(base) else {}  # accelerate sets some
                 undo.callback(vars(base).update, own)
                 undo.callback(vars(base).pop, name)
                 run = functools.partial(self._encode, original)
@@ -166,7 +144,7 @@ class OperationCounter:
             choice = choose(view)
         self.selection += sum(counts)
         if name == "merge_in_vision_encoder":
-            self._selection_in_tower += sum(counts)
+            self._selection_in_encoder += sum(counts)
         return choice
 
     def _encode(self, encode: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -184,29 +162,29 @@ class OperationCounter:
 
 @contextmanager
 def _count_products(base: nn.Module) -> Iterator[list[int]]:
-    """List the operations when the block ends; those of linear layers by their sizes.
+    """List the FLOPs when the block ends; those of linear layers by their sizes.
 
-    PyTorch's counter does not see what other libraries compute in quantized layers.
+    PyTorch's counter does not count what other libraries compute in quantized layers.
     """
     counts: list[int] = []
-    began = [0]  # layers that wrap no other one do not run inside each other
+    start = [0]  # layers without inner linear layers do not run inside each other
 
-    def note_start(layer: nn.Module, args: Any) -> None:
-        began[0] = counter.get_total_flops()
+    def record_start(layer: nn.Module, args: Any) -> None:
+        start[0] = counter.get_total_flops()
 
-    def note_end(layer: Any, args: Any, output: Any) -> None:
-        seen = counter.get_total_flops() - began[0]
-        counts.append(2 * layer.in_features * output.numel() - seen)
+    def record_end(layer: Any, args: Any, output: Any) -> None:
+        counted = counter.get_total_flops() - start[0]
+        counts.append(2 * layer.in_features * output.numel() - counted)
 
-    # The counter does not know every fused attention; written out, it is two plain products.
+    # The counter does not know every fused attention. MATH computes it as two plain products.
     with (
         ExitStack() as undo,
         sdpa_kernel(SDPBackend.MATH),
         FlopCounterMode(display=False) as counter,
     ):
         for layer in filter(is_innermost_linear, base.modules()):
-            undo.callback(layer.register_forward_pre_hook(note_start).remove)
-            undo.callback(layer.register_forward_hook(note_end).remove)
+            undo.callback(layer.register_forward_pre_hook(record_start).remove)
+            undo.callback(layer.register_forward_hook(record_end).remove)
         yield counts
     counts.append(counter.get_total_flops())
 
@@ -214,41 +192,37 @@ def _count_products(base: nn.Module) -> Iterator[list[int]]:
 def _wrap_choices(
     method: Method, choose: Callable[[Callable[[Any], Any], str, Any], Any]
 ) -> Method:
-    """A copy of the method; `choose` gets the real way to choose, its name, and the view."""
+    """Copy the method; `choose` gets the original function, its name, and the view."""
     copied = copy.copy(method)
     for name in ("choose", "merge_in_vision_encoder"):
         run = functools.partial(choose, getattr(method, name), name)
-        object.__setattr__(copied, name, run)  # dataclasses of methods are frozen
+        object.__setattr__(copied, name, run)  # methods are frozen dataclasses
     return copied
 
 
 def count_cached_tokens(cache: Any) -> list[int]:
-    """Tokens in each layer of a key-value cache."""
+    """Return the tokens in each layer of a key-value cache."""
     return [int(layer.keys.shape[-2]) for layer in cache.layers]
 
 
 def count_cache_bytes(cache: Any) -> int:
-    """Bytes of all keys and values."""
+    """Return the bytes of all keys and values."""
     tensors = [each for layer in cache.layers for each in (layer.keys, layer.values)]
     return sum(each.numel() * each.element_size() for each in tensors)
 
 
 def count_weight_bytes(model: nn.Module) -> int:
-    """Bytes of the weights; shared ones once, and quantized or split ones as they are stored."""
+    """Return the bytes of the weights as they are stored, shared ones once."""
     parts = [part for weight in model.parameters() for part in list_stored(weight)]
     return sum(part.numel() * part.element_size() for part in parts)
 
 
 def measure_peak(run: Callable[[], object]) -> int | None:
-    """Bytes by which a call raises the memory in use, at its peak.
+    """Return the bytes by which a call raises the memory in use, at its peak.
 
-    With CUDA these are tensors, on all devices together. Without, it is the resident memory of the
-    process; what earlier calls freed is given back to the system first, so that it is not missed.
-
-    Returns
-    -------
-    int or None
-        None where the system does not tell (it does on Linux).
+    With CUDA these are tensors on all devices. Without, it is the resident memory of the process,
+    after memory that earlier calls freed was returned to the system; None where the system does not
+    report it (Linux does).
     """
     gc.collect()
     if torch.cuda.is_available():
@@ -256,8 +230,8 @@ def measure_peak(run: Callable[[], object]) -> int | None:
     if not (PROCESS / "clear_refs").exists():
         run()
         return None
-    _give_back_freed_memory()
-    (PROCESS / "clear_refs").write_text("5")  # the peak starts again from here
+    _release_freed_memory()
+    (PROCESS / "clear_refs").write_text("5")  # resets the peak
     before = _read_process_bytes("VmRSS")
     run()
     return max(_read_process_bytes("VmHWM") - before, 0)
@@ -273,13 +247,13 @@ def _measure_cuda_peak(run: Callable[[], object]) -> int:
     return sum(peaks) - sum(before)
 
 
-def _give_back_freed_memory() -> None:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
+def _release_freed_memory() -> None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     if trim is not None:
         trim(0)
 
 
 def _read_process_bytes(name: str) -> int:
-    """A memory figure of this process, from the kernel."""
+    """Read a memory figure of this process from the kernel."""
     lines = (PROCESS / "status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name))

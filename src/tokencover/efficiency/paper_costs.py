@@ -122,7 +122,7 @@ class PaperCost:
 
     @property
     def share(self) -> float:
-        """Choosing and Hausdorff distance, as a share of the true cost of the pruned pass."""
+        """Choosing and Hausdorff distance, as a fraction of the true cost of the pruned pass."""
         return 2 * (self.coupling + (self.choosing or 0)) / self.true
 
 
@@ -152,7 +152,7 @@ def compute_paper_costs(table: Sequence[PaperModel] = TABLE_7, after: int = 1) -
 def _compute_column(model: PaperModel, budget: int, after: int) -> PaperCost:
     blocks, width = model.decoder.blocks, model.decoder.width
     cost = model.decoder.cost
-    seen = replace(cost, block=limit_to_visible_pairs(cost.block))
+    seen = replace(cost, layer=limit_to_visible_pairs(cost.layer))
     short, whole = budget + model.prompt, model.visual + model.prompt
     pruned = budget < model.visual
     return PaperCost(

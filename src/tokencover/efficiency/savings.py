@@ -1,46 +1,29 @@
-"""Compares methods with the unpruned model and with the ideal, in turns within one run."""
+"""Compare methods with the unpruned model and with the ideal, interleaved in one run."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import torch
 
-from tokencover.efficiency.ideal_prefill import IdealDecoder
 from tokencover.efficiency.instruments import count_weight_bytes, measure_peak, read_clock
-from tokencover.efficiency.measured_model import AnswerTimes, MeasuredModel, PassFacts
+from tokencover.efficiency.measured import AnswerTimes, IdealDecoder, MeasuredModel, PassFacts
 from tokencover.efficiency.workload import Workload
 from tokencover.errors import InputError
 from tokencover.loading import describe_loading
 from tokencover.methods import Method, name_method, to_json
+from tokencover.tables import TextTable
 
 MEMORY_TURNS: Final = 3
-"""Resident memory varies by some megabytes from pass to pass, with the allocator's habits."""
+"""Resident memory varies by some megabytes between passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchSetting:
-    """How a run was made.
-
-    Attributes
-    ----------
-    model, device, dtype, torch : str
-        What ran where.
-    threads : int
-        Of the CPU.
-    weights_bytes : int
-        Of the model.
-    visual_tokens, other_tokens : list of int
-        Of each sample.
-    tokens_out, repeats : int
-        New tokens in each answer, and turns that count.
-    loading : dict or None
-        Quantization of the weights, and further options that the model was loaded with; None if
-        there are none.
-    """
+    """The settings of a run; `loading` has quantization and loading options, None without any."""
 
     model: str
     device: str
@@ -59,20 +42,10 @@ class BenchSetting:
 class MeasuredCosts:
     """Medians over turns; seconds are not comparable with those of other runs.
 
-    Attributes
-    ----------
-    selection, prefill, first_token : float
-        Seconds; see `AnswerTimes`.
-    ideal_prefill : float
-        Seconds of the same blocks run natively on sequences of the same lengths.
-    above_ideal : float
-        The prefill over its ideal, the median of paired ratios; 1 cannot be beaten, but for noise.
-    decode_rate : float or None
-        New tokens per second and sample after the first; None if there is only one.
-    peak_bytes : int or None
-        Memory that a prefill adds at its peak; None where the system does not tell.
-    facts : PassFacts
-        What does not depend on the clock.
+    `ideal_prefill` are the seconds of the same layers on short sequences. `above_ideal` is the
+    prefill over its ideal, the median of paired ratios; at best 1, up to noise. `decode_rate` are
+    new tokens per second and sample after the first, None if there is only one. `peak_bytes` is the
+    memory that a prefill adds at its peak, None where the system does not report it.
     """
 
     selection: float
@@ -87,13 +60,7 @@ class MeasuredCosts:
 
 @dataclass(frozen=True, slots=True)
 class TurnRatio:
-    """The ratios of all turns.
-
-    Attributes
-    ----------
-    median, low, high : float
-        The median, and the two quartiles: half of the turns lie between them.
-    """
+    """The median ratio over turns, and the quartiles."""
 
     median: float
     low: float
@@ -102,19 +69,7 @@ class TurnRatio:
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """Unpruned over pruned, so that more than 1 is a gain.
-
-    Attributes
-    ----------
-    prefill, first_token : TurnRatio
-        Of times, taken within each turn.
-    decode : TurnRatio or None
-        Of the time between tokens.
-    cache, flops : float
-        Of bytes and operations; operations include choosing.
-    peak : float or None
-        Of memory.
-    """
+    """Unpruned over pruned: more than 1 is a gain. FLOPs include selection."""
 
     prefill: TurnRatio
     first_token: TurnRatio
@@ -126,19 +81,7 @@ class Gains:
 
 @dataclass(frozen=True, slots=True)
 class MethodSavings:
-    """A method at a budget.
-
-    Attributes
-    ----------
-    method, settings : str
-        Its name with what is not as by default, and the whole method as JSON.
-    budget : int, float or None
-        As it was asked for; None if the method has none.
-    measured : MeasuredCosts
-        See there.
-    gains : Gains
-        See there.
-    """
+    """A method at a budget: its name with settings that are not defaults, and all of it as JSON."""
 
     method: str
     settings: str
@@ -162,37 +105,25 @@ def measure_savings(
     *,
     tokens_out: int = 16,
     repeats: int = 5,
-    tell_turn: Callable[[], None] | None = None,
+    on_turn: Callable[[], None] | None = None,
 ) -> Savings:
     """Measure each method against the unpruned model.
 
-    Every turn runs all models once, so that a noisy neighbour hits all of them; ratios are
-    taken within a turn. Memory is measured before that, in turns whose time does not count.
-
-    Parameters
-    ----------
-    workload : Workload
-        Model and inputs.
-    methods : sequence of Method
-        With their budgets.
-    tokens_out : int
-        New tokens in each answer.
-    repeats : int
-        How many turns count.
-    tell_turn : callable, optional
-        Called after every turn that counts, for example to show how far the run is.
+    Every turn runs all models once, so other load on the machine affects all of them; ratios are
+    taken within a turn. Memory is measured before, in turns whose time does not count. `on_turn` is
+    called after every turn that counts, for example to show progress.
     """
     for name, value in (("--tokens-out", tokens_out), ("--repeats", repeats)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
     models = [MeasuredModel(workload, method) for method in (None, *methods)]
     facts = [each.inspect_pass() for each in models]
-    ideal_runs = [_make_ideal(workload, each) for each in facts]
+    ideal_runs = [_build_ideal(workload, each) for each in facts]
     peaks = _measure_peaks(models, turns=min(repeats, MEMORY_TURNS))
     for model, ideal_run in zip(models, ideal_runs, strict=True):
         model.time_answer(min(tokens_out, 2))  # warms up
         ideal_run()
-    times, ideals = _take_turns(models, ideal_runs, tokens_out, repeats, tell_turn)
+    times, ideals = _take_turns(models, ideal_runs, tokens_out, repeats, on_turn)
     measured = [
         _compute_medians(*of_one, tokens_out=tokens_out)
         for of_one in zip(times, ideals, peaks, facts, strict=True)
@@ -211,7 +142,7 @@ def measure_savings(
 
 
 def _measure_peaks(models: Sequence[MeasuredModel], turns: int) -> list[int | None]:
-    """What a prefill of each adds to memory, the median of some turns."""
+    """Return what a prefill of each model adds to memory, the median of some turns."""
     found: list[list[int]] = [[] for _ in models]
     for _ in range(turns):
         for model, mine in zip(models, found, strict=True):
@@ -220,14 +151,14 @@ def _measure_peaks(models: Sequence[MeasuredModel], turns: int) -> list[int | No
     return [statistics.median_low(mine) if mine else None for mine in found]
 
 
-def _make_ideal(workload: Workload, facts: PassFacts) -> Callable[[], float]:
-    """The ideal for a model: runs, and returns seconds."""
+def _build_ideal(workload: Workload, facts: PassFacts) -> Callable[[], float]:
+    """Return a function that runs the ideal of a model, and returns seconds."""
     decoder = IdealDecoder(workload.decoder)
-    states = decoder.make_states(facts.lengths, batch=len(facts.tokens_per_layer))
+    hidden_states = decoder.build_hidden_states(facts.lengths, batch=len(facts.tokens_per_layer))
 
     def time_pass() -> float:
         begin = read_clock()
-        decoder.run(states)
+        decoder.run(hidden_states)
         return read_clock() - begin
 
     return time_pass
@@ -238,18 +169,18 @@ def _take_turns(
     ideal_runs: Sequence[Callable[[], float]],
     tokens_out: int,
     repeats: int,
-    tell_turn: Callable[[], None] | None,
+    on_turn: Callable[[], None] | None,
 ) -> tuple[list[list[AnswerTimes]], list[list[float]]]:
-    """The times of every model and of every ideal, turn by turn."""
+    """Return the times of every model and of every ideal, turn by turn."""
     times: list[list[AnswerTimes]] = [[] for _ in models]
     ideals: list[list[float]] = [[] for _ in ideal_runs]
     for turn in range(repeats):
         order = range(len(models))
-        for place in order if turn % 2 == 0 else reversed(order):  # none is always first
-            times[place].append(models[place].time_answer(tokens_out))
-            ideals[place].append(ideal_runs[place]())
-        if tell_turn is not None:
-            tell_turn()
+        for index in order if turn % 2 == 0 else reversed(order):  # alternates who is first
+            times[index].append(models[index].time_answer(tokens_out))
+            ideals[index].append(ideal_runs[index]())
+        if on_turn is not None:
+            on_turn()
     return times, ideals
 
 
@@ -318,3 +249,104 @@ def _describe_setting(workload: Workload, tokens_out: int, repeats: int) -> Benc
         repeats=repeats,
         loading=describe_loading(workload.model, workload.options) or None,
     )
+
+
+SAVINGS_COLUMNS = (
+    "method", "K", "kept", "mean", "choose ms", "prefill ms", "faster", "above ideal",
+    "first token ms", "faster", "tokens/s", "faster", "cache MB", "smaller", "peak MB", "smaller",
+    "GFLOPs", "fewer",
+)  # fmt: skip
+
+
+def tabulate_savings(found: Savings) -> TextTable:
+    """Build the table with notes on its columns."""
+    rows = [_format_row("unpruned", "all", found.unpruned, None)]
+    for each in found.rows:
+        budget = "-" if each.budget is None else str(each.budget)
+        rows.append(_format_row(each.method, budget, each.measured, each.gains))
+    notes = (
+        "faster, smaller, fewer: unpruned over pruned; of times the median [quartiles] of turns",
+        "prefill: the decoder, with selection; ideal: its layers on equally short inputs",
+        "first token: from the call of generate, with the vision encoder",
+        "mean: visual tokens per decoder layer; peak: memory that a prefill adds",
+        f"GFLOPs: decoder layers, head and selection{_describe_vision_flops(found.unpruned)}",
+    )
+    return TextTable(SAVINGS_COLUMNS, rows, above=_format_setting(found.setting), notes=notes)
+
+
+def export_savings(found: Savings) -> dict[str, Any]:
+    """Return plain lists and numbers, for JSON."""
+    document = asdict(found)
+    if found.setting.loading is None:
+        del document["setting"]["loading"]
+    return document
+
+
+def _format_setting(setting: BenchSetting) -> str:
+    visual = "+".join(map(str, setting.visual_tokens))
+    others = "+".join(map(str, setting.other_tokens))
+    given = dict(setting.loading or {})
+    loading = {**given.pop("options", {}), **given}
+    shown = "".join(f"{key.replace('_', ' ')} {value}, " for key, value in loading.items())
+    return (
+        f"{setting.model}: {visual} visual and {others} other tokens, {setting.device}, "
+        f"{setting.dtype}, {shown}{setting.threads} threads, torch {setting.torch}, "
+        f"{setting.tokens_out} tokens out, {setting.repeats} turns"
+    )
+
+
+def _format_row(method: str, budget: str, costs: MeasuredCosts, gains: Gains | None) -> list[str]:
+    """Format one row; the unpruned model has no selection and no gains."""
+    faster_prefill, faster_first_token, faster_decode, smaller_cache, smaller_peak, fewer_flops = (
+        ["-"] * 6 if gains is None else _format_gains(gains)
+    )
+    return [
+        method,
+        budget,
+        *_format_tokens(costs),
+        "-" if gains is None else _format_ms(costs.selection),
+        _format_ms(costs.prefill),
+        faster_prefill,
+        f"{100 * (costs.above_ideal - 1):+.0f} %",
+        _format_ms(costs.first_token),
+        faster_first_token,
+        "-" if costs.decode_rate is None else f"{costs.decode_rate:.1f}",
+        faster_decode,
+        f"{costs.facts.cache_bytes / 2**20:.2f}",
+        smaller_cache,
+        "-" if costs.peak_bytes is None else f"{costs.peak_bytes / 2**20:.1f}",
+        smaller_peak,
+        f"{(costs.facts.prefill_flops + costs.facts.selection_flops) / 1e9:.3f}",
+        fewer_flops,
+    ]
+
+
+def _format_tokens(costs: MeasuredCosts) -> list[str]:
+    """Return visual tokens after the last layer and on average over layers, per sample."""
+    samples = costs.facts.tokens_per_layer
+    kept = sum(each[-1] for each in samples) / len(samples)
+    mean = sum(sum(each) / len(each) for each in samples) / len(samples)
+    return [f"{kept:g}", f"{mean:.1f}"]
+
+
+def _format_ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f}"
+
+
+def _format_gains(gains: Gains) -> list[str]:
+    times = gains.prefill, gains.first_token, gains.decode
+    sizes = gains.cache, gains.peak, gains.flops
+    return [*map(_format_turns, times), *map(_format_ratio, sizes)]
+
+
+def _format_ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _format_turns(ratio: TurnRatio | None) -> str:
+    return "-" if ratio is None else f"{ratio.median:.2f}x [{ratio.low:.2f}-{ratio.high:.2f}]"
+
+
+def _describe_vision_flops(unpruned: MeasuredCosts) -> str:
+    vision = unpruned.facts.vision_flops
+    return "" if vision is None else f"; the vision encoder and projector add {vision / 1e9:.3f}"

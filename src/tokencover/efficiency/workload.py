@@ -1,4 +1,4 @@
-"""What is measured: a model, and inputs that its own processor made."""
+"""What is measured: a model, and inputs from its own processor."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import Tensor
 from tokencover.bundled_models import get_scenes_for
 from tokencover.errors import InputError
 from tokencover.families import Family, family_of
-from tokencover.images import open_picture
+from tokencover.images import open_image
 from tokencover.prompting import Medium, list_kinds, make_inputs
 from tokencover.pruning import UserWords
 
 
 @dataclass(frozen=True)
-class PictureQuestion:
-    """A question about a picture, or about the frames of a clip."""
+class ImageQuestion:
+    """A question about an image, or about the frames of a video."""
 
-    picture: Medium
+    medium: Medium
     question: str
 
 
@@ -30,18 +30,8 @@ class PictureQuestion:
 class Workload:
     """A model with one batch of inputs.
 
-    Attributes
-    ----------
-    name : str
-        As the model was asked for: "pebble", "pebble-clips", "boulder", a folder or a hub name.
-    model : Any
-        As ``from_pretrained`` returns it.
-    inputs : dict
-        What its processor made of the questions, on the model's device.
-    words : UserWords
-        Finds the prompt words; made once, as a program that serves many requests would.
-    options : mapping
-        What the model was loaded with beside device and dtype.
+    `inputs` is the processor's output on the model's device, `words` locates the prompt tokens,
+    `options` are the loading options besides device and dtype.
     """
 
     name: str
@@ -52,7 +42,7 @@ class Workload:
 
     @property
     def family(self) -> Family:
-        """Where the model keeps what matters."""
+        """The model's family."""
         return family_of(self.model)
 
     @property
@@ -74,43 +64,43 @@ class Workload:
 
     @property
     def other_counts(self) -> list[int]:
-        """All other tokens of each sample, padding apart."""
+        """All other tokens of each sample, without padding."""
         real: list[int] = self.inputs["attention_mask"].sum(-1).tolist()
         return [all_ - mine for all_, mine in zip(real, self.visual_counts, strict=True)]
 
-    def find_prompt_words(self) -> Tensor:
-        """``(b, s)`` bool, the user's own words."""
+    def get_prompt_mask(self) -> Tensor:
+        """Return the prompt tokens, ``(b, s)`` bool."""
         return self.words.mask(self.inputs["input_ids"], self.visual)
 
 
-def make_workload(
+def build_workload(
     name: str,
     model: Any,
     processor: Any,
-    questions: Sequence[PictureQuestion],
+    questions: Sequence[ImageQuestion],
     options: Mapping[str, Any] | None = None,
 ) -> Workload:
-    """Let a loaded model's processor make a batch of chats with one user turn each."""
+    """Build a batch of chats with one user turn each by a loaded model's processor."""
     processor.tokenizer.padding_side = "left"
-    batch = make_inputs(processor, [([each.picture], each.question) for each in questions])
+    batch = make_inputs(processor, [([each.medium], each.question) for each in questions])
     inputs = dict(batch.to(model.device, dtype=model.dtype))
     workload = Workload(name, model, inputs, UserWords(processor), options or {})
     if 0 in workload.visual_counts:
-        raise InputError("the processor put no picture into the prompt: is it the model's own?")
+        raise InputError("The processor added no image to the prompt. Is it the model's own?")
     return workload
 
 
-def pick_drawn_questions(
+def select_drawn_questions(
     processor: Any, count: int, question: str | None = None
-) -> list[PictureQuestion]:
-    """Return the first drawn scenes, each with its first question or with this one."""
+) -> list[ImageQuestion]:
+    """Return the first drawn scenes, each with its first question or with the given one."""
     scenes = get_scenes_for(list_kinds(processor))
     drawn = [scenes.draw(number, False) for number in range(count)]
-    return [PictureQuestion(each.medium, question or next(iter(each.answers))) for each in drawn]
+    return [ImageQuestion(each.medium, question or next(iter(each.answers))) for each in drawn]
 
 
-def read_own_picture(path: Path, question: str | None, count: int) -> list[PictureQuestion]:
-    """The same question about a picture of the user's, as often as a batch needs."""
+def load_own_image(path: Path, question: str | None, count: int) -> list[ImageQuestion]:
+    """Return one question about the user's image, `count` times."""
     if not question:
-        raise InputError("say what to ask about your picture: --question 'what is this ?'")
-    return [PictureQuestion(open_picture(path), question)] * count
+        raise InputError("Ask a question about your image: --question 'what is this ?'")
+    return [ImageQuestion(open_image(path), question)] * count

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tokencover.errors import import_extra
 from tokencover.evaluation.metrics import average_all
 from tokencover.evaluation.result_rows import (
     ResultRow,
@@ -23,7 +24,6 @@ from tokencover.evaluation.results_table import (
     make_task_table,
 )
 from tokencover.evaluation.table_formats import as_html, as_latex, as_markdown
-from tokencover.extras import import_extra
 from tokencover.files import write_atomically
 from tokencover.tables import align_columns
 

@@ -20,7 +20,7 @@ from tokencover.evaluation.result_rows import (
     find_reference,
     find_unpruned,
 )
-from tokencover.statistics import Interval, find_paired_difference
+from tokencover.statistics import Interval, compute_paired_difference
 
 NOTHING: Final = "-"
 """What stands where there is no number."""
@@ -269,7 +269,7 @@ def find_difference(row: ResultRow, reference: ResultRow | None) -> Interval | N
         pairs = zip(records, reference.records[task], strict=False)
         if not any(one.failed is None and two.failed is None for one, two in pairs):
             return None
-    return find_paired_difference(row.records, reference.records)
+    return compute_paired_difference(row.records, reference.records)
 
 
 def _show_difference(row: ResultRow, reference: ResultRow | None) -> str:

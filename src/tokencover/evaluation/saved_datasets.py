@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from PIL import Image
 
-from tokencover.errors import InputError
-from tokencover.extras import import_extra
+from tokencover.errors import InputError, import_extra
 from tokencover.prompting import Kind
 
 DATASET_FILES: Final = ("dataset_dict.json", "dataset_info.json", "state.json")

@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from tokencover.errors import InputError
-from tokencover.images import check_picture, open_clip, open_picture
+from tokencover.images import open_image, open_video, validate_image_file
 from tokencover.prompting import Kind, Medium
 
 Source = Image.Image | Path | Callable[[], Image.Image]
@@ -157,7 +157,7 @@ def check_files(task: Task) -> None:
             if path not in seen:
                 seen.add(path)
                 try:
-                    check_picture(path)
+                    validate_image_file(path)
                 except InputError as error:
                     wrong.append(error)
     if wrong:
@@ -181,10 +181,10 @@ def _list_files(example: Example) -> Iterator[Path]:
 
 def _open_frames(frames: Frames) -> tuple[Image.Image, ...]:
     if isinstance(frames, ClipFile):
-        return open_clip(frames.path, frames.frames)
+        return open_video(frames.path, frames.frames)
     return tuple(map(_open_source, frames))
 
 
 def _open_source(source: Source) -> Image.Image:
     given = source() if callable(source) and not isinstance(source, Image.Image) else source
-    return open_picture(given)
+    return open_image(given)

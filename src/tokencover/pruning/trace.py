@@ -11,11 +11,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from tokencover.colors import ROLE_COLORS, Role, to_css
 from tokencover.errors import TokenCoverError
 
-PROMPT: Final = "#ff8c00"
-VISUAL: Final = "#0078ff"
-OTHER: Final = "#d6008c"
 CELL: Final = 6
 """Pixels of a token in a notebook."""
 
@@ -160,7 +158,8 @@ class Trace:
         )
         cells: dict[tuple[int, int], list[str]] = {view: [] for view in self.grids}
         for token, medium, frame, row, column in numbers:
-            color = PROMPT if token in prompt else VISUAL if token in visual else OTHER
+            role: Role = "prompt" if token in prompt else "visual" if token in visual else "kept"
+            color = to_css(ROLE_COLORS[role])
             if (medium, frame) in cells and row >= 0:
                 cell = f'<rect x="{column}" y="{row}" width="1" height="1" fill="{color}"/>'
                 cells[medium, frame].append(cell)

@@ -1,25 +1,25 @@
-"""Pruning in engines that serve: a plugin of vLLM, and the command that starts it.
+"""Pruning in serving engines: a plugin for vLLM, and the command that starts its server.
 
-vLLM finds `vllm_plugin` through its entry points and imports, if one of our models is asked for,
-`served_models`, which mixes `pruned_processor` and `pruned_model` into vLLM's own classes. The
-rest knows nothing of vLLM: what a server was started with and a request asks for (`settings`,
-`served_methods`), the plan that goes to the model (`choice_plan`), the choice (`choosing`), and
-positions (`picture_positions`).
+vLLM finds `plugin` by its entry point and imports `models` if one of our models is requested.
+These combine `processor` and `model` with vLLM's own classes. The remaining modules do not depend
+on vLLM: `settings` of a server and a request, `supported` models and methods, the plan and the
+`selection` for an image, and the tensors and positions of `images`.
 """
 
-from tokencover.serving.architectures import (
-    SERVED_MODELS,
-    ServedModel,
-    check_positions,
-    find_served_model,
-)
-from tokencover.serving.served_methods import SERVED, make_served_method
 from tokencover.serving.settings import SETTINGS_KEY, ServingSettings
 from tokencover.serving.starting import (
-    check_vllm,
-    make_server_command,
+    build_server_command,
     run_server,
+    validate_vllm,
     write_command,
+)
+from tokencover.serving.supported import (
+    SERVED,
+    SERVED_MODELS,
+    ServedModel,
+    build_served_method,
+    get_served_model,
+    validate_positions,
 )
 
 __all__ = [
@@ -28,11 +28,11 @@ __all__ = [
     "SETTINGS_KEY",
     "ServedModel",
     "ServingSettings",
-    "check_positions",
-    "check_vllm",
-    "find_served_model",
-    "make_served_method",
-    "make_server_command",
+    "build_served_method",
+    "build_server_command",
+    "get_served_model",
     "run_server",
+    "validate_positions",
+    "validate_vllm",
     "write_command",
 ]

@@ -1,4 +1,4 @@
-"""What a server was started with, and what a request makes of it."""
+"""The settings of a server, and what a request may change."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from tokencover.budget import Budget, tokens_to_keep
 from tokencover.errors import InputError
 from tokencover.methods import BudgetedMethod, parse_method, to_json
 from tokencover.registry import suggest
-from tokencover.serving.choice_plan import ChoicePlan
-from tokencover.serving.served_methods import check_requested, make_served_method
+from tokencover.serving.selection import SelectionPlan
+from tokencover.serving.supported import build_served_method, validate_request
 
 SETTINGS_KEY: Final = "tokencover"
 """The entry of ``--hf-overrides`` that has a server's settings, and the entry of a request's
 ``mm_processor_kwargs`` that has its own."""
 
 LIMIT_KEY: Final = "tokencover_positions"
-"""Where a model's configuration notes how many positions it was made for."""
+"""The entry of a model's configuration with its number of positions."""
 
 REQUEST_KEYS: Final = ("budget", "method")
 
-LONGEST_METHOD: Final = 1000
-"""Letters of a method in a request; what is longer is not even read."""
+MAX_METHOD_LENGTH: Final = 1000
+"""Characters of a method in a request; a longer one is not parsed."""
 
-TOWER_MEGABYTES: Final = 256
-"""What tower outputs may take by default, remembered for the next question about a picture."""
+VISION_CACHE_MB: Final = 256
+"""Default size of the cache for vision-encoder outputs."""
 
-LONGEST_REASON: Final = 1000
+MAX_REASON_LENGTH: Final = 1000
 
 
 @dataclass(frozen=True)
 class ServingSettings:
-    """What a server does with every picture.
+    """What a server does with every image.
 
     Attributes
     ----------
     method : BudgetedMethod
-        What it runs where a request says nothing.
+        The method, unless a request names another one.
     ceiling : int or float
-        The largest budget that a request may ask for.
-    choose_by : "question" or "picture"
-        Whether a method sees the user's words. If not, the choice is the picture's own, and every
-        question about it finds it in the engine's caches.
-    tower_megabytes : int
-        How much the remembered outputs of the vision tower may take; 0 for none.
+        The largest budget that a request may name.
+    choose_by : "question" or "image"
+        Whether the method reads the prompt. If not, the selection depends on the image alone, and
+        every question about it uses the engine's caches.
+    vision_cache_mb : int
+        Size of the cache for vision-encoder outputs; 0 disables it.
     other_request_settings : bool
-        Whether requests may set other things of the processor too, by ``mm_processor_kwargs``.
+        Whether requests may set other processor options in ``mm_processor_kwargs``.
     """
 
     method: BudgetedMethod
     ceiling: Budget
     choose_by: str = "question"
-    tower_megabytes: int = TOWER_MEGABYTES
+    vision_cache_mb: int = VISION_CACHE_MB
     other_request_settings: bool = False
 
     def __post_init__(self) -> None:
@@ -62,97 +62,86 @@ class ServingSettings:
         budget = self.method.budget
         if type(self.ceiling) is type(budget) and self.ceiling < budget:
             raise InputError(
-                f"the ceiling {self.ceiling} lies below the budget {budget}, so that the server "
-                "would refuse its own: raise the one or lower the other."
+                f"ceiling={self.ceiling} is below budget={budget}. Raise the ceiling or lower the "
+                "budget."
             )
-        if self.choose_by not in ("question", "picture"):
-            raise InputError(f"choose_by must be 'question' or 'picture', got {self.choose_by!r}.")
-        size = self.tower_megabytes
+        if self.choose_by not in ("question", "image"):
+            raise InputError(f"choose_by must be 'question' or 'image', got {self.choose_by!r}.")
+        size = self.vision_cache_mb
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise InputError(f"tower_megabytes must be a number of at least 0, got {size!r}.")
+            raise InputError(f"vision_cache_mb must be an integer of at least 0, got {size!r}.")
 
     @classmethod
     def read(cls, document: Any) -> ServingSettings:
-        """Read the entry "tokencover" of ``--hf-overrides``.
+        """Parse the entry "tokencover" of ``--hf-overrides``.
 
         Its keys are `budget`, `method`, `split`, `profile`, `positions`, and the attributes of this
         class.
         """
         if not isinstance(document, Mapping):
             raise InputError(
-                f'the server needs {{"{SETTINGS_KEY}": {{"budget": 64}}}} in --hf-overrides, got '
-                f"{document!r} there; `tokencover serve` writes it."
+                f'--hf-overrides must contain {{"{SETTINGS_KEY}": {{"budget": 64}}}}, as written '
+                f"by `tokencover serve`; got {document!r}."
             )
-        given = dict(document)
-        making = {key: given.pop(key) for key in ("split", "profile", "positions") if key in given}
-        budget = given.pop("budget", None)
+        rest = dict(document)
+        options = {key: rest.pop(key) for key in ("split", "profile", "positions") if key in rest}
+        budget = rest.pop("budget", None)
         if budget is None:
-            raise InputError('the server needs a "budget": a count (64) or a share (0.111).')
-        method = make_served_method(given.pop("method", "mob"), budget=budget, **making)
+            raise InputError('The server needs a "budget": a count (64) or a fraction (0.111).')
+        method = build_served_method(rest.pop("method", "mob"), budget=budget, **options)
         known = [name for name in cls.__dataclass_fields__ if name != "method"]
-        if unknown := sorted(set(given) - set(known)):
+        if unknown := sorted(set(rest) - set(known)):
             raise InputError(
                 f"{SETTINGS_KEY} has no setting {', '.join(unknown)}{suggest(unknown[0], known)}."
             )
-        return cls(method, given.pop("ceiling", method.budget), **given)
+        return cls(method, rest.pop("ceiling", method.budget), **rest)
 
-    @property
-    def reads_words(self) -> bool:
-        """Whether choices depend on what was asked, unless a request changes the method."""
-        return self.choose_by == "question" and self.method.reads_prompt
+    def plan(self, requested: Any, prompt_ids: Sequence[int]) -> SelectionPlan:
+        """Build the plan for the images of a request.
 
-    def plan(self, asked: Any, words: Sequence[int]) -> ChoicePlan:
-        """What is to be done with the pictures of a request.
-
-        Parameters
-        ----------
-        asked : Mapping or None
-            The entry "tokencover" of the request's ``mm_processor_kwargs``: a budget, a method.
-        words : sequence of int
-            Token ids of the user's words.
-
-        Raises
-        ------
-        InputError
-            If the request asks for something that it may not have.
+        `requested` is the entry "tokencover" of its ``mm_processor_kwargs``, a budget and a method,
+        or None. Raises `InputError` for settings that a request may not make.
         """
-        method = self.method if asked is None else self._read_request(asked)
-        shown = words if self.choose_by == "question" and method.reads_prompt else ()
-        # The ceiling is for budgets that requests name. JSON tells 1 from 1.0, a token from all.
-        own = repr(method.budget) == repr(self.method.budget)
-        ceiling = 1.0 if own else self.ceiling
-        return ChoicePlan(to_json(method), tuple(shown), ceiling)
+        method = self.method if requested is None else self._parse_request(requested)
+        used = prompt_ids if self.choose_by == "question" and method.reads_prompt else ()
+        # The ceiling is for budgets of requests. By repr, 1 (a token) differs from 1.0 (all).
+        is_own = repr(method.budget) == repr(self.method.budget)
+        ceiling = 1.0 if is_own else self.ceiling
+        return SelectionPlan(to_json(method), tuple(used), ceiling)
 
-    def _read_request(self, asked: Any) -> BudgetedMethod:
-        if not isinstance(asked, Mapping):
+    def _parse_request(self, requested: Any) -> BudgetedMethod:
+        if not isinstance(requested, Mapping):
             raise InputError(
-                f'"{SETTINGS_KEY}" is an object, for example {{"budget": 32}}; got {asked!r}.'
+                f'"{SETTINGS_KEY}" must be an object, for example {{"budget": 32}}; got '
+                f"{requested!r}."
             )
-        if unknown := [key for key in asked if key not in REQUEST_KEYS]:
+        if unknown := [key for key in requested if key not in REQUEST_KEYS]:
             raise InputError(
-                f"a request may set {' and '.join(REQUEST_KEYS)}, not "
+                f"A request may set {' and '.join(REQUEST_KEYS)}, not "
                 f"{', '.join(map(repr, unknown))}."
             )
-        named = asked.get("method")
+        named = requested.get("method")
         if named is None:
             spec = _to_spec(self.method)
         else:
-            spec = _read_spec(named)
-            check_requested(spec)
+            spec = _parse_spec(named)
+            validate_request(spec)
             spec.setdefault("budget", self.method.budget)
-        budget = asked.get("budget", spec["budget"])
+        budget = requested.get("budget", spec["budget"])
         tokens_to_keep(budget, total=1)
-        return make_served_method(
+        return build_served_method(
             {**spec, "budget": budget}, budget=budget, positions=self.method.positions
         )
 
 
-def _read_spec(named: Any) -> dict[str, Any]:
-    if isinstance(named, str) and len(named) > LONGEST_METHOD:
-        raise InputError(f"method is a name such as 'mob:split=weak', got {len(named)} letters.")
+def _parse_spec(named: Any) -> dict[str, Any]:
+    if isinstance(named, str) and len(named) > MAX_METHOD_LENGTH:
+        raise InputError(
+            f"method must be a name such as 'mob:split=weak', got {len(named)} characters."
+        )
     spec = parse_method(named) if isinstance(named, str) else named
     if not isinstance(spec, Mapping):
-        raise InputError(f"method is a name such as 'mob:split=weak', got {named!r}.")
+        raise InputError(f"method must be a name such as 'mob:split=weak', got {named!r}.")
     return dict(spec)
 
 
@@ -161,7 +150,7 @@ def _to_spec(method: BudgetedMethod) -> dict[str, Any]:
     return spec
 
 
-def write_reason(error: Exception) -> str:
-    """What a client is told: it may have sent megabytes, or letters that cannot be written."""
-    told = f"tokencover: {error}".encode("utf-8", "backslashreplace").decode()
-    return told if len(told) <= LONGEST_REASON else f"{told[:LONGEST_REASON]} ..."
+def format_reason(error: Exception) -> str:
+    """Shorten an error for the client, which may have sent megabytes or invalid text."""
+    text = f"tokencover: {error}".encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]} ..."

@@ -1,4 +1,4 @@
-"""Starts vLLM's own server with our settings filled in."""
+"""Start vLLM's server with our settings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
-from tokencover.errors import InputError, MissingPackageError
-from tokencover.extras import get_install_command
-from tokencover.serving.architectures import check_positions, find_served_model
+from tokencover.errors import InputError, MissingPackageError, get_install_command
 from tokencover.serving.settings import SETTINGS_KEY, ServingSettings
+from tokencover.serving.supported import get_served_model, validate_positions
 
 SERVER: Final = "vllm.entrypoints.openai.api_server"
 MODEL: Final = "--model"
@@ -25,26 +24,26 @@ TRUST: Final = "--trust-request-mm-kwargs"
 METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 
-def make_server_command(
+def build_server_command(
     model: str,
     settings: Mapping[str, Any],
     *,
     by_request: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """The command that serves a model with pruning.
+    """Build the command that serves a model with pruning.
 
     Parameters
     ----------
     model : str
-        A folder or a hub name.
+        A local path or Hugging Face Hub ID.
     settings : Mapping
         Those of `ServingSettings.read`.
     by_request : bool
-        Whether requests may name budget and method themselves. vLLM must trust their settings for
-        that; ours are then the only ones it takes, unless `more` trusts them anyway.
+        Whether requests may name budget and method. vLLM must trust their settings for that; ours
+        are then the only ones accepted, unless `more` trusts them anyway.
     more : sequence of str
-        Options of vLLM's own.
+        Options of vLLM.
 
     Raises
     ------
@@ -54,12 +53,14 @@ def make_server_command(
     document = dict(settings)
     if TRUST in more:
         document["other_request_settings"] = True
-    served = find_served_model(read_architectures(model))
-    check_positions(served, ServingSettings.read(document).method.positions)
+    served = get_served_model(read_architectures(model))
+    validate_positions(served, ServingSettings.read(document).method.positions)
     if any(option.partition("=")[0] == MODEL for option in more):
-        raise InputError(f"{MODEL} is not passed on: the model is the first word, {model!r}.")
-    others, rest = _take_overrides(more)
-    overrides = {**others, "architectures": [served.name], SETTINGS_KEY: document}
+        raise InputError(
+            f"{MODEL} cannot be passed on: the model is the first argument, {model!r}."
+        )
+    given, rest = _split_overrides(more)
+    overrides = {**given, "architectures": [served.name], SETTINGS_KEY: document}
     command = [sys.executable, "-m", SERVER, MODEL, model, OVERRIDES, json.dumps(overrides)]
     if by_request and TRUST not in rest:
         command.append(TRUST)
@@ -67,38 +68,38 @@ def make_server_command(
 
 
 def read_architectures(model: str) -> list[str]:
-    """What a checkpoint says it is."""
+    """Return the architectures of a checkpoint."""
     from transformers import PreTrainedConfig
 
     try:
-        found, _ = PreTrainedConfig.get_config_dict(model)
+        config, _ = PreTrainedConfig.get_config_dict(model)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InputError(f"the model {model!r} cannot be read: {reason}") from error
-    return list(found.get("architectures") or ())
+        raise InputError(f"Cannot read the model {model!r}: {reason}") from error
+    return list(config.get("architectures") or ())
 
 
-def _take_overrides(more: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The overrides that were given beside ours, and all other options."""
-    rest, text, left = [], "{}", iter(more)
-    for option in left:
+def _split_overrides(more: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the overrides given in addition to ours, and all other options."""
+    rest, text, options = [], "{}", iter(more)
+    for option in options:
         if option == OVERRIDES:
-            text = next(left, "")
+            text = next(options, "")
         elif option.startswith(f"{OVERRIDES}="):
             text = option.removeprefix(f"{OVERRIDES}=")
         else:
             rest.append(option)
     try:
-        found = json.loads(text)
+        overrides = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{OVERRIDES} takes a JSON object, got {text!r}: {error}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(overrides, dict):
         raise InputError(f"{OVERRIDES} takes a JSON object, got {text!r}.")
-    return found, rest
+    return overrides, rest
 
 
-def check_vllm() -> None:
-    """Refuse to start where there is no vLLM."""
+def validate_vllm() -> None:
+    """Raise an error if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise MissingPackageError(
             f"vLLM is not installed: {get_install_command('tokencover[vllm]')}."
@@ -106,14 +107,14 @@ def check_vllm() -> None:
 
 
 def write_command(command: Sequence[str]) -> str:
-    """A command as it can be typed."""
+    """Format a command for a shell."""
     return shlex.join(["python", *command[1:]])
 
 
 def run_server(command: Sequence[str]) -> int:
-    """Run a server until it ends; the exit code is its own.
+    """Run a server until it ends, and return its exit code.
 
-    Counters of all its processes are put together in a folder that goes when it ends.
+    The metrics of all its processes are combined in a temporary folder.
     """
     with tempfile.TemporaryDirectory(prefix="tokencover-metrics-") as folder:
         metrics = {METRICS_FOLDER: os.environ.get(METRICS_FOLDER, folder)}

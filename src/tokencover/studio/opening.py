@@ -1,4 +1,4 @@
-"""Opening the studio: which models, on which address, with which bounds."""
+"""Open the studio: its models, address and limits."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tokencover.errors import InputError
-from tokencover.extras import import_extra
+from tokencover.errors import InputError, import_extra
 
 MEGABYTE: Final = 1024 * 1024
-MOST_PORTS: Final = 2**16
-USUAL_PORT: Final = 7860
+NUM_PORTS: Final = 2**16
+DEFAULT_PORT: Final = 7860
 
 
 @dataclass(frozen=True, slots=True)
 class StudioSettings:
-    """How the studio is opened.
+    """How to open the studio.
 
     Attributes
     ----------
     model : str
-        "pebble" (with pebble-clips for clips), a folder or a hub name.
+        "pebble" (with `pebble-clips` for videos), a local path or a Hugging Face Hub ID.
     device, dtype : str or None
-        As `tokencover.loading.load` takes them.
+        As for `tokencover.loading.load`.
     options : mapping
         Its remaining arguments: quantization, attn_implementation, ...
     host : str
-        Address to listen on; any but this computer's own makes the page public in its network.
+        Address to listen on; any but this computer's own opens the page to its network.
     port : int
-        Where; 0 for any that is free.
-    most_megabytes : int
-        Larger uploads are refused.
-    most_pixels : int
-        Pictures with more are refused before they are unpacked.
-    longest_answer : int
-        Tokens.
+        Port; 0 for any free one.
+    max_megabytes : int
+        Maximum size of an upload.
+    max_pixels : int
+        Maximum size of an image, checked before it is decoded.
+    max_new_tokens : int
+        Maximum length of an answer.
     """
 
     model: str = "pebble"
@@ -46,30 +45,30 @@ class StudioSettings:
     dtype: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     host: str = "127.0.0.1"
-    port: int = USUAL_PORT
-    most_megabytes: int = 20
-    most_pixels: int = 50_000_000
-    longest_answer: int = 32
+    port: int = DEFAULT_PORT
+    max_megabytes: int = 20
+    max_pixels: int = 50_000_000
+    max_new_tokens: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("most_megabytes", "most_pixels", "longest_answer"):
+        for name in ("max_megabytes", "max_pixels", "max_new_tokens"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if not 0 <= self.port < MOST_PORTS:
-            raise InputError(f"a port is a number from 0 to 65535, got {self.port}.")
+        if not 0 <= self.port < NUM_PORTS:
+            raise InputError(f"port must be from 0 to 65535, got {self.port}.")
 
 
 def open_studio(
-    settings: StudioSettings, *, tell_address: Callable[[str], None], wait: bool = True
+    settings: StudioSettings, *, on_open: Callable[[str], None], wait: bool = True
 ) -> Any:
-    """Load the model, open the page, and stay until it is stopped.
+    """Load the model, open the page, and serve it until it is stopped.
 
     Parameters
     ----------
     settings : StudioSettings
         What to open.
-    tell_address : callable
-        Gets the page's address when it is there.
+    on_open : callable
+        Called with the page's address once it is open.
     wait : bool
         False returns at once; the page is then open until its ``close()`` is called.
 
@@ -78,14 +77,14 @@ def open_studio(
     gradio.Blocks
         The page.
     """
-    _require_gradio()
-    port = settings.port or find_free_port(settings.host)
-    check_port(settings.host, port)  # before a model is loaded
+    _import_gradio()
+    port = settings.port or get_free_port(settings.host)
+    validate_port(settings.host, port)  # before a model is loaded
     import gradio as gr
 
-    from tokencover.studio.studio_page import STYLE, make_page
+    from tokencover.studio.page import STYLE, build_page
 
-    page = make_page(_make_desks(settings))
+    page = build_page(_build_backend(settings))
     font = ["ui-sans-serif", "system-ui", "sans-serif"]
     try:
         _, address, _ = page.launch(
@@ -95,16 +94,16 @@ def open_studio(
             share=False,
             quiet=True,
             show_error=False,
-            max_file_size=settings.most_megabytes * MEGABYTE,
+            max_file_size=settings.max_megabytes * MEGABYTE,
             ssr_mode=False,
             footer_links=["api"],
             theme=gr.themes.Default(font=font, font_mono=["ui-monospace", "monospace"]),
             css=STYLE,
         )
     except OSError as error:
-        check_port(settings.host, port)  # another program may have taken it meanwhile
+        validate_port(settings.host, port)  # another program may be using it now
         raise InputError(f"Cannot open the page at {settings.host}:{port}: {error}.") from error
-    tell_address(address)
+    on_open(address)
     if wait:
         try:
             page.block_thread()
@@ -113,34 +112,30 @@ def open_studio(
     return page
 
 
-def _require_gradio() -> None:
+def _import_gradio() -> None:
     import_extra("gradio", "the studio", "tokencover[studio]", "use `tokencover ask`")
 
 
-def _make_desks(settings: StudioSettings) -> Any:
+def _build_backend(settings: StudioSettings) -> Any:
     from tokencover.loading import load
-    from tokencover.studio.model_desk import ModelDesk
-    from tokencover.studio.studio_desks import Desks, list_media
+    from tokencover.studio.backend import MEDIA, StudioBackend, StudioModel
 
-    def load_desk(name: str) -> ModelDesk:
+    def load_model(name: str) -> StudioModel:
         model, processor = load(
             name, device=settings.device, dtype=settings.dtype, **settings.options
         )
-        return ModelDesk(name, model, processor, longest=settings.longest_answer)
+        return StudioModel(name, model, processor, max_new_tokens=settings.max_new_tokens)
 
+    first = load_model(settings.model)
+    loaders: dict[str, Callable[[], StudioModel]] = {
+        medium: lambda: first for medium in MEDIA if medium in first.kinds
+    }
     if settings.model == "pebble":
-        first = load_desk("pebble")
-        loaders: dict[str, Callable[[], ModelDesk]] = {
-            "picture": lambda: first,
-            "clip": lambda: load_desk("pebble-clips"),
-        }
-    else:
-        first = load_desk(settings.model)
-        loaders = {medium: lambda: first for medium in list_media(tuple(first.kinds))}
-    return Desks(settings.model, loaders, most_pixels=settings.most_pixels)
+        loaders["video"] = lambda: load_model("pebble-clips")
+    return StudioBackend(settings.model, loaders, max_pixels=settings.max_pixels)
 
 
-def check_port(host: str, port: int) -> None:
+def validate_port(host: str, port: int) -> None:
     """Raise an error if the page cannot be opened at this port."""
     try:
         _bind(host, port)
@@ -154,24 +149,24 @@ def check_port(host: str, port: int) -> None:
                 f"Cannot listen on --host {host}, port {port}: {error.strerror or error}. Use an "
                 "address of this computer, for example --host 127.0.0.1."
             ) from error
-        other = port + 1 if 1024 <= port < MOST_PORTS - 1 else USUAL_PORT
+        other = port + 1 if 1024 <= port < NUM_PORTS - 1 else DEFAULT_PORT
         raise InputError(
             f"{problem} Choose another one, for example --port {other}, or --port 0 for any free "
             "port."
         ) from error
 
 
-def find_free_port(host: str) -> int:
-    """A port that is free now."""
-    check_port(host, 0)
+def get_free_port(host: str) -> int:
+    """Return a port that is free now."""
+    validate_port(host, 0)
     return _bind(host, 0)
 
 
 def _bind(host: str, port: int) -> int:
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
-        if os.name == "posix":  # as servers do: a port that was just closed is free
+        if os.name == "posix":  # as in servers: a port that was just closed is free
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
-        found: int = probe.getsockname()[1]
-        return found
+        port_number: int = probe.getsockname()[1]
+        return port_number

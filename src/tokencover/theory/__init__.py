@@ -1,20 +1,16 @@
-"""What is not on Algorithm 1's path: the paper's statements, computed for real tokens.
+"""The paper's statements about a cover, computed for real tokens.
 
-==========================  ======================================================================
+==========================  ==============================================================
 Lemma 1, its relaxation     `certificate.Distances`: bounds that hold for any tokens
-all of Section 3            `certificate.certify`: every quantity for one cover; ``print`` it
-Definition 1, Lemma 2       `covering_numbers.py`: covering numbers, effective dimension, constants
-Theorems 1 and 2            `theorems.py`: what they claim, and whether it held
-==========================  ======================================================================
+all of Section 3            `certificate.certify`: every quantity for one cover
+Definition 1, Lemma 2       `bounds.CoveringNumbers`, effective dimension, constants
+Theorems 1 and 2            `bounds.Theorem1`, `bounds.Theorem2`: claims, whether they held
+==========================  ==============================================================
 
 Estimates of eta and of a model's constant C are in the repository's research/theory/.
 """
 
+from tokencover.theory.bounds import CoveringNumbers
 from tokencover.theory.certificate import Certificate, certify
-from tokencover.theory.covering_numbers import CoveringNumbers
 
-__all__ = [
-    "Certificate",
-    "CoveringNumbers",
-    "certify",
-]
+__all__ = ["Certificate", "CoveringNumbers", "certify"]

@@ -1,20 +1,19 @@
-"""Pictures of what was kept."""
+"""Images of what was kept."""
 
-from tokencover.visualization.center_words import count_words, words_of_centers
-from tokencover.visualization.kept_tokens import describe
-from tokencover.visualization.order_of_choice import animate_choice
-from tokencover.visualization.sheet_layout import flow
-from tokencover.visualization.shown_pictures import as_seen, medium_as_seen
-from tokencover.visualization.still_pictures import (
+from tokencover.visualization.animation import animate_choice
+from tokencover.visualization.kept_tokens import count_words, describe, words_of_centers
+from tokencover.visualization.shown_images import as_seen, medium_as_seen
+from tokencover.visualization.still import (
     GAP,
     MARGIN,
     WIDEST,
+    flow,
     list_legend,
     overlay,
     panels,
     tint_tokens,
 )
-from tokencover.visualization.web_figure import hover_html, plain_html
+from tokencover.visualization.web import hover_html, plain_html
 
 __all__ = [
     "GAP",

@@ -8,8 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tokencover.errors import InputError, LoadError, MissingPackageError
-from tokencover.extras import get_install_command
+from tokencover.errors import InputError, LoadError, MissingPackageError, get_install_command
 
 KNOWN_VERSION: Final = "0.7.3"
 """Of lmms-eval: the one that the tests run with."""

@@ -116,7 +116,7 @@ def find_question(document: Mapping[str, Any], text: str, where: str) -> str:
                 return text[at : at + len(form)]
     raise InputError(
         f"{where}: its question {question!r} does not stand in what is asked, {text[:200]!r}: give "
-        "--prompt-words turn to let methods read all of that."
+        "--prompt-scope turn to let methods read all of that."
     )
 
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tokencover.errors import InputError
+from tokencover.errors import InputError, import_extra
 from tokencover.evaluation.report.vega_charts import Specification
-from tokencover.extras import import_extra
 from tokencover.files import write_atomically
 
 FORMATS: Final = ("pdf", "svg", "png")

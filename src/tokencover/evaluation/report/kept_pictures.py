@@ -159,7 +159,7 @@ def explain_missing(drawn: Sequence[KeptExample], count: int) -> str:
             f"{len(drawn) - shown} cannot be drawn because the prompt has no image, or the model "
             "was shown tiles whose positions are unknown"
         )
-    return f"--pictures {count}: {shown} drawn; {'; '.join(reasons)}." if reasons else ""
+    return f"--images {count}: {shown} drawn; {'; '.join(reasons)}." if reasons else ""
 
 
 def _choose_examples(

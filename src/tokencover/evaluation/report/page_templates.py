@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from tokencover.errors import import_extra
 from tokencover.evaluation.results_table import TableLine
-from tokencover.extras import import_extra
 
 
 def check_page_parts() -> None:

@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tokencover.errors import import_extra
 from tokencover.evaluation.report.chart_looks import UNPRUNED, Look
 from tokencover.evaluation.report.chart_rows import ChartRows
-from tokencover.extras import import_extra
 
 Specification = dict[str, Any]
 """A chart in the language of Vega-Lite."""

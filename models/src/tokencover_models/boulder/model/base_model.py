@@ -19,8 +19,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-from tokencover.errors import InputError, MissingPackageError
-from tokencover.extras import import_extra
+from tokencover.errors import InputError, MissingPackageError, import_extra
 from tokencover_models.boulder.model.base_tokenizer import make_tokenizer
 from tokencover_models.pebble.model import CheckpointError
 

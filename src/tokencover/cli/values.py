@@ -1,0 +1,262 @@
+"""Values of options: parsed and validated, with errors that name a valid value."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from tokencover.errors import InputError
+
+if TYPE_CHECKING:
+    from tokencover.methods import Method
+
+LOAD_ARGUMENTS: Final = {
+    "attn_implementation": "--attention",
+    "device": "--device",
+    "dtype": "--dtype",
+    "name": "--model",
+    "quantization": "--quantization",
+}
+"""Arguments of `tokencover.loading.load` that have their own options."""
+
+
+def parse_integer(text: str | int) -> int:
+    """Parse an integer."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not an integer, for example 16.") from None
+
+
+def parse_limit(text: str | int) -> int:
+    """Parse an integer of at least 1."""
+    number = parse_integer(text)
+    if number < 1:
+        raise typer.BadParameter(f"{number} is too small: use 1 or more, or omit it for all.")
+    return number
+
+
+def parse_threads(text: str | int) -> int:
+    """Parse a number of threads, at most the cores of this machine."""
+    number, cores = parse_integer(text), os.cpu_count() or 1
+    if not 1 <= number <= cores:
+        raise typer.BadParameter(f"{number} is not from 1 to {cores}, the cores of this machine.")
+    return number
+
+
+def parse_number(text: str | float) -> float:
+    """Parse a decimal number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number, for example 0.5.") from None
+
+
+def parse_path(text: str | Path) -> Path:
+    """Parse a path; an empty one would be the current folder."""
+    if not str(text).strip():
+        raise typer.BadParameter("the path is empty.")
+    return Path(text)
+
+
+def parse_output_folder(text: str | Path) -> Path:
+    """Parse the path of a folder for output, which may exist."""
+    path = parse_path(text)
+    existing = next((each for each in (path, *path.parents) if each.exists()), None)
+    if existing is not None and not existing.is_dir():
+        raise typer.BadParameter(f"{existing} is a file, pass a folder.")
+    return path
+
+
+def parse_output_file(text: str | Path) -> Path:
+    """Parse the path of a file for output; an existing file is replaced."""
+    path = parse_path(text)
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder, pass a file.")
+    parse_output_folder(path.parent)
+    return path
+
+
+def parse_choice(*choices: str) -> Callable[[str], str]:
+    """Return a parser that accepts one of the choices."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(f"{text!r} is none of {', '.join(choices)}.")
+        return text
+
+    return parse
+
+
+def validate_counts(counts: Mapping[str, int]) -> None:
+    """Raise an error for option values below 1."""
+    for name, count in counts.items():
+        if count < 1:
+            raise InputError(f"{name} must be at least 1, got {count}.")
+
+
+def validate_questions(questions: Sequence[str]) -> None:
+    """Raise an error for an empty question."""
+    if any(not question.strip() for question in questions):
+        raise InputError("A question is empty. Ask for example --question 'what is this ?'")
+
+
+def split_at_commas(text: str) -> list[str]:
+    """Split at commas, without empty parts."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_task_names(values: Sequence[str] | None) -> list[str] | None:
+    """Parse the values of --tasks, None if it was not passed."""
+    if values is None:
+        return None
+    names = [name for text in values for name in split_at_commas(text)]
+    if not names:
+        raise InputError("--tasks is empty. Pass for example --tasks pebble.")
+    return names
+
+
+def parse_budget(text: str, option: str = "--budget") -> int | float:
+    """Parse a count, or a fraction if it has a decimal point."""
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        raise InputError(
+            f"{option} must be a count (64) or a fraction (0.111), got {text!r}."
+        ) from None
+
+
+def parse_budgets(text: str) -> list[int | float]:
+    """Parse "64,0.111"; empty text is no budget."""
+    parts = split_at_commas(text)
+    if text and not parts:
+        raise InputError(f"--budgets must be counts (64) or fractions (0.111), got {text!r}.")
+    return [parse_budget(part, "--budgets") for part in parts]
+
+
+def parse_model_options(
+    quantization: str | None, attention: str | None, model_options: str | None
+) -> dict[str, Any]:
+    """Return the arguments of `tokencover.loading.load` besides device and dtype."""
+    named = {"quantization": quantization, "attn_implementation": attention}
+    options = {key: value for key, value in named.items() if value is not None}
+    if model_options is None:
+        return options
+    try:
+        more = json.loads(model_options)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"--model-options must be a JSON object, got {model_options!r}: {error}."
+        ) from error
+    if not isinstance(more, dict):
+        raise InputError(
+            f"--model-options must be a JSON object such as "
+            f'\'{{"revision": "main"}}\', got {model_options!r}.'
+        )
+    for key, option in LOAD_ARGUMENTS.items():
+        if key in more:
+            raise InputError(f"--model-options contains {key!r}. Pass it as {option} instead.")
+    return {**options, **more}
+
+
+def parse_parallel(parallel: str, **options: object) -> dict[str, Any]:
+    """Return the arguments of `tokencover.loading.load` that split a model over processes.
+
+    Raises an error for `options` that --parallel tensor does not support, unless they are None.
+    """
+    if parallel == "data":
+        return {}
+    if "RANK" not in os.environ:
+        raise InputError(
+            "--parallel tensor needs processes that torchrun starts: run torchrun "
+            "--nproc-per-node 2 -m tokencover ... --parallel tensor."
+        )
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(
+                f"--{name} {value} cannot be combined with --parallel tensor, which runs every "
+                f"example on all processes and assigns their devices. Omit --{name}."
+            )
+    return {"tp_plan": "auto"}
+
+
+def is_silent(parallel: str) -> bool:
+    """Whether another process of --parallel tensor prints and writes the results."""
+    return parallel == "tensor" and os.environ.get("RANK") != "0"
+
+
+def parse_shard(text: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
+    """Return the part to run and the number of parts; torchrun and accelerate set variables."""
+    from tokencover.evaluation import check_part
+
+    if text is None:
+        return int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal()):
+        raise InputError(f"--shard must be a part and a number of parts, e.g. 0/2, got {text!r}.")
+    shard = int(part), int(parts)
+    check_part(*shard)
+    return shard
+
+
+def build_methods(text: str, budgets: Sequence[int | float], **settings: object) -> list[Method]:
+    """Build all methods, ``mob,fastv:after=3`` or JSON objects, at all budgets.
+
+    Budgets and settings are defaults of methods that do not set them.
+    """
+    from tokencover.methods import make_method, parse_methods
+
+    return [
+        make_method(_complete(spec, {"budget": budget, **settings}))
+        for spec in parse_methods(text)
+        for budget in budgets
+    ]
+
+
+def _complete(spec: Mapping[str, Any], settings: Mapping[str, object]) -> Mapping[str, Any]:
+    """Add settings; those of a method that wraps another one are for the inner method."""
+    if isinstance(spec.get("inner"), Mapping):
+        return {**spec, "inner": _complete(spec["inner"], settings)}
+    return {**settings, **spec}
+
+
+def name_reference(text: str | None) -> str | None:
+    """Return a method with settings as results name it; a bare name means all its settings."""
+    from tokencover.methods import name_method
+
+    if text is None or ":" not in text:
+        return text
+    methods = build_methods(text, [1])
+    if len(methods) != 1:
+        raise InputError(f"--reference must be one method, e.g. mob:after=2, got {text!r}.")
+    return name_method(methods[0], hidden=("budget", "budget_mode"))
+
+
+def print_json(document: object) -> None:
+    """Print a document for programs."""
+    print(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def format_command_line(context: typer.Context, *, hidden: Sequence[str] = ()) -> str:
+    """Format what the user passed, in the order of the command's options, without `hidden`."""
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in hidden:
+            words += _list_words(parameter, context.params[name])
+    return shlex.join(words)
+
+
+def _list_words(parameter: Any, value: Any) -> Iterator[str]:
+    for each in value if isinstance(value, list | tuple) else [value]:
+        if parameter.param_type_name == "option":
+            yield parameter.opts[0]
+        if not isinstance(each, bool):
+            yield str(each)
