@@ -29,7 +29,7 @@ from tokencover.families.folding import order_by_windows
 from tokencover.methods._shared.tower_crops import read_attention_rows
 from tokencover.methods.base import View
 from tokencover.pruning.prune import prune
-from tokencover.pruning.vision.tower_kinds import TOWER_KINDS
+from tokencover.pruning.vision.encoder import VISION_ENCODER_TYPES
 
 FOLDING = {
     name: family
@@ -70,7 +70,7 @@ class TowerTape:
 @contextmanager
 def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterator[TowerTape]:
     tower = model.get_submodule(family.towers[0])
-    kind = TOWER_KINDS[tower.config.model_type]
+    kind = VISION_ENCODER_TYPES[tower.config.model_type]
     blocks = list(tower.get_submodule(kind.blocks))
     numbers = {id(getattr(block, kind.attention)): number for number, block in enumerate(blocks)}
     tape = TowerTape(kind.classes)
@@ -174,7 +174,7 @@ def test_rows_are_the_towers_own_attention_folded(
     visual = entry.visual(inputs)
     shares = find_shares(tape, visual, exact)
     tower: Any = model.get_submodule(family.towers[0])
-    depth = len(list(tower.get_submodule(TOWER_KINDS[tower.config.model_type].blocks)))
+    depth = len(list(tower.get_submodule(VISION_ENCODER_TYPES[tower.config.model_type].blocks)))
     whole_crop = (tower.config.image_size // tower.config.patch_size) ** 2 if exact else None
     for attention in ("sdpa", "eager"):
         (view,) = views_of(built(entry.name, attention), inputs, Read(named=tuple(range(depth))))
@@ -225,5 +225,5 @@ def test_a_picture_of_windows_is_put_in_raster_order_again() -> None:
 
 @pytest.mark.parametrize("name", ["llava_onevision", "kimi_k25", "smolvlm"])
 def test_what_is_masked_mixed_or_scaled_cannot_be_merged(name: str) -> None:
-    with pytest.raises(InputError, match="masks patches in the tower, attends from frame to frame"):
+    with pytest.raises(InputError, match="masks, scales, reduces or drops patches"):
         prune(built(name), MergePairs(), prompt=torch.zeros(1, 1))

@@ -78,7 +78,7 @@ def test_a_model_that_is_its_own_base_is_pruned_by_forward_too() -> None:
     inputs = entry.inputs("ragged")
     with torch.no_grad(), tc.prune(model, KeepFirst(3), prompt=entry.user_words(inputs)) as run:
         expected = model(**inputs).logits
-        run._session.trace.clear()
+        run.trace.clear()
         assert torch.equal(model.forward(**inputs).logits, expected)
         assert len(run.trace) == len(inputs["input_ids"])
 

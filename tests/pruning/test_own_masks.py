@@ -127,7 +127,7 @@ def test_a_second_turn_over_shared_keys() -> None:
 
 def test_nothing_is_dropped_between_shared_keys_and_their_blocks() -> None:
     model, words = built(SHARING), SHARING.user_words(SHARING.inputs("single"))
-    with pytest.raises(tc.InputError, match=r"blocks 3 to 4 .* keys of block 1.* block 1 or earl"):
+    with pytest.raises(tc.InputError, match=r"layers 3 to 4 .* keys of layer 1.* layer 1 or earl"):
         tc.prune(model, KeepRandom(BUDGET, (1, 2)), prompt=words)
 
 
@@ -278,13 +278,13 @@ def test_what_leaves_nothing_to_cut_from_is_refused(entry: ZooEntry) -> None:
     with (
         torch.no_grad(),
         tc.prune(model, method, prompt=words),
-        pytest.raises(tc.InputError, match="a StaticCache keeps windows"),
+        pytest.raises(tc.InputError, match="A StaticCache keeps windows"),
     ):
         model(**inputs, past_key_values=cache, use_cache=True)
     with (
         torch.no_grad(),
         tc.prune(model, tc.LookAhead(BUDGET), prompt=words),
-        pytest.raises(tc.InputError, match="use a method that does not look ahead"),
+        pytest.raises(tc.InputError, match="Use a method that does not look ahead"),
     ):
         model(**inputs)
     model.get_decoder().config._attn_implementation = "flash_attention_2"
@@ -303,6 +303,6 @@ def test_a_static_cache_is_refused_before_anything_is_read(name: str, method: Me
     inputs = ZOO[name].inputs("mixed")
     with (
         tc.prune(built(ZOO[name]), method, prompt=ZOO[name].user_words(inputs)),
-        pytest.raises(tc.InputError, match="use a DynamicCache"),
+        pytest.raises(tc.InputError, match="Use a DynamicCache"),
     ):
         generate(built(ZOO[name]), inputs, cache_implementation="static", max_new_tokens=2)

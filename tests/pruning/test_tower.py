@@ -289,7 +289,7 @@ def test_kin_of_llava(name: str, stages: tuple[int, ...], left: int, inside: boo
     kin, method = KIN[name], MergePairs(2, stages, inside_vision_blocks=inside)
     prompt = torch.zeros_like(kin.inputs["input_ids"])
     with torch.no_grad(), prune(kin.build(), method, prompt=prompt) as run:
-        run._session.model(**kin.inputs)
+        run._model(**kin.inputs)
     assert run.trace[0].tokens_per_layer == [left] * 2
 
 
@@ -303,7 +303,7 @@ def test_pooled_videos_are_refused() -> None:
 def test_families_without_such_towers_are_refused(entry: ZooEntry) -> None:
     model = built(entry.name)
     before = fingerprint(model)
-    with pytest.raises(InputError, match="inside the vision tower, which cannot be done for"):
+    with pytest.raises(InputError, match=r"in the vision encoder, which .* does not support"):
         prune(model, MergePairs(), prompt=torch.zeros(1, 1))
     assert fingerprint(model) == before
 
@@ -421,10 +421,10 @@ def test_there_are_no_keys_before_the_first_block() -> None:
             return super().merge_in_vision_encoder(view)
 
     model, inputs = built("llava"), ZOO["llava"].inputs("single")
-    with pytest.raises(InputError, match="no keys before tower block 0"):
+    with pytest.raises(InputError, match="no keys before vision-encoder block 0"):
         merged_logits(model, inputs, Early())
 
 
 def test_towers_of_other_kinds_are_refused() -> None:
-    with pytest.raises(InputError, match="towers of type 'pixtral'"):
+    with pytest.raises(InputError, match="blocks of encoders of type 'pixtral'"):
         prune(KIN["llava, pixtral"].build(), MergePairs(), prompt=torch.zeros(1, 1))

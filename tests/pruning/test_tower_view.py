@@ -152,12 +152,12 @@ def test_a_tower_called_by_itself_runs_as_it_is() -> None:
 
 def test_there_is_no_attention_before_the_first_block() -> None:
     method = Watch(tower_stages=(0,))
-    with pytest.raises(InputError, match="no keys before tower block 0"):
+    with pytest.raises(InputError, match="no keys before vision-encoder block 0"):
         run(built("llava"), ZOO["llava"].inputs("single"), method)
 
 
 def test_features_from_before_the_first_block_are_refused() -> None:
     model = ZOO["llava"].build()
     model.config.vision_feature_layer = 0
-    with pytest.raises(InputError, match="no block computes it"):
+    with pytest.raises(InputError, match="which no block computes"):
         prune(model, Watch(), prompt=torch.zeros(1, 1))

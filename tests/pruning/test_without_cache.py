@@ -104,7 +104,7 @@ def test_another_prompt_is_not_mistaken_for_the_one_that_is_held(change: str) ->
         with run.hold():
             model(**inputs, use_cache=False)
             model(**{name: each.clone() for name, each in inputs.items()}, use_cache=False)
-            with pytest.raises(InputError, match="chosen for another prompt"):
+            with pytest.raises(InputError, match="made for another prompt"):
                 model(**other, use_cache=False)
             generate(model, other, **OPTIONS)  # chooses for itself
         model(**other, use_cache=False)

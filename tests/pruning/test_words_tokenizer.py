@@ -18,7 +18,7 @@ from tests.pruning.tokenizers_for_words import (
     tokenizer_for,
 )
 from tokencover.errors import InputError
-from tokencover.pruning.prompt.user_words import load_tokenizer
+from tokencover.pruning.prompt import load_tokenizer
 
 
 def model_named(name: object) -> Any:

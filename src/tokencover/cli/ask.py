@@ -231,9 +231,9 @@ class Compared:
 
 
 def _tell_unknown_words(model: str, processor: Any, queries: Sequence[Query]) -> None:
-    from tokencover.prompting import find_unknown_words
+    from tokencover.prompting import list_unknown_words
 
-    found = [word for each in queries for word in find_unknown_words(processor, each.question)]
+    found = [word for each in queries for word in list_unknown_words(processor, each.question)]
     if found:
         words = ", ".join(map(repr, dict.fromkeys(found)))
         warnings.warn(

@@ -15,7 +15,7 @@ from tokencover.errors import InputError
 from tokencover.families import Family, family_of
 from tokencover.images import open_picture
 from tokencover.prompting import Medium, list_kinds, make_inputs
-from tokencover.pruning import UserWords
+from tokencover.pruning import PromptLocator
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Workload:
         As ``from_pretrained`` returns it.
     inputs : dict
         What its processor made of the questions, on the model's device.
-    words : UserWords
+    words : PromptLocator
         Finds the prompt words; made once, as a program that serves many requests would.
     options : mapping
         What the model was loaded with beside device and dtype.
@@ -47,7 +47,7 @@ class Workload:
     name: str
     model: Any
     inputs: dict[str, Tensor]
-    words: UserWords
+    words: PromptLocator
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -94,7 +94,7 @@ def make_workload(
     processor.tokenizer.padding_side = "left"
     batch = make_inputs(processor, [([each.picture], each.question) for each in questions])
     inputs = dict(batch.to(model.device, dtype=model.dtype))
-    workload = Workload(name, model, inputs, UserWords(processor), options or {})
+    workload = Workload(name, model, inputs, PromptLocator(processor), options or {})
     if 0 in workload.visual_counts:
         raise InputError("the processor put no picture into the prompt: is it the model's own?")
     return workload

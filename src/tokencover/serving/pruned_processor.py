@@ -19,7 +19,7 @@ from vllm.multimodal.parse import ImageProcessorItems
 
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.families import FAMILIES, Family, Media
-from tokencover.pruning import UserWords
+from tokencover.pruning import PromptLocator
 from tokencover.serving.architectures import ServedModel, find_served_model
 from tokencover.serving.choice_plan import ChoicePlan, PicturePlan, load_method
 from tokencover.serving.picture_tensors import split_pictures
@@ -81,8 +81,8 @@ class PrunedProcessor:
         return ServingSettings.read(getattr(self.info.get_hf_config(), SETTINGS_KEY, None))
 
     @cached_property
-    def _words(self) -> UserWords:
-        return UserWords(self.info.get_hf_processor())
+    def _words(self) -> PromptLocator:
+        return PromptLocator(self.info.get_hf_processor())
 
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
         """Process one request."""

@@ -1,23 +1,38 @@
-"""The decoder: what its blocks get when sequences were shortened."""
+"""The decoder: what its layers get when sequences were shortened.
 
-from tokencover.pruning.decoder.block_inputs import BlockInputs
-from tokencover.pruning.decoder.own_masks import check_readable
-from tokencover.pruning.decoder.pruned_cache import PrunedCache, Pruning, check_lengths
+| file | what it does |
+|---|---|
+| `layers` | masks and positions of layers for kept tokens; which methods a decoder supports |
+| `masks` | masks of models with windows or bidirectional attention, cut to kept tokens |
+| `cache` | caches whose layers differ in length |
+| `query_scales` | queries scaled by position (Llama 4) |
+| `whole_mask` | a mask where M-RoPE positions would be read as documents |
+"""
+
+from tokencover.pruning.decoder.cache import PrunedCache, Pruning, check_lengths
+from tokencover.pruning.decoder.layers import (
+    LayerGroup,
+    LayerInputs,
+    check_layers,
+    get_argument,
+    keep_positions,
+    resolve_stages,
+)
+from tokencover.pruning.decoder.masks import check_readable
 from tokencover.pruning.decoder.query_scales import QueryScales
-from tokencover.pruning.decoder.renumbering import Renumbering, keep_positions
-from tokencover.pruning.decoder.stage_checks import check_shared_keys, find_stages
 from tokencover.pruning.decoder.whole_mask import give_mask
 
 __all__ = [
-    "BlockInputs",
+    "LayerGroup",
+    "LayerInputs",
     "PrunedCache",
     "Pruning",
     "QueryScales",
-    "Renumbering",
+    "check_layers",
     "check_lengths",
     "check_readable",
-    "check_shared_keys",
-    "find_stages",
+    "get_argument",
     "give_mask",
     "keep_positions",
+    "resolve_stages",
 ]

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokencover.pruning.forward_pass import ForwardPass
 from tokencover.pruning.hooks import is_aside, run_aside
 from tokencover.pruning.internals import InternalsError
+from tokencover.pruning.passes import Pass
 
 
 class QueryScales:
@@ -45,23 +45,23 @@ class QueryScales:
         for number, attention in self._attentions.items():
             yield attention.q_proj, functools.partial(self._correct, number), False
 
-    def prepare(self, current: ForwardPass, number: int, states: Tensor, cache: Any) -> None:
+    def prepare(self, current: Pass, number: int, states: Tensor, cache: Any) -> None:
         """A block is going to run on these states."""
         self._local.factor = None
         if number in self._attentions:
             self._local.factor = self._find_factor(current, number, states, cache)
 
     def _find_factor(
-        self, current: ForwardPass, number: int, states: Tensor, cache: Any
+        self, current: Pass, number: int, states: Tensor, cache: Any
     ) -> tuple[int, Tensor] | None:
         """The block, and ``(b or 1, m, 1)``: by how much its queries are scaled too little."""
-        attention, kept = self._attentions[number], current.find_left(number)
+        attention, kept = self._attentions[number], current.find_kept(number)
         past = 0 if cache is None else int(cache.get_seq_length(attention.layer_idx))
-        if kept is None and past == current.before:
+        if kept is None and past == current.tokens.before:
             return None
         counted = torch.arange(states.shape[1], device=states.device).unsqueeze(0)
         places = counted if kept is None else kept.index.to(states.device)
-        true = _scale(attention, current.before + places)
+        true = _scale(attention, current.tokens.before + places)
         return number, (true / _scale(attention, past + counted)).unsqueeze(-1)
 
     def _correct(

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from tokencover.families import Family
-from tokencover.pruning.forward_pass import ForwardPass, VisualPass
+from tokencover.pruning.passes import Pass
 
 
 def give_mask(
     family: Family,
-    get_pass: Callable[[], ForwardPass | None],
+    get_pass: Callable[[], Pass | None],
     module: nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -25,7 +25,8 @@ def give_mask(
     picture (Cosmos 3 Edge: its times) look like many of them, each hidden from the others: blocks
     before the first stage would see that mask, and those after it one that is whole.
     """
-    if not family.several_axes or not isinstance(get_pass(), VisualPass):
+    current = get_pass()
+    if not family.several_axes or current is None or not current.tokens.has_visual:
         return None
     if any(kwargs.get(name) is not None for name in ("attention_mask", "past_key_values")):
         return None
