@@ -166,7 +166,7 @@ def test_the_cost_of_adapters_is_theirs() -> None:
 
 
 def test_labels_reach_pruning_through_the_wrapper() -> None:
-    """The word after a picture is scored, so the last token of the picture must stay."""
+    """The word after an image is scored, so the last token of the image must stay."""
     _, wrapper = adapt(ZOO["llava"])
     inputs = ZOO["llava"].inputs("single")
     labels = inputs["input_ids"].masked_fill(ZOO["llava"].visual(inputs), -100)

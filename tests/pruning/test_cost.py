@@ -1,4 +1,4 @@
-"""The cost of decoder blocks against PyTorch's own counter."""
+"""The cost of decoder layers against PyTorch's own counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods may read from the vision tower, by value."""
+"""What methods may read from the vision encoder, by value."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Read(Method):
 
 @dataclass(frozen=True)
 class MergeAndRead(MergePairs):
-    """Merges in the tower and reads from it in the same run."""
+    """Merges in the vision encoder and reads from it in the same run."""
 
     stages: tuple[int, ...] = (0,)
     seen: list[View] = field(default_factory=list, compare=False)
@@ -142,7 +142,7 @@ def test_later_stages_see_the_tokens_that_are_left(entry: ZooEntry) -> None:
 
 
 def crops_and_towers(model: Any, inputs: Inputs) -> list[tuple[Any, Tensor]]:
-    """Towers with the crops that go through each, found by a hook."""
+    """Vision encoders with the crops that go through each, found by a hook."""
     seen: list[tuple[Any, Tensor]] = []
     base = model.model
     names = ("vision_tower", "image_tower", "video_tower")

@@ -1,4 +1,4 @@
-"""Pictures that are encoded once give what pictures that are encoded again and again give."""
+"""Images that are encoded once give what images that are encoded repeatedly give."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_methods_that_merge_in_the_tower_run_it(llava: tuple[PreTrainedModel, In
 
 
 def test_each_picture_is_known_by_itself(llava: tuple[PreTrainedModel, Inputs]) -> None:
-    """In another batch, and in another order, it is not encoded again; another picture is."""
+    """In another batch, and in another order, it is not encoded again; another image is."""
     model, _ = llava
     entry, memory = ZOO["llava"], EncoderMemory(model)
     samples = entry.samples("ragged")

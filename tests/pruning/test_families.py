@@ -49,10 +49,10 @@ METHODS = {"images": "get_image_features", "videos": "get_video_features"}
 MIXING = (
     "attn.proj", "attn.out_proj", "attn.o_proj", "attention.o", "attention.projection_layer",
 )  # fmt: skip
-"""The last step of self-attention in the towers: without it a patch never hears of another."""
+"""The last step of self-attention in the encoders: without it no patch depends on another."""
 
 WITHOUT_PLACES = ("aria", "idefics2", "deepseek_ocr2")
-"""Families whose tokens are read from the whole picture, so that none of them lies anywhere."""
+"""Families whose tokens are read from the whole image, so that none of them lies anywhere."""
 
 every_name = pytest.mark.parametrize("name", NAMES)
 
@@ -272,7 +272,7 @@ class Before:
             (number, *place) for number, one in enumerate(images or videos) for place in places(one)
         ]
 
-    def find_changed(self, model: PreTrainedModel, after: Media) -> list[tuple[int, ...]]:
+    def list_changed(self, model: PreTrainedModel, after: Media) -> list[tuple[int, ...]]:
         """The places of tokens that other media give other features."""
         change = (features_of(model, after) - self.features).abs().amax(-1)
         return [self.places[index] for index in (change > 1e-5).nonzero().flatten().tolist()]
@@ -281,7 +281,7 @@ class Before:
 @pytest.mark.parametrize("kind", ["single", "video"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_PLACES])
 def test_a_token_is_where_its_pixels_are(name: str, kind: str) -> None:
-    """In a tower without attention, other pixels in one place change the token of that place."""
+    """In an encoder without attention, other pixels in one place change the token there."""
     entry, model = ZOO[name], local_model_of(name)
     if kind not in entry.kinds or name == "llava_onevision":  # its frames blend into each other
         kind = "ragged"
@@ -293,7 +293,7 @@ def test_a_token_is_where_its_pixels_are(name: str, kind: str) -> None:
     for token in range(0, rows * columns, 3):
         after = media_of(model, entry.collate([sample.repainted(0, token)]))
         expected = [(0, PATCH, 0, *divmod(token, columns))]
-        assert first.find_changed(model, after) == expected
+        assert first.list_changed(model, after) == expected
 
 
 @pytest.mark.parametrize("name", ["llava_next", "llava_onevision"])
@@ -320,7 +320,7 @@ def test_a_token_of_the_tiled_view_is_where_its_pixels_are(name: str, tile: int)
         )
         seen = 0 <= there[0] < rows and 0 <= there[1] < columns
         expected = [(0, PATCH, 1, *there)] if seen else []
-        assert first.find_changed(model, after) == expected
+        assert first.list_changed(model, after) == expected
 
 
 def painted(pixels: Tensor, picture: tuple[int, ...], row: int, column: int, side: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""Towers whose patches are folded into visual tokens: what methods read of them, by value.
+"""Vision encoders whose patches are folded into visual tokens: what methods read of them, by value.
 
-The oracle's attention is what the tower's own eager attention computed. Which patches make a
-visual token, and with what shares, is told by gradients: a token depends on those patches alone.
+The oracle's attention is what the encoder's own eager attention computed. Which patches make a
+visual token, and with what weights, is found by gradients: a token depends on those patches alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLDING = {
 
 
 def choose_kinds(entry: ZooEntry) -> list[str]:
-    """Pictures of several sizes, several in a prompt, and videos."""
+    """Images of several sizes, several in a prompt, and videos."""
     videos = "image_and_video" if "image_and_video" in entry.kinds else "video"
     return [kind for kind in ("ragged", "two_images", videos) if kind in entry.telling_kinds]
 
@@ -54,10 +54,10 @@ CASES = [
 
 @dataclass
 class TowerTape:
-    """What the towers of a model did: eager weights by block and call, in the order of calls.
+    """What the encoders of a model did: eager weights by block and call, in the order of calls.
 
     ``weights[block]`` has ``(rows, heads, n, n)`` for each call of the eager attention, ``leaves``
-    what the last block gave in each call of a tower, ``classes`` how many tokens of a row come
+    what the last block gave in each call of an encoder, ``classes`` how many tokens of a row come
     before its patches.
     """
 
@@ -109,8 +109,8 @@ def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterat
         monkeypatch.undo()
 
 
-def find_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
-    """``(visual tokens, tokens of all towers)``: which patches make each token, and their shares.
+def compute_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
+    """``(visual tokens, tokens of all encoders)``: which patches make each token, and their shares.
 
     Where shares are not `exact` gradients, those of all patches that matter are equal.
     """
@@ -135,8 +135,8 @@ def find_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
     return torch.stack(found)
 
 
-def find_received(tape: TowerTape, block: int) -> Tensor:
-    """``(heads, tokens of all towers)``: sums over the queries, or the class token's row."""
+def compute_received(tape: TowerTape, block: int) -> Tensor:
+    """``(heads, tokens of all encoders)``: sums over the queries, or the class token's row."""
     flat = []
     for weights in tape.weights[block]:
         rows = weights[:, :, 0] if tape.classes else weights.sum(-2)
@@ -144,7 +144,7 @@ def find_received(tape: TowerTape, block: int) -> Tensor:
     return torch.cat(flat, dim=1)
 
 
-def find_sizes(view: View, shares: Tensor, received: Tensor, whole_crop: int | None) -> Tensor:
+def compute_sizes(view: View, shares: Tensor, received: Tensor, whole_crop: int | None) -> Tensor:
     """``(visual tokens,)``: how many patches that are seen lie in the crop of each.
 
     They are those that matter to its tokens, unless it is known to be a `whole_crop`, of which some
@@ -172,7 +172,7 @@ def test_rows_are_the_towers_own_attention_folded(
     with taped(model, family, monkeypatch) as tape:
         model(**inputs)
     visual = entry.visual(inputs)
-    shares = find_shares(tape, visual, exact)
+    shares = compute_shares(tape, visual, exact)
     tower: Any = model.get_submodule(family.towers[0])
     depth = len(list(tower.get_submodule(VISION_ENCODER_TYPES[tower.config.model_type].blocks)))
     whole_crop = (tower.config.image_size // tower.config.patch_size) ** 2 if exact else None
@@ -184,10 +184,10 @@ def test_rows_are_the_towers_own_attention_folded(
         there = (encoded.index >= 0)[view.mask]
         assert bool((there == (view.kind == 0)[view.mask]).all())
         for block in range(depth):
-            received = find_received(tape, block)
+            received = compute_received(tape, block)
             expected = received @ shares.T
             if not tape.classes:
-                expected = expected / find_sizes(view, shares, received, whole_crop)
+                expected = expected / compute_sizes(view, shares, received, whole_crop)
             rows = read_attention_rows(encoded, block)
             classes = encoded.classes
             whole = torch.nn.functional.pad(rows, (classes, 0)).transpose(0, 1).flatten(1)

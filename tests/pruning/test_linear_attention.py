@@ -148,7 +148,7 @@ def test_rows_of_a_cache_change_places() -> None:
     case = Case((1,), "single")
     twice = {
         name: torch.cat([each, each]) for name, each in case.inputs.items()
-    }  # the same picture, other words
+    }  # the same image, other words
     twice["input_ids"][1, -6:-3] = torch.tensor([61, 62, 63])
     prompt = ENTRY.user_words(twice)
     method = KeepRandom(BUDGET, (1,))

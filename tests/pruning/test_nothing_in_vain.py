@@ -50,13 +50,13 @@ def test_what_a_method_does_not_ask_for_is_not_built(
     entry = ZOO["llava"]
     model, inputs = built("llava"), entry.inputs("single", "left")
     with torch.no_grad():
-        model(**inputs)  # transformers puts hooks of its own on the tower
+        model(**inputs)  # transformers puts hooks of its own on the vision encoder
         before = count_hooks(model)
         with tc.prune(model, method, prompt=entry.user_words(inputs)) as run:
             model(**inputs)
             hooked = set(count_hooks(model) - before)
     assert run.trace
-    # The multimodal model, the decoder and its blocks; nothing inside these, nothing on the tower.
+    # The multimodal model, the decoder and its layers; nothing inside these or the vision encoder.
     blocks = {f"model.language_model.layers.{number}" for number in range(5)}
     assert hooked == {"model", "model.language_model", *blocks}
 

@@ -1,4 +1,4 @@
-"""Blocks that do not see all tokens before them: windows, chunks, pictures that see themselves."""
+"""Blocks that do not see all tokens before them: windows, chunks, images that see themselves."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ SHARING = replace(ZOO["gemma4"], name="gemma4, shared keys", build=partial(gemma
 
 
 def assert_decodes(entry: ZooEntry, model: PreTrainedModel, inputs: Inputs, stage: int) -> None:
-    """Every step of a long answer is what computing everything anew gives."""
+    """Every step of a long answer is what computing everything from scratch gives."""
     method = KeepRandom(BUDGET, (stage,))
     with tc.prune(model, method, prompt=entry.user_words(inputs)):
         found = generate(model, inputs, output_logits=True, return_dict_in_generate=True, **OPTIONS)
@@ -172,7 +172,7 @@ def test_the_same_words_without_a_cache_and_in_beams(entry: ZooEntry) -> None:
     reads = entry.name == "gemma3"
     method = tc.FastV(BUDGET, after=2) if reads else KeepRandom(BUDGET, (1, 3))
     model, inputs = built(entry), entry.inputs("ragged")
-    for beams in (1,) if entry.name == "llama4" else (1, 3):  # it repeats no pictures for beams
+    for beams in (1,) if entry.name == "llama4" else (1, 3):  # it repeats no images for beams
         options = {**OPTIONS, "num_beams": beams}
         with tc.prune(model, method, prompt=entry.user_words(inputs)):
             cached = generate(model, inputs, **options)
@@ -198,7 +198,7 @@ def test_rows_and_keys_are_those_of_eager_attention(name: str) -> None:
 
 
 def without_marks(inputs: Inputs) -> Inputs:
-    """Only windows, no picture that sees itself.
+    """Only windows, no image that sees itself.
 
     Where a chat goes on, transformers reads the marks of new tokens in places of old ones.
     """

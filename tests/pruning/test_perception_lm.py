@@ -1,4 +1,4 @@
-"""PerceptionLM's videos: the model encodes them with its encoder of pictures."""
+"""PerceptionLM's videos: the model encodes them with its encoder of images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_VIDEO = FRAMES * GRID.rows * GRID.columns
 
 
 def make_inputs(kind: str) -> Inputs:
-    """A row with a video, and before it one picture or none."""
+    """A row with a video, and before it one image or none."""
     image = [IMAGE] * GRID.tokens if kind == "both" else []
     ids = torch.tensor([[*words(1, 3), *image, *words(2, 2), *[VIDEO] * OF_VIDEO, *words(3, 4)]])
     found = {
@@ -83,7 +83,7 @@ def test_cached_decoding_equals_recomputation(kind: str) -> None:
 
 
 class Tower:
-    """What a configuration of timm's towers has."""
+    """What a configuration of timm's vision encoders has."""
 
     def __init__(self, architecture: str) -> None:
         self.architecture = architecture

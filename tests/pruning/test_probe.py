@@ -260,7 +260,7 @@ def test_what_was_recorded_is_freed(stumbles: bool) -> None:
 
 
 def second_turn(entry: ZooEntry) -> tuple[Inputs, Inputs, Inputs]:
-    """A prompt with a picture, another that follows, and both in one."""
+    """A prompt with an image, another that follows, and both in one."""
     first, second = (entry.collate(entry.samples(kind)[-1:]) for kind in ("single", "mixed"))
     both = {name: torch.cat([first[name], second[name]], -1) for name in ("input_ids",)}
     both["attention_mask"] = torch.ones_like(both["input_ids"])

@@ -387,7 +387,7 @@ def test_a_block_of_another_make_cannot_be_foreseen() -> None:
 
 
 def test_norms_over_all_heads_at_once() -> None:
-    """OLMo's way; the heads are told apart only after the norm."""
+    """OLMo's way; heads are split only after the norm."""
     entry = ZOO["llava"]
     model, inputs = entry.build(), entry.inputs("ragged")
     attention: Any = decoder_blocks(model)[1].self_attn

@@ -1,4 +1,4 @@
-"""Merging in towers whose patches are folded: squares of patches, against the same by hand."""
+"""Merging squares of patches in vision encoders with a spatial merge, against the same by hand."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ class SlowCrop:
 
 
 def run_slowly(tower: Any, pixels: Tensor, method: MergePairs) -> tuple[Tensor, list[list[int]]]:
-    """What the tower gives, and the first square of each group of each crop."""
+    """What the vision encoder gives, and the first square of each group of each crop."""
     blocks = tower.encoder.layer if hasattr(tower, "encoder") else tower.layers
     crops = [SlowCrop(each.clone()) for each in tower.embeddings(pixels)]
     for crop in crops:
         for number, block in enumerate(blocks):
-            crop.run(block, method, number in method.tower_stages)
+            crop.run(block, method, number in method.encoder_stages)
     spread = tower.layernorm(torch.stack([crop.spread() for crop in crops]))
     return spread, [sorted(min(each) for each in crop.members) for crop in crops]
 
@@ -179,7 +179,7 @@ def test_squares_are_joined_and_parted() -> None:
 
 
 def test_a_row_is_cut_spread_and_averaged() -> None:
-    """Two pictures of 2 and 3 squares of one patch, the second one's merged two by one."""
+    """Two images of 2 and 3 squares of one patch, the second one's merged two by one."""
     sets = [
         CropSet(Squares(1, 2, 1, 0), torch.tensor([[1, 0]]), (1,)),
         CropSet(Squares(1, 3, 1, 0), torch.tensor([[2, 4, 3]]), (1,)),

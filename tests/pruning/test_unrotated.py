@@ -1,4 +1,4 @@
-"""Decoder blocks that are handed no rotations (Muse, Cohere Compass) find the pass they are in."""
+"""Decoder layers that are handed no rotations (Muse, Cohere Compass) find the pass they are in."""
 
 from __future__ import annotations
 

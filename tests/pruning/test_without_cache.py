@@ -56,7 +56,7 @@ def test_the_next_prompt_is_chosen_for_anew(method: Method) -> None:
 
 
 def loop(model: Any, inputs: Any, steps: int, cached: bool) -> torch.Tensor:
-    """Words of a loop of one's own, with a cache or all of the text again and again."""
+    """Tokens of a custom loop, with a cache or all of the text repeatedly."""
     inputs, cache, found = dict(inputs), None, []
     for _ in range(steps):
         if cache is None:
