@@ -90,7 +90,7 @@ def test_a_token_of_kin_is_where_its_pixels_are(name: str) -> None:
             changed = pixels.clone()
             changed[4 * token : 4 * token + 4] += 1.0
         after = media_of(model, {**kin.inputs, pixels_name: changed})
-        assert first.find_changed(model, after) == [(0, PATCH, 0, row, column)]
+        assert first.list_changed(model, after) == [(0, PATCH, 0, row, column)]
 
 
 def test_every_model_type_is_tested() -> None:

@@ -16,7 +16,8 @@ from tests.zoo.oracle import decoder_blocks
 from tokencover.errors import InputError
 from tokencover.families import find_block_kinds
 from tokencover.pruning import internals
-from tokencover.pruning.decoder import check_layers, query_scales
+from tokencover.pruning.decoder import query_scales
+from tokencover.pruning.decoder.layers import check_layers
 from tokencover.pruning.internals import InternalsError
 
 

@@ -12,7 +12,7 @@ from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.pruning.attention import reader
-from tokencover.pruning.decoder import LayerInputs
+from tokencover.pruning.decoder.layers import LayerInputs
 from tokencover.pruning.selection import VisualTokens
 
 runs = import_module("tokencover.pruning.prune")  # the package has a function of this name

@@ -21,7 +21,7 @@ from tokencover.pruning.prompt import PromptLocator, mark_text
 from tokencover.pruning.prune import Run, prune
 from tokencover.pruning.tensor_parallel import TensorParallelGroup, get_tensor_parallel_group
 from tokencover.pruning.trace import Trace
-from tokencover.pruning.vision import EncoderMemory
+from tokencover.pruning.vision.encoder_memory import EncoderMemory
 
 __all__ = [
     "FIRST_CONTROL",

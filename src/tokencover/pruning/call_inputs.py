@@ -15,7 +15,8 @@ from torch.nn import functional
 from tokencover.errors import InputError, TokenCoverWarning
 from tokencover.families import Family, lay_in_lines, needs_own_masks
 from tokencover.methods import Method
-from tokencover.pruning.decoder import PrunedCache, check_lengths, check_readable
+from tokencover.pruning.decoder.cache import PrunedCache, check_lengths
+from tokencover.pruning.decoder.masks import check_readable
 from tokencover.pruning.passes import (
     CONTINUOUS,
     LABELS,
@@ -26,7 +27,7 @@ from tokencover.pruning.passes import (
     Pass,
     PromptTokens,
 )
-from tokencover.pruning.vision import EncoderCalls
+from tokencover.pruning.vision.encoder_calls import EncoderCalls
 
 PromptSelector = Callable[[Tensor, Tensor], Tensor]
 """Marks the prompt tokens: (input_ids, visual mask) -> mask, all ``(b, s)``."""

@@ -68,7 +68,7 @@ class Hooks:
 
         @functools.wraps(original)
         def check_and_call(*arguments: Any, **settings: Any) -> Any:
-            refuse_recording()
+            reject_recording()
             return uncompiled(*arguments, **settings)
 
         own = {name: original} if name in vars(owner) else {}  # accelerate puts some there
@@ -148,7 +148,7 @@ def _reject_replica(module: nn.Module) -> Any:
     )
 
 
-def refuse_recording() -> None:
+def reject_recording() -> None:
     """Reject tracing and export: they would record the selection of one prompt for all prompts."""
     is_tracing: bool = torch._C._get_tracing_state() is not None
     if is_tracing or torch.compiler.is_exporting():

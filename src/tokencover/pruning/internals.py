@@ -80,7 +80,7 @@ def check_internals() -> None:
 
         raise InternalsError(
             f"transformers {__version__} has no {', '.join(missing)}, which pruning relies on. "
-            "Install a tested version of transformers (see docs/limits.md)."
+            "Install a tested version of transformers (see docs/guide/limits.md)."
         )
 
 

@@ -25,9 +25,9 @@ from tokencover.pruning.hooks import Hooks
 
 if TYPE_CHECKING:
     from tokencover.families import Places
-    from tokencover.pruning.attention import Recorded
-    from tokencover.pruning.decoder import LayerGroup
-    from tokencover.pruning.vision import Encodings
+    from tokencover.pruning.attention.recorder import Recorded
+    from tokencover.pruning.decoder.layers import LayerGroup
+    from tokencover.pruning.vision.encodings import Encodings
 
 PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
 """Arguments with images or videos."""

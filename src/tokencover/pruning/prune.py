@@ -23,19 +23,19 @@ from tokencover.errors import InputError
 from tokencover.families import Family, family_of, needs_own_masks
 from tokencover.families.versions import note_newer
 from tokencover.methods import Method, make_method, parse_method
-from tokencover.pruning.attention import AttentionReader, Recorder, build_recorders
-from tokencover.pruning.attention.reader import Upcoming
+from tokencover.pruning.attention.reader import AttentionReader, Upcoming
+from tokencover.pruning.attention.recorder import Recorder, build_recorders
 from tokencover.pruning.call_inputs import GivenMask, PassReader, PromptSelector
-from tokencover.pruning.decoder import (
+from tokencover.pruning.decoder.cache import Pruning
+from tokencover.pruning.decoder.layers import (
     LayerInputs,
-    Pruning,
-    QueryScales,
     check_layers,
     get_argument,
-    give_mask,
     keep_positions,
     resolve_stages,
 )
+from tokencover.pruning.decoder.query_scales import QueryScales
+from tokencover.pruning.decoder.whole_mask import give_mask
 from tokencover.pruning.hooks import Hooks, is_aside
 from tokencover.pruning.internals import check_internals
 from tokencover.pruning.passes import (
@@ -50,13 +50,10 @@ from tokencover.pruning.prompt import resolve_prompt_selector
 from tokencover.pruning.selection import Decoder, Selector, VisualTokens
 from tokencover.pruning.tensor_parallel import get_tensor_parallel_group
 from tokencover.pruning.trace import Trace
-from tokencover.pruning.vision import (
-    EncoderCalls,
-    EncoderMemory,
-    VisionMerger,
-    VisionReader,
-    guess_vision_encoder,
-)
+from tokencover.pruning.vision.encoder_calls import EncoderCalls, guess_vision_encoder
+from tokencover.pruning.vision.encoder_memory import EncoderMemory
+from tokencover.pruning.vision.encoder_reader import VisionReader
+from tokencover.pruning.vision.merging.merger import VisionMerger
 
 CUT_SHARED = "_maybe_slice_kv_shared_inputs"
 """Where Gemma 4 cuts its inputs to the last tokens, before layers that share earlier keys."""

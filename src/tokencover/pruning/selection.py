@@ -15,8 +15,7 @@ from tokencover.budget import LayerCost, block_cost
 from tokencover.errors import InputError
 from tokencover.families import Places
 from tokencover.methods import Choice, Method, Told, View, VisionOutputs
-from tokencover.pruning.attention import AttentionReader
-from tokencover.pruning.attention.reader import Upcoming
+from tokencover.pruning.attention.reader import AttentionReader, Upcoming
 from tokencover.pruning.hooks import move_to
 from tokencover.pruning.passes import Kept, Pass, pack_left
 from tokencover.pruning.tensor_parallel import (
@@ -25,7 +24,9 @@ from tokencover.pruning.tensor_parallel import (
     choose_on_all_ranks,
 )
 from tokencover.pruning.trace import Trace, Traces
-from tokencover.pruning.vision import EncoderCalls, VisionMerger, VisionReader
+from tokencover.pruning.vision.encoder_calls import EncoderCalls
+from tokencover.pruning.vision.encoder_reader import VisionReader
+from tokencover.pruning.vision.merging.merger import VisionMerger
 
 IN_VISION_ENCODER = -1
 """Key in `Pass.kept` of what is left of tokens merged in the vision encoder."""

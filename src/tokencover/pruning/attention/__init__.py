@@ -6,8 +6,3 @@
 | `layer_attention` | queries, keys and attention weights of one decoder layer |
 | `recorder` | records queries and keys of watched layers while they run |
 """
-
-from tokencover.pruning.attention.reader import AttentionReader
-from tokencover.pruning.attention.recorder import Recorded, Recorder, build_recorders
-
-__all__ = ["AttentionReader", "Recorded", "Recorder", "build_recorders"]

@@ -23,7 +23,7 @@ from tokencover.pruning.passes import Kept, Pass
 from tokencover.pruning.tensor_parallel import TensorParallelGroup
 
 if TYPE_CHECKING:
-    from tokencover.pruning.decoder import LayerInputs
+    from tokencover.pruning.decoder.layers import LayerInputs
     from tokencover.pruning.selection import VisualTokens
 
 

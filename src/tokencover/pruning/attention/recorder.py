@@ -21,7 +21,7 @@ from tokencover.pruning.hooks import is_aside
 from tokencover.pruning.passes import CallState, Pass
 
 if TYPE_CHECKING:
-    from tokencover.pruning.decoder import LayerInputs
+    from tokencover.pruning.decoder.layers import LayerInputs
 
 
 def get_past(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> Past | None:

@@ -357,7 +357,7 @@ def get_argument(kwargs: Mapping[str, Any], name: str, layer: nn.Module) -> Any:
     if name not in kwargs:
         raise InternalsError(
             f"{type(layer).__name__} was called without {name}, which pruning relies on. Install a "
-            "tested version of transformers (see docs/limits.md)."
+            "tested version of transformers (see docs/guide/limits.md)."
         )
     return kwargs[name]
 
@@ -374,14 +374,15 @@ def check_layers(layers: Any, text_config: Any) -> None:
         if "past_key_values" not in taken and inspect.Parameter.VAR_KEYWORD not in kinds:
             raise InternalsError(
                 f"{layer.__name__} takes no past_key_values, so its cache cannot be pruned. "
-                "Install a tested version of transformers (see docs/limits.md)."
+                "Install a tested version of transformers (see docs/guide/limits.md)."
             )
     if getattr(text_config, "num_kv_shared_layers", 0) and not any(
         _has(layer, "is_kv_shared_layer") for layer in layers
     ):
         raise InternalsError(
             f"num_kv_shared_layers is {text_config.num_kv_shared_layers}, but no decoder layer has "
-            "is_kv_shared_layer set. Install a tested version of transformers (see docs/limits.md)."
+            "is_kv_shared_layer set. Install a tested version of transformers (see "
+            "docs/guide/limits.md)."
         )
 
 

@@ -10,25 +10,3 @@
 | `encodings` | what was recorded in one pass, as `VisionOutputs` |
 | `merging/` | merges tokens between blocks (ToMe, FiCoCo-V) |
 """
-
-from tokencover.pruning.vision.encoder_calls import (
-    KINDS,
-    PIXELS,
-    EncoderCalls,
-    guess_vision_encoder,
-)
-from tokencover.pruning.vision.encoder_memory import EncoderMemory
-from tokencover.pruning.vision.encoder_reader import VisionReader
-from tokencover.pruning.vision.encodings import Encodings
-from tokencover.pruning.vision.merging.merger import VisionMerger
-
-__all__ = [
-    "KINDS",
-    "PIXELS",
-    "EncoderCalls",
-    "EncoderMemory",
-    "Encodings",
-    "VisionMerger",
-    "VisionReader",
-    "guess_vision_encoder",
-]

@@ -8,7 +8,7 @@ attention and feed-forward parts are known.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,133 +29,84 @@ from tokencover.pruning.vision.merging.row import CropSet, build_folded_sets, bu
 from tokencover.pruning.vision.vision_attention import VisionAttention
 
 
-@dataclass(frozen=True, slots=True)
-class VisionBlockParts:
-    """How to run a block in two parts, between which tokens can be merged.
+def _scale_nothing(block: Any, output: Tensor, part: int) -> Tensor:
+    return output
 
-    ``attend(block, states, mask, kwargs)`` returns states after attention; the mask is ``(c, 1, t,
-    t)``, or ``(t,)`` in packed encoders. ``feed(block, states)`` returns states after the
-    feed-forward network.
-    """
 
-    attend: Callable[[Any, Tensor, Tensor | None, dict[str, Any]], Tensor]
-    feed: Callable[[Any, Tensor], Tensor]
+def _scale_as_dinov2(block: Any, output: Tensor, part: int) -> Tensor:
+    scaled: Tensor = block.drop_path(getattr(block, f"layer_scale{part}")(output))
+    return scaled
+
+
+def _scale_as_internvl(block: Any, output: Tensor, part: int) -> Tensor:
+    scaled: Tensor = getattr(block, f"lambda_{part}") * (
+        output if part == 1 else block.dropout(output)
+    )
+    name = f"drop_path{part}"  # only Qianfan-OCR's blocks have this
+    return getattr(block, name)(scaled) if hasattr(block, name) else scaled
 
 
 @dataclass(frozen=True, slots=True)
 class VisionEncoderType:
     """One type of vision encoder.
 
-    `blocks` and `attention` are module paths, `classes` the number of class tokens. Without
-    `parts` no tokens can be merged. `takes_mask` says whether blocks accept an attention mask,
-    `packed` whether images of all sizes share one row.
+    `blocks` and `attention` are module paths, `classes` the number of class tokens. `norms` precede
+    the two parts of a block, attention and feed-forward network, between which tokens can be
+    merged; without them none can. `scale` is applied to the outputs of part 1 and 2. `takes_mask`
+    says whether blocks accept an attention mask, `packed` whether images share one row.
     """
 
     blocks: str = "encoder.layers"
     attention: str = "self_attn"
     classes: int = 0
-    parts: VisionBlockParts | None = None
+    norms: tuple[str, str] | None = None
+    scale: Callable[[Any, Tensor, int], Tensor] = _scale_nothing
     takes_mask: bool = True
     packed: bool = False
 
+    def attend(
+        self, block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+    ) -> Tensor:
+        """The states after part 1; the mask is ``(c, 1, t, t)``, or ``(t,)`` if packed."""
+        assert self.norms is not None
+        attention, normed = getattr(block, self.attention), getattr(block, self.norms[0])(states)
+        if self.packed and mask is not None:  # such an attention accepts none
+            ends, rotation = kwargs["cu_seqlens"], kwargs.get("position_embeddings")
+            attended: Any = VisionAttention(attention).attend(normed, mask, ends, rotation)
+        else:
+            given = {} if self.packed else {"attention_mask": mask}
+            attended = attention(normed, **given, **kwargs)
+        attended = attended[0] if isinstance(attended, tuple) else attended
+        return states + self.scale(block, attended, 1)
 
-def _attend_as_clip(
-    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-) -> Tensor:
-    normed = block.layer_norm1(states)
-    attended: Tensor = block.self_attn(hidden_states=normed, attention_mask=mask, **kwargs)[0]
-    return states + attended
-
-
-def _feed_as_clip(block: Any, states: Tensor) -> Tensor:
-    fed: Tensor = block.mlp(block.layer_norm2(states))
-    return states + fed
-
-
-def _attend_as_dinov2(
-    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-) -> Tensor:
-    attended, _ = block.attention(block.norm1(states), attention_mask=mask, **kwargs)
-    scaled: Tensor = block.drop_path(block.layer_scale1(attended))
-    return scaled + states
-
-
-def _feed_as_dinov2(block: Any, states: Tensor) -> Tensor:
-    fed = block.layer_scale2(block.mlp(block.norm2(states)))
-    scaled: Tensor = block.drop_path(fed)
-    return scaled + states
+    def feed(self, block: Any, states: Tensor) -> Tensor:
+        """The states after part 2."""
+        assert self.norms is not None
+        return states + self.scale(block, block.mlp(getattr(block, self.norms[1])(states)), 2)
 
 
-def _attend_as_internvl(
-    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-) -> Tensor:
-    attended, _ = block.attention(block.layernorm_before(states), attention_mask=mask, **kwargs)
-    scaled: Tensor = _drop_path(block, "drop_path1", block.lambda_1 * attended)
-    return scaled + states
-
-
-def _feed_as_internvl(block: Any, states: Tensor) -> Tensor:
-    fed = block.lambda_2 * block.dropout(block.mlp(block.layernorm_after(states)))
-    scaled: Tensor = _drop_path(block, "drop_path2", fed)
-    return scaled + states
-
-
-def _drop_path(block: Any, name: str, states: Tensor) -> Tensor:
-    """Only Qianfan-OCR's blocks have this."""
-    found: Tensor = getattr(block, name)(states) if hasattr(block, name) else states
-    return found
-
-
-def _attend_as_qwen(
-    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-) -> Tensor:
-    return states + _attend_packed(block.attn, block.norm1(states), mask, kwargs)
-
-
-def _feed_as_qwen(block: Any, states: Tensor) -> Tensor:
-    fed: Tensor = block.mlp(block.norm2(states))
-    return states + fed
-
-
-def _attend_as_packed_clip(
-    block: Any, states: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-) -> Tensor:
-    return states + _attend_packed(block.self_attn, block.layer_norm1(states), mask, kwargs)
-
-
-def _attend_packed(
-    attention: Any, states: Tensor, bias: Tensor | None, kwargs: dict[str, Any]
-) -> Tensor:
-    """Attention of images in one row, which accepts no mask."""
-    if bias is not None:
-        ends, rotation = kwargs["cu_seqlens"], kwargs.get("position_embeddings")
-        return VisionAttention(attention).attend(states, bias, ends, rotation)
-    attended = attention(states, **kwargs)
-    found: Tensor = attended[0] if isinstance(attended, tuple) else attended
-    return found
-
-
-_CLIP = VisionBlockParts(_attend_as_clip, _feed_as_clip)
-_DINOV2 = VisionBlockParts(_attend_as_dinov2, _feed_as_dinov2)
-_INTERNVL = VisionBlockParts(_attend_as_internvl, _feed_as_internvl)
-_PACKED_CLIP = VisionBlockParts(_attend_as_packed_clip, _feed_as_clip)
+_CLIP = ("layer_norm1", "layer_norm2")
+_INTERNVL = VisionEncoderType(
+    "encoder.layer",
+    "attention",
+    1,
+    ("layernorm_before", "layernorm_after"),
+    _scale_as_internvl,
+    False,
+)
 _PACKED = VisionEncoderType(
-    "blocks",
-    "attn",
-    parts=VisionBlockParts(_attend_as_qwen, _feed_as_qwen),
-    takes_mask=False,
-    packed=True,
+    "blocks", "attn", norms=("norm1", "norm2"), takes_mask=False, packed=True
 )
 
 VISION_ENCODER_TYPES: dict[str, VisionEncoderType] = {
-    "clip_vision_model": VisionEncoderType(classes=1, parts=_CLIP),
-    "siglip_vision_model": VisionEncoderType(parts=_CLIP),
-    "janus_vision_model": VisionEncoderType(parts=_CLIP),
-    "dinov2": VisionEncoderType("encoder.layer", "attention", classes=1, parts=_DINOV2),
-    "internvl_vision": VisionEncoderType(
-        "encoder.layer", "attention", 1, _INTERNVL, takes_mask=False
+    "clip_vision_model": VisionEncoderType(classes=1, norms=_CLIP),
+    "siglip_vision_model": VisionEncoderType(norms=_CLIP),
+    "janus_vision_model": VisionEncoderType(norms=_CLIP),
+    "dinov2": VisionEncoderType(
+        "encoder.layer", "attention", 1, ("norm1", "norm2"), _scale_as_dinov2
     ),
-    "qianfan_ocr_vision": VisionEncoderType("layers", "attention", 1, _INTERNVL, takes_mask=False),
+    "internvl_vision": _INTERNVL,
+    "qianfan_ocr_vision": replace(_INTERNVL, blocks="layers"),
     "idefics3_vision": VisionEncoderType(),
     "granite_docling_vision": VisionEncoderType(),
     "smolvlm_vision": VisionEncoderType(),
@@ -175,9 +126,9 @@ VISION_ENCODER_TYPES: dict[str, VisionEncoderType] = {
     "ernie4_5_vl_moe_vision": _PACKED,
     "video_llama_3_vision": VisionEncoderType(packed=True),
     "paddleocr_vl_vision": VisionEncoderType(
-        "vision_model.encoder.layers", parts=_PACKED_CLIP, takes_mask=False, packed=True
+        "vision_model.encoder.layers", norms=_CLIP, takes_mask=False, packed=True
     ),
-    "cosmos3_edge_vision": VisionEncoderType(parts=_PACKED_CLIP, takes_mask=False, packed=True),
+    "cosmos3_edge_vision": VisionEncoderType(norms=_CLIP, takes_mask=False, packed=True),
     "kimi_k25_vision": VisionEncoderType("layers", "attn", packed=True),
     "hunyuan_vl_vision": VisionEncoderType("layers", packed=True),
 }
@@ -306,7 +257,7 @@ class VisionEncoders:
 
     def carry(
         self, calls: EncoderCalls, images: Tensor | None, videos: Tensor | None
-    ) -> CarriedNumbers:
+    ) -> tuple[Tensor, Tensor]:
         """Map numbers of class tokens, and of what becomes a visual token, to a batch.
 
         `images` and `videos` are ``(crops, tokens)`` int64 on the CPU; of shorter crops only the
@@ -329,11 +280,11 @@ class VisionEncoders:
 
     def spread(
         self, input_ids: Tensor, images: list[Tensor], videos: list[Tensor]
-    ) -> CarriedNumbers:
+    ) -> tuple[Tensor, Tensor]:
         """Numbers ``(n,)`` of each image and each video, at the visual tokens of a batch."""
         planes = [[each.unsqueeze(0) for each in media] for media in (images, videos)]
         spread = spread_over_batch(input_ids, self._ids, planes[0], planes[1], count=1)
-        return CarriedNumbers(spread.values[0], spread.video)
+        return spread.values[0], spread.video
 
     def _carry(
         self, media: Media, images: Tensor | None, videos: Tensor | None
@@ -351,14 +302,6 @@ class VisionEncoders:
         # Crops of an image are adjacent, and its first visual token is from the first.
         starts = [int(each[each >= 0][0]) for media in found for each in media]
         return tuple(end - start for start, end in zip(starts, [*starts[1:], crops], strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class CarriedNumbers:
-    """Numbers ``(b, s)`` int64 of encoder tokens at their visual tokens; negative elsewhere."""
-
-    numbers: Tensor
-    video: Tensor
 
 
 def build_family_error(

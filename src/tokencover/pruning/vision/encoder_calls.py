@@ -7,7 +7,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -22,24 +22,13 @@ from tokencover.families import (
     TowerFacts,
 )
 from tokencover.pruning.hooks import Hooks
-from tokencover.pruning.passes import CallState
+from tokencover.pruning.passes import PIXELS, CallState
+
+if TYPE_CHECKING:
+    from tokencover.pruning.vision.encoder_reader import VisionReader
+    from tokencover.pruning.vision.merging.merger import VisionMerger
 
 KINDS = ("image", "video")
-PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
-"""Arguments with images or videos."""
-
-
-class Listener(Protocol):
-    """Acts in the vision encoder, and is notified of every image_features call."""
-
-    def begin(self, name: str, arguments: dict[str, Any]) -> None:
-        """An encoder is about to run with these arguments."""
-
-    def finish(self, name: str) -> None:
-        """It has run, or failed."""
-
-    def forget(self, name: str) -> None:
-        """Drop what was kept of the images or videos."""
 
 
 class EncoderCalls:
@@ -49,7 +38,11 @@ class EncoderCalls:
     """
 
     def __init__(
-        self, model: nn.Module, family: Family, listeners: Sequence[Listener], state: CallState
+        self,
+        model: nn.Module,
+        family: Family,
+        listeners: Sequence[VisionMerger | VisionReader],
+        state: CallState,
     ) -> None:
         self._config: Any = model.config
         self._base = model.get_submodule(family.base)
@@ -80,8 +73,8 @@ class EncoderCalls:
 
         Another call inside `generate` may encode other images meanwhile.
         """
-        owned = (self._state.encoders, self._state.merging, self._state.reading)
-        states = [vars(each) for each in owned]
+        known = self._state
+        states = [vars(each) for each in (known.encoders, known.merging, known.reading)]
         if saved is None:
             return [dict(each) for each in states]
         for state, values in zip(states, saved, strict=True):

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.families import Family, family_of
-from tokencover.pruning.vision.encoder_calls import KINDS, PIXELS
+from tokencover.pruning.passes import PIXELS
+from tokencover.pruning.vision.encoder_calls import KINDS
 from tokencover.pruning.vision.encoder_reader import VisionReader
 from tokencover.pruning.vision.encodings import Recording
 

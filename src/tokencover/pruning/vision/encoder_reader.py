@@ -18,7 +18,6 @@ from tokencover.families import FAMILIES, Family, FoldedCrops
 from tokencover.methods import Method
 from tokencover.pruning.passes import CallState
 from tokencover.pruning.vision.encoder import (
-    CarriedNumbers,
     Hook,
     VisionEncoder,
     VisionEncoders,
@@ -133,13 +132,13 @@ class VisionReader:
         if self.merges_spatially:
             crops = calls.place_crops(encoder.facts)
             index = torch.cat([crops.class_index, crops.index], dim=1)
-            carried = self._encoders.spread(calls.input_ids, crops.images, crops.videos)
+            numbers, _ = self._encoders.spread(calls.input_ids, crops.images, crops.videos)
         else:
-            index, carried = self._carry_crops(calls, found)
+            index, numbers = self._carry_crops(calls, found)
         return Encodings(
             recordings=list(found.values()),
             index=index,
-            numbers=carried.numbers,
+            numbers=numbers,
             encoder=encoder,
             crops=crops,
             projector=self._projector,
@@ -155,7 +154,7 @@ class VisionReader:
 
     def _carry_crops(
         self, calls: EncoderCalls, found: dict[str, Recording]
-    ) -> tuple[Tensor, CarriedNumbers]:
+    ) -> tuple[Tensor, Tensor]:
         """Index and numbers for crops of one length, whose patches are visual tokens."""
         numbers: dict[str, Tensor] = {}
         start, lengths = 0, set()
@@ -172,7 +171,7 @@ class VisionReader:
             )
         (tokens,) = lengths
         images, videos = numbers.get("image"), numbers.get("video")
-        carried = self._encoders.carry(calls, images, videos)
+        carried, _ = self._encoders.carry(calls, images, videos)
         return torch.arange(start).view(-1, tokens), carried
 
     # ---- hooks ------------------------------------------------------------------------------

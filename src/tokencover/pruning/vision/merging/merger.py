@@ -115,9 +115,8 @@ class VisionMerger:
         media = calls.media
         images = None if media.images is None else self._label_groups("image")
         videos = None if media.videos is None else self._label_groups("video")
-        carried = self._encoders.carry(calls, images, videos)
-        labels = 2 * carried.numbers + carried.video
-        return mark_first(torch.where(carried.numbers < 0, -1, labels))
+        numbers, is_video = self._encoders.carry(calls, images, videos)
+        return mark_first(torch.where(numbers < 0, -1, 2 * numbers + is_video))
 
     def spread_now(self, output: Tensor) -> Tensor:
         """Copy the output ``(m, w)`` of an attention to all tokens that its tokens stand for."""
@@ -171,8 +170,8 @@ class VisionMerger:
         **kwargs: Any,
     ) -> Any:
         """Run a block, merging before it or between its attention and feed-forward parts."""
-        run, parts = self._get_run(), encoder.kind.parts
-        if run is None or parts is None:
+        run, kind = self._get_run(), encoder.kind
+        if run is None:
             return original(hidden_states, *mask, **kwargs)
         states, stage = hidden_states, number in self._stages
         if mask:
@@ -183,13 +182,13 @@ class VisionMerger:
             states = self._merge(encoder, number, states, run)
         states, kwargs = run.prepare(states, kwargs, self._method.proportional_attention)
         # A block that takes no mask cannot weigh tokens by size, so it runs in two parts as well.
-        if (stage and self._inside) or (run.bias is not None and not encoder.kind.takes_mask):
+        if (stage and self._inside) or (run.bias is not None and not kind.takes_mask):
             given = kwargs.pop("attention_mask", None)
             block: Any = encoder.blocks[number]
-            states = parts.attend(block, states, _add_bias(given, run.bias, states), kwargs)
+            states = kind.attend(block, states, _add_bias(given, run.bias, states), kwargs)
             if stage and self._inside:
                 states = self._merge(encoder, number, states, run)
-            output = parts.feed(block, states)
+            output = kind.feed(block, states)
         else:
             if run.bias is not None:
                 kwargs["attention_mask"] = _add_bias(kwargs.get("attention_mask"), run.bias, states)
@@ -294,8 +293,8 @@ def _resolve_blocks(method: Method, encoder: VisionEncoder) -> tuple[int, ...]:
 
 def _check_blocks(encoder: VisionEncoder, method: Method) -> None:
     config: Any = encoder.module.config
-    if encoder.kind.parts is None:
-        able = [name for name, kind in VISION_ENCODER_TYPES.items() if kind.parts is not None]
+    if encoder.kind.norms is None:
+        able = [name for name, kind in VISION_ENCODER_TYPES.items() if kind.norms is not None]
         raise InputError(
             f"{type(method).__name__} {MERGING}, but blocks of encoders of type "
             f"{config.model_type!r} are not supported. Supported are {', '.join(able)}."
