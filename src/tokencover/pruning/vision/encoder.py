@@ -173,27 +173,18 @@ class VisionEncoder:
         """Block whose output becomes visual tokens; the deepest of several."""
         return max(self.feature_blocks)
 
-    def attention(self, number: int) -> Any:
-        """The attention module of a block."""
-        return getattr(self.blocks[number], self.kind.attention)
-
     def get_attention(self, number: int) -> VisionAttention:
         """The attention of a block, with its queries and keys."""
-        return VisionAttention(self.attention(number))
-
-    @property
-    def window(self) -> int | None:
-        """Side of a window in squares, if the encoder orders its squares by window."""
-        config: Any = self.module.config
-        if not hasattr(config, "fullatt_block_indexes"):
-            return None
-        found: int = config.window_size // config.spatial_merge_size // config.patch_size
-        return found
+        return VisionAttention(getattr(self.blocks[number], self.kind.attention))
 
     @property
     def facts(self) -> TowerFacts:
-        """What decides the order of its tokens."""
-        return TowerFacts(self.classes, self.window)
+        """What decides the order of its tokens: class tokens, window size in squares."""
+        config: Any = self.module.config
+        if not hasattr(config, "fullatt_block_indexes"):
+            return TowerFacts(self.classes, None)
+        window: int = config.window_size // config.spatial_merge_size // config.patch_size
+        return TowerFacts(self.classes, window)
 
     @property
     def taps(self) -> list[nn.Module]:
@@ -281,7 +272,10 @@ class VisionEncoders:
     def spread(
         self, input_ids: Tensor, images: list[Tensor], videos: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Numbers ``(n,)`` of each image and each video, at the visual tokens of a batch."""
+        """Numbers ``(n,)`` of every image and video at the visual tokens of a batch, ``(b, s)``.
+
+        Returns also which tokens are of videos.
+        """
         planes = [[each.unsqueeze(0) for each in media] for media in (images, videos)]
         spread = spread_over_batch(input_ids, self._ids, planes[0], planes[1], count=1)
         return spread.values[0], spread.video
