@@ -35,7 +35,7 @@ def test_what_processors_take() -> None:
     assert list_kinds(Recorder()) == {"image", "video"}
 
 
-def test_pictures_are_given_by_prompt_and_clips_in_a_row() -> None:
+def test_images_are_nested_and_videos_are_flat() -> None:
     given = make_inputs(Recorder(), [([PICTURE, CLIP], "one ?"), ([CLIP], "two ?"), ([], "three")])
     assert given["text"] == ["image video one ?", "video two ?", "three"]
     assert given["images"] == [[PICTURE], [], []]
@@ -56,8 +56,8 @@ def test_what_is_not_shown_is_not_mentioned() -> None:
 @pytest.mark.parametrize(
     ("processor", "medium", "message"),
     [
-        (ClipProcessor(), PICTURE, "takes no pictures.*for example --model pebble,"),
-        (load_pebble()[1], CLIP, "takes no clips.*for example --model pebble-clips,"),
+        (ClipProcessor(), PICTURE, "takes no images.*for example --model pebble,"),
+        (load_pebble()[1], CLIP, "takes no videos.*for example --model pebble-clips,"),
     ],
 )
 def test_what_a_model_does_not_take_is_refused(processor: Any, medium: Any, message: str) -> None:

@@ -40,9 +40,10 @@ def main() -> None:
     model, processor = tc.load_pebble()
     picture = Image.linear_gradient("L").resize((336, 336)).convert("RGB")
     inputs = make_inputs(processor, [([picture], "what is the most common color ?")])
+    prompt = inputs.prompt_mask
 
     def answer() -> None:
-        with torch.no_grad(), tc.prune(model, method):
+        with torch.no_grad(), tc.prune(model, method, prompt=prompt):
             model.generate(**inputs, max_new_tokens=4, do_sample=False)
 
     answer()  # what is imported on the first use is imported now

@@ -1,36 +1,38 @@
-"""What a model is asked: pictures or clips with a question, as its own processor wants them."""
+"""Images or videos with a question, as the inputs of a model."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from PIL import Image
 
 from tokencover.errors import InputError
 
-Medium = Image.Image | Sequence[Image.Image]
-"""A picture, or the frames of a clip."""
-Kind = Literal["image", "video"]
-"""What processors of transformers call a picture and a clip."""
-Prompt = tuple[Sequence[Medium], str]
-"""What a model is shown, in this order, and what it is asked about it."""
+if TYPE_CHECKING:
+    from tokencover.pruning.prompt_inputs import PromptInputs
 
-WORDS: Final[dict[Kind, tuple[str, str]]] = {
-    "image": ("pictures", "pebble"),
-    "video": ("clips", "pebble-clips"),
-}
-"""Our word for each kind, and a model that takes it."""
+Medium = Image.Image | Sequence[Image.Image]
+"""An image, or the frames of a video."""
+Kind = Literal["image", "video"]
+"""Names of media types in transformers' processors."""
+Prompt = tuple[Sequence[Medium], str]
+"""Images and videos in order, and a question about them."""
+
+BUNDLED: Final[dict[Kind, str]] = {"image": "pebble", "video": "pebble-clips"}
+"""A bundled model for each type of media."""
+SENTINEL: Final = "Zqaqz"
+"""Stands for a question, to see what the chat template writes after it."""
 
 
 def get_kind(medium: Medium) -> Kind:
-    """Tell what a medium is."""
+    """The type of a medium."""
     return "image" if isinstance(medium, Image.Image) else "video"
 
 
 def list_kinds(processor: Any) -> frozenset[Kind]:
-    """List what a processor takes; it has a part for each kind, or else an argument."""
+    """The media types that a processor takes: it has a part for each, or else an argument."""
     parts: dict[Kind, str] = {"image": "image_processor", "video": "video_processor"}
     if any(hasattr(processor, part) for part in parts.values()):
         return frozenset(kind for kind, part in parts.items() if hasattr(processor, part))
@@ -39,27 +41,16 @@ def list_kinds(processor: Any) -> frozenset[Kind]:
 
 
 def check_kinds(processor: Any, kinds: Iterable[Kind], asked: str) -> None:
-    """Refuse to show a model what its processor does not take.
-
-    Parameters
-    ----------
-    processor
-        The model's own.
-    kinds : iterable of str
-        What it would be shown.
-    asked : str
-        What cannot be asked of which model, for the error.
-    """
+    """Raise if a model's processor does not take these media; `asked` begins the message."""
     for kind in sorted(set(kinds) - list_kinds(processor)):
-        media, model = WORDS[kind]
         raise InputError(
-            f"{asked}: the model takes no {media}. Ask one that does, for example --model {model}, "
-            "or ask about something else."
+            f"{asked}: the model takes no {kind}s. Use one that does, for example --model "
+            f"{BUNDLED[kind]}, or other media."
         )
 
 
-def find_unknown_words(processor: Any, text: str) -> list[str]:
-    """The words of a text that a model's tokenizer has no token for."""
+def list_unknown_words(processor: Any, text: str) -> list[str]:
+    """The words of a text without a token in the model's tokenizer."""
     tokenizer = getattr(processor, "tokenizer", processor)
     unknown = getattr(tokenizer, "unk_token_id", None)
     if unknown is None:
@@ -71,52 +62,67 @@ def find_unknown_words(processor: Any, text: str) -> list[str]:
     ]
 
 
-def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> Any:
-    """Make a batch of chats with one user turn each, padded to one length.
+def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> PromptInputs:
+    """Build a batch of chats with one user turn each, padded to one length.
 
     Parameters
     ----------
     processor
-        The model's own.
+        The model's processor.
     prompts : sequence of Prompt
-        One for each sample of the batch.
+        One per sample of the batch: its images and videos, and the question about them.
 
     Returns
     -------
-    BatchFeature
-        What the model takes, on the CPU.
+    PromptInputs
+        The model's inputs, a `BatchFeature` on the CPU. Its attribute ``prompt_mask`` ``(batch,
+        length)`` bool marks the tokens of the questions. It is not an item, so ``model(**inputs)``
+        does not get it, and it is on the device of ``input_ids``.
+
+    Examples
+    --------
+    >>> inputs = tc.make_inputs(processor, [([image], "What is this?")])   # doctest: +SKIP
+    >>> with tc.prune(model, "mob", budget=64, prompt=inputs.prompt_mask):  # doctest: +SKIP
+    ...     answer = model.generate(**inputs, max_new_tokens=32)
     """
+    from tokencover.pruning.prompt_inputs import PromptInputs  # transformers is slow to import
+
     check_kinds(
         processor,
         {get_kind(medium) for media, _ in prompts for medium in media},
-        "this cannot be asked",
+        "These prompts are not supported",
     )
-    pictures = [[each for each in media if isinstance(each, Image.Image)] for media, _ in prompts]
-    clips = [
+    images = [[each for each in media if isinstance(each, Image.Image)] for media, _ in prompts]
+    videos = [
         list(each) for media, _ in prompts for each in media if not isinstance(each, Image.Image)
     ]
     shown: dict[str, Any] = {}
-    if any(pictures):
-        shown["images"] = pictures
-    if clips:
-        shown["videos"] = clips
+    if any(images):
+        shown["images"] = images
+    if videos:
+        shown["videos"] = videos
         if hasattr(processor, "video_processor"):
-            # Some would leave frames out; those that are given were chosen already.
+            # Some would sample frames, but the given ones were sampled already.
             shown["do_sample_frames"] = False
     for _, question in prompts:
         _check_question(processor, question)
     texts = [_write_chat(processor, *prompt) for prompt in prompts]
-    return processor(text=texts, padding=True, return_tensors="pt", **shown)
+    endings = [
+        _write_chat(processor, media, SENTINEL).rpartition(SENTINEL)[2] for media, _ in prompts
+    ]
+    inputs = processor(text=texts, padding=True, return_tensors="pt", **shown)
+    questions = (question for _, question in prompts)
+    return PromptInputs(dict(inputs), processor, list(zip(questions, endings, strict=True)))
 
 
 def _check_question(processor: Any, question: str) -> None:
-    """Refuse the word that stands for a picture or clip: a processor would look for one more."""
-    for kind, (media, _) in WORDS.items():
+    """Reject the placeholder of an image or video: a processor would look for one more."""
+    for kind in BUNDLED:
         mark = getattr(processor, f"{kind}_token", None)
         if isinstance(mark, str) and mark and mark in question:
             raise InputError(
-                f"the question {question!r} has {mark!r} in it, which stands for {media} in this "
-                "model's prompts: leave it out, it is put where it belongs."
+                f"The question {question!r} has {mark!r} in it, which stands for {kind}s in this "
+                "model's prompts. Omit it: make_inputs inserts it."
             )
 
 

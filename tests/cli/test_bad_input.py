@@ -264,7 +264,7 @@ def test_the_word_for_a_picture_is_no_word_of_a_question(
     """Chats for training have it in them; a processor would look for a second image."""
     asked = ["ask", "--question", "<image> which place is this ?", "--out", str(tmp_path)]
     assert main(asked) == 2
-    assert "has '<image>' in it, which stands for pictures" in capsys.readouterr().err
+    assert "has '<image>' in it, which stands for images" in capsys.readouterr().err
 
 
 def test_a_scene_that_is_not_there_is_told_without_torch() -> None:

@@ -178,4 +178,4 @@ def test_the_model_for_clips_takes_no_picture(
     Image.new("RGB", (30, 20)).save(picture)
     arguments = ["ask", "--model", "pebble-clips", "--image", str(picture), "--question", "what ?"]
     assert main([*arguments, "--out", str(tmp_path)]) == 2
-    assert "takes no pictures" in capsys.readouterr().err
+    assert "takes no images" in capsys.readouterr().err

@@ -171,9 +171,9 @@ def test_a_folder_is_a_model_for_clips_too(tmp_path: Path) -> None:
         (["evaluate", "--tasks", "pebble", "--model", "pebble-clips"], "pebble/exist cannot be"),
         (
             ["ablate", "--what", "fold", "--tasks", "pebble", "--model", "pebble-clips"],
-            "takes no pictures",
+            "takes no images",
         ),
-        (["calibrate", "--tasks", "pebble-clips/when"], "takes no clips"),
+        (["calibrate", "--tasks", "pebble-clips/when"], "takes no videos"),
     ],
 )
 def test_questions_of_the_other_model_are_refused_before_anything_is_written(

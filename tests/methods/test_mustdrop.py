@@ -353,7 +353,7 @@ def test_exactly_the_budget_is_left_of_tiles(kind: str) -> None:
 
 
 def test_models_without_what_it_needs_are_refused() -> None:
-    with pytest.raises(InputError, match="MustDrop merges tokens inside the vision tower"):
+    with pytest.raises(InputError, match="MustDrop merges tokens in the vision encoder"):
         prune(ZOO["llava_onevision"].build(), MustDrop(4))
     for threshold in (None, 0.8):
         method = MustDrop(4, merge_threshold=threshold, positions="original")

@@ -1,4 +1,4 @@
-"""Sessions that shorten the sequence even if everything is kept, to compare both ways."""
+"""Runs that shorten the sequence even if everything is kept, to compare both ways."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 import pytest
 from torch import Tensor
 
-from tokencover.pruning.forward_pass import Kept, VisualPass
-from tokencover.pruning.session import Session
+from tokencover.pruning.passes import Kept, Pass
+from tokencover.pruning.selection import Selector
 
 
 @contextmanager
 def always_gather() -> Iterator[None]:
-    """Let no session find that nothing was dropped."""
+    """Let no run notice that nothing was dropped."""
 
-    def keep_as_told(
-        session: Session, keep: Tensor, current: VisualPass, earlier: Kept | None
+    def keep_as_given(
+        selector: Selector, keep: Tensor, current: Pass, earlier: Kept | None
     ) -> Kept:
         return Kept.where(keep)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "_keep_where", keep_as_told)
+        patch.setattr(Selector, "_keep_where", keep_as_given)
         yield

@@ -1,4 +1,4 @@
-"""A method that merges pairs inside the vision tower, and the same done slowly by hand."""
+"""A method that merges pairs inside the vision encoder, and the same done slowly by hand."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Group = list[int]
 
 @dataclass(frozen=True)
 class MergePairs(Method):
-    """Merge `pairs` pairs at each tower stage, then keep every other token at each stage.
+    """Merge `pairs` pairs at each vision encoder stage, then keep every other token at each stage.
 
     Which ones depends on the crop alone, so that it gets the same alone and in a batch; the new
-    order is not that of the picture.
+    order is not that of the image.
     """
 
     reads_prompt = False
 
     pairs: int = 4
-    tower_stages: tuple[int, ...] = (0, 1)
+    encoder_stages: tuple[int, ...] = (0, 1)
     stages: tuple[int, ...] = ()
     proportional_attention: bool = False
     inside_vision_blocks: bool = False
@@ -40,7 +40,7 @@ class MergePairs(Method):
         return Choice([torch.arange(0, count, 2) for count in view.mask.sum(-1).tolist()])
 
     def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
-        return self.tower_stages
+        return self.encoder_stages
 
     def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
         scores = view.hidden_states.sum(-1)
@@ -73,7 +73,7 @@ class MergeNothing(MergePairs):
 
 
 def slow_tower(tower: Any, method: MergePairs) -> Callable[..., BaseModelOutputWithPooling]:
-    """Give a forward that runs a CLIP, SigLIP or DINOv2 tower crop by crop and block by block."""
+    """A forward that runs a CLIP, SigLIP or DINOv2 encoder crop by crop, block by block."""
 
     def forward(pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
         first = tower.embeddings(pixel_values)
@@ -134,7 +134,7 @@ def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
     hidden, classes = [states], int(_is_clip(tower) or dinov2)
     for number, block in enumerate(tower.encoder.layer if dinov2 else tower.encoder.layers):
         parts = _Parts(block, dinov2)
-        merges = number in method.tower_stages
+        merges = number in method.encoder_stages
         if merges and not method.inside_vision_blocks:
             states, members = _merged(method, states, members, keys, classes)
         normed = parts.norm(states[None])[0]

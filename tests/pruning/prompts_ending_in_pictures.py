@@ -1,4 +1,4 @@
-"""Samples cut so that a picture's token is their last one."""
+"""Samples cut so that an image's token is their last one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class KeepFirst(Method):
 
 
 def inputs_ending_in_pictures(entry: ZooEntry, kind: str, side: Side = "left") -> Inputs:
-    """A batch of this kind in which every row ends with the last token of its last picture."""
+    """A batch of this kind in which every row ends with the last token of its last image."""
     samples = []
     for sample in entry.samples(kind):
         row = torch.tensor([sample.ids])

@@ -1,6 +1,6 @@
-"""Merging in a tower that packs pictures, done slowly by hand, one frame after the other.
+"""Merging in a vision encoder that packs images, done slowly by hand, one frame after the other.
 
-The tower keeps its length: every square of a group has the state of the group. Its blocks are
+The encoder keeps its length: every square of a group has the state of the group. Its blocks are
 written out, everything before and after them is the model's own.
 """
 
@@ -34,12 +34,12 @@ class MergeByAttention(MergePairs):
 
 
 Patches = list[int]
-"""Where the patches of a square lie in the tower's row."""
+"""Where the patches of a square lie in the vision encoder's row."""
 
 
 @contextmanager
 def merge_slowly(tower: Any, method: MergePairs) -> Iterator[None]:
-    """Let the blocks of a tower merge by hand."""
+    """Let the blocks of a vision encoder merge by hand."""
     slow = SlowTower(tower, method)
     handle = tower.register_forward_pre_hook(slow.begin, with_kwargs=True)
     for number, block in enumerate(slow.blocks):
@@ -56,7 +56,7 @@ class SlowTower:
     def __init__(self, tower: Any, method: MergePairs) -> None:
         self.tower, self.method = tower, method
         self.blocks: list[Any] = list(
-            tower.blocks if hasattr(tower, "blocks") else _find_layers(tower)
+            tower.blocks if hasattr(tower, "blocks") else _get_layers(tower)
         )
         self.frames: list[SlowFrame] = []
 
@@ -74,7 +74,7 @@ class SlowTower:
         **_: Any,
     ) -> Tensor:
         parts, out = Parts(block), torch.empty_like(hidden_states)
-        merges, inside = number in self.method.tower_stages, self.method.inside_vision_blocks
+        merges, inside = number in self.method.encoder_stages, self.method.inside_vision_blocks
         for frame in self.frames:
             frame.take(hidden_states)
             if merges and not inside:
@@ -224,7 +224,7 @@ def list_squares(tower: Any, grids: Tensor) -> list[list[Patches]]:
     ]
 
 
-def _find_layers(tower: Any) -> Any:
+def _get_layers(tower: Any) -> Any:
     whole = tower.vision_model if hasattr(tower, "vision_model") else tower
     return whole.encoder.layers
 

@@ -245,7 +245,7 @@ def test_a_cache_carried_out_of_a_with_that_failed_is_refused_at_once(
         true_lengths = [layer.get_seq_length() for layer in cache.layers]
         with pytest.raises(error, match="on purpose"), case.prune(), failing(block, error):
             go_on(case.model, cache, case.mask, case.first)
-        with pytest.raises(tc.InputError, match="stay inside the `with`"):
+        with pytest.raises(tc.InputError, match="Stay inside the `with`"):
             go_on(case.model, cache, case.mask, case.first)
         assert [layer.get_seq_length() for layer in cache.layers] == true_lengths
 
@@ -286,7 +286,7 @@ def test_windows_that_are_full_are_not_cropped_by_halves() -> None:
         cache = model(**inputs, use_cache=True).past_key_values
         model(input_ids=FIRST[:1], past_key_values=cache, use_cache=True)
         before = [layer.keys.shape for layer in cache.layers]
-        with pytest.raises(InputError, match="cannot forget its newest tokens"):
+        with pytest.raises(InputError, match="cannot remove its newest tokens"):
             cache.crop(-1)
         assert [layer.keys.shape for layer in cache.layers] == before
         again = model(input_ids=FIRST[:1], past_key_values=cache, use_cache=True)

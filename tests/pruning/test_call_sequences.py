@@ -58,7 +58,7 @@ class StumbleError(Exception):
 
 @dataclass(frozen=True)
 class KeepSome(KeepRandom):
-    """Needs no prompt words, and stumbles when told."""
+    """Reads no prompt, and fails on demand."""
 
     reads_prompt = False
     stumbles: ClassVar[list[None]] = []
@@ -73,7 +73,7 @@ METHODS: tuple[Method, ...] = (
     *(KeepSome(7, stages) for stages in ((0,), (1,), (3,), (0, 2), (1, 3))),
     KeepSome(4, (1,)),
     KeepSome(None, (1,)),
-    KeepSome(16, (0, 2)),  # more than some pictures have
+    KeepSome(16, (0, 2)),  # more than some images have
     tc.FastV(7, after=1),
     tc.DART(7, positions="original"),
     tc.DivPrune(7, positions="original"),
@@ -109,7 +109,7 @@ class Chat:
         return {**text, **entry.pack([Sample((), media) for media in self.media], text)}
 
     def append(self, ids: Tensor, gone: dict[int, Tensor] | None = None) -> None:
-        """Go on with more text, of which some is dropped."""
+        """Continue with more text, of which some is dropped."""
         self.ids = torch.cat([self.ids, ids], 1)
         self.mask = torch.cat([self.mask, torch.ones_like(ids)], 1)
         nothing = torch.zeros_like(ids, dtype=torch.bool)
@@ -159,7 +159,7 @@ class CallSequences(RuleBasedStateMachine):
 
     @initialize(method=methods, kind=kinds)
     def begin(self, method: Method, kind: str) -> None:
-        """Most calls go on from a prompt, so there is one from the beginning."""
+        """Most calls continue a prompt, so there is one from the beginning."""
         self.enter(method)
         self.read_prompt(kind, "left")
 
@@ -206,9 +206,9 @@ class CallSequences(RuleBasedStateMachine):
     def read_prompt(self, kind: str, side: Side) -> None:
         chat = self.start(kind, side)
         chat.cache = DynamicCache()
-        inputs = {**chat.inputs(self.entry), **self.give_positions(chat, chat.length)}
+        inputs = {**chat.inputs(self.entry), **self.build_positions(chat, chat.length)}
         found = self.call(inputs, use_cache=True, past_key_values=chat.cache)
-        self.note(chat, self.find_dropped(chat))
+        self.note(chat, self.list_dropped(chat))
         self.compare(chat, found)
         if side == "left":
             self.keep(chat)
@@ -216,18 +216,18 @@ class CallSequences(RuleBasedStateMachine):
     @precondition(lambda self: self.chats)
     @rule(which=chosen)
     def read_everything_again(self, which: int) -> None:
-        """The whole text, all pictures at once, without a cache."""
+        """The whole text, all images at once, without a cache."""
         old = self.pick(which)
         chat = Chat(old.ids, old.mask, old.media)
         found = self.call(chat.inputs(self.entry), use_cache=False)
-        self.note(chat, self.find_dropped(chat))
+        self.note(chat, self.list_dropped(chat))
         self.compare(chat, found)
 
     @rule(kind=pictured, cached=st.booleans())
     def generate_from_a_prompt(self, kind: str, cached: bool) -> None:
         chat = self.start(kind, "left")
         found = self.generate(chat.inputs(self.entry), use_cache=cached)
-        self.note(chat, self.find_dropped(chat))
+        self.note(chat, self.list_dropped(chat))
         self.compare_words(chat, found)
         if cached:
             chat.cache = found.past_key_values
@@ -239,7 +239,7 @@ class CallSequences(RuleBasedStateMachine):
         found = self.generate(
             chat.inputs(self.entry), num_beams=beams, use_cache=cached, output_logits=False
         )
-        self.note(chat, self.find_dropped(chat, beams))
+        self.note(chat, self.list_dropped(chat, beams))
         words = found.sequences[:, chat.length :]
         chat.append(words[:, :-1])
         logits = self.expect(chat)[:, -words.shape[1] :]
@@ -274,7 +274,7 @@ class CallSequences(RuleBasedStateMachine):
             if name in ("input_ids", "attention_mask", "mm_token_type_ids")
         }
         # transformers keeps these on the model, where another chat overwrites them
-        self.model.model.rope_deltas = self.find_positions(chat)[1]
+        self.model.model.rope_deltas = self.compute_positions(chat)[1]
         with self.refusal(chat) as refused:
             found = self.generate(inputs, past_key_values=chat.cache)
         if not refused:
@@ -284,7 +284,7 @@ class CallSequences(RuleBasedStateMachine):
     @precondition(lambda self: self.chats)
     @rule(which=chosen, fits=fitting, seed=st.integers(0, 3))
     def show_another_picture(self, which: int, fits: bool, seed: int) -> None:
-        """A further turn that brings a picture to each row."""
+        """A further turn that brings an image to each row."""
         chat = self.pick(which, fits)
         sample = self.entry.samples("two_images" if seed == 3 else "single")[0]
         turn = Chat(
@@ -297,7 +297,7 @@ class CallSequences(RuleBasedStateMachine):
         with self.refusal(chat) as refused:
             found = self.read_more(chat, turn.ids, whole, turn.inputs(self.entry))
         if not refused:
-            gone = self.find_dropped(turn)
+            gone = self.list_dropped(turn)
             chat.media = whole.media
             chat.append(turn.ids, gone)
             self.note(chat, {})
@@ -316,10 +316,10 @@ class CallSequences(RuleBasedStateMachine):
         chat = self.pick(which)
         left = chat.length - count
         padding = int((chat.mask == 0).sum(-1).max())
-        if left < find_end(*chat.gone.values()):
+        if left < compute_end(*chat.gone.values()):
             with pytest.raises(tc.InputError, match="crop"):
                 chat.cache.crop(-count if negative else left)
-        elif left > padding + 4 and left > find_end(self.entry.visual({"input_ids": chat.ids})):
+        elif left > padding + 4 and left > compute_end(self.entry.visual({"input_ids": chat.ids})):
             # transformers takes negative numbers only
             chat.cache.crop(-count if negative or chat.pruned_at is None else left)
             chat.shorten(count)
@@ -408,19 +408,19 @@ class CallSequences(RuleBasedStateMachine):
             whole = replace(chat)
             whole.append(ids)
         given: dict[str, Any] = {**(inputs or {"input_ids": ids}), "attention_mask": whole.mask}
-        given.update(self.give_positions(whole, ids.shape[1]))
+        given.update(self.build_positions(whole, ids.shape[1]))
         return self.call(given, past_key_values=chat.cache, use_cache=True)
 
-    def give_positions(self, chat: Chat, count: int) -> Inputs:
+    def build_positions(self, chat: Chat, count: int) -> Inputs:
         """Positions of the newest tokens as `generate` numbers them, where forward would not."""
         text_alone = not any(chat.media) or self.family == "llava"
         # What the Qwens keep to number new tokens is another chat's by now.
         goes_on = count < chat.length and self.family != "llava"
         if goes_on or (text_alone and not bool(chat.mask.all())):
-            return {"position_ids": self.find_positions(chat)[0][..., -count:]}
+            return {"position_ids": self.compute_positions(chat)[0][..., -count:]}
         return {}
 
-    def find_positions(self, chat: Chat) -> tuple[Tensor, Tensor]:
+    def compute_positions(self, chat: Chat) -> tuple[Tensor, Tensor]:
         """Where every token is, and how far that is from its place in the row."""
         inputs = chat.inputs(self.entry)
         if "image_grid_thw" in inputs:
@@ -433,7 +433,7 @@ class CallSequences(RuleBasedStateMachine):
 
     @contextmanager
     def refusal(self, chat: Chat) -> Iterator[list[bool]]:
-        """A pruned cache goes on with the same pruning only; refused, it stays as it was."""
+        """A pruned cache continues with the same pruning only; refused, it stays as it was."""
         refused: list[bool] = []
         stages = None if self.method is None else tuple(self.method.pruning_layers(DEPTH))
         if chat.pruned_at in (None, stages):
@@ -443,7 +443,7 @@ class CallSequences(RuleBasedStateMachine):
         with pytest.raises(tc.InputError, match="cache"):
             yield refused
 
-    def find_dropped(self, chat: Chat, beams: int = 1) -> dict[int, Tensor]:
+    def list_dropped(self, chat: Chat, beams: int = 1) -> dict[int, Tensor]:
         """What the method dropped from a text that was read in one pass."""
         if self.method is None:
             return {}
@@ -486,7 +486,7 @@ def get_oracle(name: str) -> PreTrainedModel:
     return ZOO[name].build()
 
 
-def find_end(*masks: Tensor) -> int:
+def compute_end(*masks: Tensor) -> int:
     """Where the last token of any row is that some mask marks, counted from 1."""
     return max((int(each.any(0).nonzero().max()) + 1 for each in masks if each.any()), default=0)
 
@@ -497,7 +497,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @contextmanager
 def stumble(model: Any, place: int) -> Iterator[None]:
-    """Throw in a decoder block, in the vision tower (-1), in the head (-2) or the method (-3)."""
+    """Throw in a decoder layer, in the vision encoder (-1), in the head (-2) or the method (-3)."""
 
     def throw(*_: Any) -> None:
         raise StumbleError

@@ -118,7 +118,7 @@ def test_adapters(entry: ZooEntry, given: str, called: str) -> None:
         with tc.prune(both[given], METHOD, prompt=entry.user_words(inputs)) as run:
             found = both[called](**inputs).logits[:, -1]
             words = words_of(both[called], inputs)
-            with pytest.raises(tc.InputError, match="pruned already"):
+            with pytest.raises(tc.InputError, match="already pruned"):
                 tc.prune(wrapper, METHOD)
     assert fingerprint(model) == before
     assert [len(trace.kept) for trace in run.trace] == [BUDGET] * 3
@@ -166,7 +166,7 @@ def test_the_cost_of_adapters_is_theirs() -> None:
 
 
 def test_labels_reach_pruning_through_the_wrapper() -> None:
-    """The word after a picture is scored, so the last token of the picture must stay."""
+    """The word after an image is scored, so the last token of the image must stay."""
     _, wrapper = adapt(ZOO["llava"])
     inputs = ZOO["llava"].inputs("single")
     labels = inputs["input_ids"].masked_fill(ZOO["llava"].visual(inputs), -100)
@@ -311,14 +311,14 @@ def test_continuous_batching_is_refused() -> None:
     attention = model.config._attn_implementation
     run: Any = model
     with tc.prune(model, METHOD, prompt=entry.user_words(inputs)):
-        with pytest.raises(tc.InputError, match="continuous batching"):
+        with pytest.raises(tc.InputError, match="Continuous batching"):
             run.generate_batch(ids, max_new_tokens=2)
-        with pytest.raises(tc.InputError, match="continuous batching"):
+        with pytest.raises(tc.InputError, match="Continuous batching"):
             run.init_continuous_batching()
-        with pytest.raises(tc.InputError, match="continuous batching"):
+        with pytest.raises(tc.InputError, match="Continuous batching"):
             run.generate(input_ids=inputs["input_ids"], cache_implementation="paged")
         # Of a manager that was made before, the model sees only calls like this one.
-        with pytest.raises(tc.InputError, match="continuous batching"):
+        with pytest.raises(tc.InputError, match="Continuous batching"):
             run(input_ids=inputs["input_ids"], write_index=[torch.arange(3)], use_cache=False)
     handle.remove()
     assert calls == []

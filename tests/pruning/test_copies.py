@@ -93,7 +93,7 @@ def test_an_unpruned_model_that_shares_the_tower_sees_it_unmerged() -> None:
             assert torch.equal(second(**inputs).logits, expected)
             found = first.model.vision_tower(inputs["pixel_values"]).last_hidden_state
         alone = first.model.vision_tower(inputs["pixel_values"]).last_hidden_state
-    assert torch.equal(found, alone)  # no pictures of the model's own
+    assert torch.equal(found, alone)  # no images of the model
 
 
 def kinds(model: PreTrainedModel) -> list[type]:

@@ -18,7 +18,7 @@ ENTRY = ZOO["llava"]
 
 
 def embedded(model: Any, inputs: Inputs) -> dict[str, Any]:
-    """The same batch as embeddings, pictures in their places."""
+    """The same batch as embeddings, images in their places."""
     with torch.no_grad():
         embeds = model.get_input_embeddings()(inputs["input_ids"])
         features = model.get_image_features(pixel_values=inputs["pixel_values"])

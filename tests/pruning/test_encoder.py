@@ -1,4 +1,4 @@
-"""What methods may read from the vision tower, by value."""
+"""What methods may read from the vision encoder, by value."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Read(Method):
 
 @dataclass(frozen=True)
 class MergeAndRead(MergePairs):
-    """Merges in the tower and reads from it in the same run."""
+    """Merges in the vision encoder and reads from it in the same run."""
 
     stages: tuple[int, ...] = (0,)
     seen: list[View] = field(default_factory=list, compare=False)
@@ -142,7 +142,7 @@ def test_later_stages_see_the_tokens_that_are_left(entry: ZooEntry) -> None:
 
 
 def crops_and_towers(model: Any, inputs: Inputs) -> list[tuple[Any, Tensor]]:
-    """Towers with the crops that go through each, found by a hook."""
+    """Vision encoders with the crops that go through each, found by a hook."""
     seen: list[tuple[Any, Tensor]] = []
     base = model.model
     names = ("vision_tower", "image_tower", "video_tower")
@@ -259,7 +259,7 @@ def test_methods_that_do_not_ask_get_nothing() -> None:
 def test_families_whose_tokens_are_not_the_tower_s_are_refused(entry: ZooEntry) -> None:
     model = built(entry.name)
     before = fingerprint(model)
-    with pytest.raises(InputError, match="Read reads what the vision tower computed, which cannot"):
+    with pytest.raises(InputError, match=r"Read reads .*, which .* does not support"):
         prune(model, Read(), prompt=torch.zeros(1, 1))
     assert fingerprint(model) == before
 
@@ -267,8 +267,8 @@ def test_families_whose_tokens_are_not_the_tower_s_are_refused(entry: ZooEntry) 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("vipllava", "joins the features of several tower blocks"),
-        ("llava, pixtral", "with a tower of type 'pixtral' has pictures of all sizes in one row"),
+        ("vipllava", "joins the features of several vision-encoder blocks"),
+        ("llava, pixtral", "type 'pixtral' packs images of all sizes into one row"),
     ],
 )
 def test_other_towers_are_refused(name: str, message: str) -> None:
@@ -307,7 +307,7 @@ def test_features_made_before_are_refused() -> None:
         with prune(model, Read(), prompt=torch.zeros_like(inputs["input_ids"])):
             whole.get_image_features(inputs["pixel_values"])
             model(**inputs)
-            with pytest.raises(InputError, match="did not come through"):
+            with pytest.raises(InputError, match="did not come from the model's vision encoder"):
                 model(**text, mm_encoder_outputs={"image": features})
 
 

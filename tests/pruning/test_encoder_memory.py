@@ -1,4 +1,4 @@
-"""Pictures that are encoded once give what pictures that are encoded again and again give."""
+"""Images that are encoded once give what images that are encoded repeatedly give."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_next_method_is_given_what_the_first_computed(entry: ZooEntry) -> No
     inputs = entry.inputs(kind)
     plain, pruned = answer(model, entry, inputs), answer(model, entry, inputs, MoB(5))
     memory = EncoderMemory(model)
-    with memory.put_on():
+    with memory.attach():
         assert answer(model, entry, inputs, None, memory) == plain
         assert answer(model, entry, inputs, MoB(5), memory) == pruned
         assert answer(model, entry, inputs, None, memory) == plain
@@ -67,7 +67,7 @@ def test_methods_that_read_from_the_tower_are_given_what_was_read(
     model, inputs = llava
     entry, memory = ZOO["llava"], EncoderMemory(model)
     expected = answer(model, entry, inputs, VisionZip(6))
-    with memory.put_on():
+    with memory.attach():
         answer(model, entry, inputs, MoB(5), memory)
         alone = memory.encoded
         for _ in range(3):
@@ -81,7 +81,7 @@ def test_methods_that_merge_in_the_tower_run_it(llava: tuple[PreTrainedModel, In
     model, inputs = llava
     entry, memory = ZOO["llava"], EncoderMemory(model)
     expected = answer(model, entry, inputs, ToMe(8))
-    with memory.put_on():
+    with memory.attach():
         plain = answer(model, entry, inputs, None, memory)
         known = memory.encoded
         assert answer(model, entry, inputs, ToMe(8), memory) == expected
@@ -90,12 +90,12 @@ def test_methods_that_merge_in_the_tower_run_it(llava: tuple[PreTrainedModel, In
 
 
 def test_each_picture_is_known_by_itself(llava: tuple[PreTrainedModel, Inputs]) -> None:
-    """In another batch, and in another order, it is not encoded again; another picture is."""
+    """In another batch, and in another order, it is not encoded again; another image is."""
     model, _ = llava
     entry, memory = ZOO["llava"], EncoderMemory(model)
     samples = entry.samples("ragged")
     other = samples[0].repainted()
-    with memory.put_on():
+    with memory.attach():
         answer(model, entry, entry.collate(samples))
         assert memory.encoded == 3
         mixed = answer(model, entry, entry.collate([samples[2], other, samples[0]]))
@@ -107,7 +107,7 @@ def test_what_has_no_room_is_encoded_again(llava: tuple[PreTrainedModel, Inputs]
     model, inputs = llava
     entry, memory = ZOO["llava"], EncoderMemory(model, room=0)
     plain = answer(model, entry, inputs)
-    with memory.put_on():
+    with memory.attach():
         assert answer(model, entry, inputs) == answer(model, entry, inputs) == plain
     assert memory.recalled == 0
 
@@ -115,6 +115,6 @@ def test_what_has_no_room_is_encoded_again(llava: tuple[PreTrainedModel, Inputs]
 def test_training_is_left_alone(llava: tuple[PreTrainedModel, Inputs]) -> None:
     model, inputs = llava
     memory = EncoderMemory(model)
-    with memory.put_on(), torch.enable_grad():
+    with memory.attach(), torch.enable_grad():
         model(**inputs)
     assert memory.encoded == 0

@@ -256,6 +256,6 @@ def test_documents_packed_under_a_mask_of_ones_are_refused() -> None:
         close(model(**packed).logits[:, length:], model(**inputs).logits)  # read as two
         with (
             prune(model, KeepRandom(BUDGET), prompt=torch.zeros(1, 2 * length)),
-            pytest.raises(InputError, match="several documents"),
+            pytest.raises(InputError, match="Several documents"),
         ):
             model(**packed)

@@ -1,7 +1,7 @@
-"""Towers whose patches are folded into visual tokens: what methods read of them, by value.
+"""Vision encoders whose patches are folded into visual tokens: what methods read of them, by value.
 
-The oracle's attention is what the tower's own eager attention computed. Which patches make a
-visual token, and with what shares, is told by gradients: a token depends on those patches alone.
+The oracle's attention is what the encoder's own eager attention computed. Which patches make a
+visual token, and with what weights, is found by gradients: a token depends on those patches alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokencover.families.folding import order_by_windows
 from tokencover.methods._shared.tower_crops import read_attention_rows
 from tokencover.methods.base import View
 from tokencover.pruning.prune import prune
-from tokencover.pruning.vision.tower_kinds import TOWER_KINDS
+from tokencover.pruning.vision.encoder import VISION_ENCODER_TYPES
 
 FOLDING = {
     name: family
@@ -40,7 +40,7 @@ FOLDING = {
 
 
 def choose_kinds(entry: ZooEntry) -> list[str]:
-    """Pictures of several sizes, several in a prompt, and videos."""
+    """Images of several sizes, several in a prompt, and videos."""
     videos = "image_and_video" if "image_and_video" in entry.kinds else "video"
     return [kind for kind in ("ragged", "two_images", videos) if kind in entry.telling_kinds]
 
@@ -54,10 +54,10 @@ CASES = [
 
 @dataclass
 class TowerTape:
-    """What the towers of a model did: eager weights by block and call, in the order of calls.
+    """What the encoders of a model did: eager weights by block and call, in the order of calls.
 
     ``weights[block]`` has ``(rows, heads, n, n)`` for each call of the eager attention, ``leaves``
-    what the last block gave in each call of a tower, ``classes`` how many tokens of a row come
+    what the last block gave in each call of an encoder, ``classes`` how many tokens of a row come
     before its patches.
     """
 
@@ -70,7 +70,7 @@ class TowerTape:
 @contextmanager
 def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterator[TowerTape]:
     tower = model.get_submodule(family.vision_encoders[0])
-    kind = TOWER_KINDS[tower.config.model_type]
+    kind = VISION_ENCODER_TYPES[tower.config.model_type]
     blocks = list(tower.get_submodule(kind.blocks))
     numbers = {id(getattr(block, kind.attention)): number for number, block in enumerate(blocks)}
     tape = TowerTape(kind.classes)
@@ -109,8 +109,8 @@ def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterat
         monkeypatch.undo()
 
 
-def find_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
-    """``(visual tokens, tokens of all towers)``: which patches make each token, and their shares.
+def compute_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
+    """``(visual tokens, tokens of all encoders)``: which patches make each token, and their shares.
 
     Where shares are not `exact` gradients, those of all patches that matter are equal.
     """
@@ -135,8 +135,8 @@ def find_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
     return torch.stack(found)
 
 
-def find_received(tape: TowerTape, block: int) -> Tensor:
-    """``(heads, tokens of all towers)``: sums over the queries, or the class token's row."""
+def compute_received(tape: TowerTape, block: int) -> Tensor:
+    """``(heads, tokens of all encoders)``: sums over the queries, or the class token's row."""
     flat = []
     for weights in tape.weights[block]:
         rows = weights[:, :, 0] if tape.classes else weights.sum(-2)
@@ -144,7 +144,7 @@ def find_received(tape: TowerTape, block: int) -> Tensor:
     return torch.cat(flat, dim=1)
 
 
-def find_sizes(view: View, shares: Tensor, received: Tensor, whole_crop: int | None) -> Tensor:
+def compute_sizes(view: View, shares: Tensor, received: Tensor, whole_crop: int | None) -> Tensor:
     """``(visual tokens,)``: how many patches that are seen lie in the crop of each.
 
     They are those that matter to its tokens, unless it is known to be a `whole_crop`, of which some
@@ -172,9 +172,9 @@ def test_rows_are_the_towers_own_attention_folded(
     with taped(model, family, monkeypatch) as tape:
         model(**inputs)
     visual = entry.visual(inputs)
-    shares = find_shares(tape, visual, exact)
+    shares = compute_shares(tape, visual, exact)
     tower: Any = model.get_submodule(family.vision_encoders[0])
-    depth = len(list(tower.get_submodule(TOWER_KINDS[tower.config.model_type].blocks)))
+    depth = len(list(tower.get_submodule(VISION_ENCODER_TYPES[tower.config.model_type].blocks)))
     whole_crop = (tower.config.image_size // tower.config.patch_size) ** 2 if exact else None
     for attention in ("sdpa", "eager"):
         (view,) = views_of(built(entry.name, attention), inputs, Read(named=tuple(range(depth))))
@@ -184,10 +184,10 @@ def test_rows_are_the_towers_own_attention_folded(
         there = (encoded.index >= 0)[view.mask]
         assert bool((there == (view.kind == 0)[view.mask]).all())
         for block in range(depth):
-            received = find_received(tape, block)
+            received = compute_received(tape, block)
             expected = received @ shares.T
             if not tape.classes:
-                expected = expected / find_sizes(view, shares, received, whole_crop)
+                expected = expected / compute_sizes(view, shares, received, whole_crop)
             rows = read_attention_rows(encoded, block)
             classes = encoded.classes
             whole = torch.nn.functional.pad(rows, (classes, 0)).transpose(0, 1).flatten(1)
@@ -225,5 +225,5 @@ def test_a_picture_of_windows_is_put_in_raster_order_again() -> None:
 
 @pytest.mark.parametrize("name", ["llava_onevision", "kimi_k25", "smolvlm"])
 def test_what_is_masked_mixed_or_scaled_cannot_be_merged(name: str) -> None:
-    with pytest.raises(InputError, match="masks patches in the tower, attends from frame to frame"):
+    with pytest.raises(InputError, match="masks, scales, reduces or drops patches"):
         prune(built(name), MergePairs(), prompt=torch.zeros(1, 1))

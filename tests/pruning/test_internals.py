@@ -16,6 +16,7 @@ from tests.zoo.oracle import decoder_blocks
 from tokencover.errors import InputError, InternalsError
 from tokencover.families import list_layer_types, llama4
 from tokencover.pruning import internals
+from tokencover.pruning.decoder.layers import check_layers
 
 
 def test_all_names_are_there() -> None:
@@ -52,14 +53,14 @@ def test_a_layer_without_a_cache_argument_stops_pruning(monkeypatch: pytest.Monk
             return hidden_states
 
     with pytest.raises(InternalsError, match="Renamed takes no past_key_values"):
-        internals.check_layers([Renamed()], model.config.text_config)
+        check_layers([Renamed()], model.config.text_config)
 
 
 def test_shared_keys_that_no_layer_reports_stop_pruning() -> None:
     model = built("llava")
     config = type("Config", (), {"num_kv_shared_layers": 2})
     with pytest.raises(InternalsError, match="is_kv_shared_layer"):
-        internals.check_layers(model.model.language_model.layers, config)
+        check_layers(model.model.language_model.layers, config)
 
 
 def test_another_formula_of_llama_4_stops_pruning(monkeypatch: pytest.MonkeyPatch) -> None:

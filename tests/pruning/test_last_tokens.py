@@ -40,7 +40,7 @@ def test_the_last_token_of_a_row_survives(entry: ZooEntry, side: Side, stage: in
         assert trace.kept.tolist() == [0, 1, 2, int(visual[trace.sample].sum()) - 1]
 
 
-# The Qwens number the word after a picture otherwise in `generate` than in one long pass.
+# The Qwens number the word after an image otherwise in `generate` than in one long pass.
 @pytest.mark.parametrize("stage", [0, 1])
 @pytest.mark.parametrize("entry", [ZOO["llava"], ZOO["llava_next"], ZOO["internvl"]])
 def test_generation_goes_on_from_a_picture(entry: ZooEntry, stage: int) -> None:
@@ -60,9 +60,9 @@ def test_generation_goes_on_from_a_picture(entry: ZooEntry, stage: int) -> None:
 def test_what_stayed_of_a_prompt_stays_without_a_cache(
     entry: ZooEntry, stages: tuple[int, ...]
 ) -> None:
-    """Words follow the last token of the picture; a cache would still have it.
+    """Words follow the last token of the image; a cache would still have it.
 
-    (Gemma 3 differs here without pruning, too: it takes such words for pieces of the picture.)
+    (Gemma 3 differs here without pruning, too: it takes such words for pieces of the image.)
     """
     model, method = built(entry.name), KeepRandom(3, stages)
     inputs = inputs_ending_in_pictures(entry, "ragged")
@@ -78,7 +78,7 @@ def test_a_model_that_is_its_own_base_is_pruned_by_forward_too() -> None:
     inputs = entry.inputs("ragged")
     with torch.no_grad(), tc.prune(model, KeepFirst(3), prompt=entry.user_words(inputs)) as run:
         expected = model(**inputs).logits
-        run._session.trace.clear()
+        run.trace.clear()
         assert torch.equal(model.forward(**inputs).logits, expected)
         assert len(run.trace) == len(inputs["input_ids"])
 

@@ -148,7 +148,7 @@ def test_rows_of_a_cache_change_places() -> None:
     case = Case((1,), "single")
     twice = {
         name: torch.cat([each, each]) for name, each in case.inputs.items()
-    }  # the same picture, other words
+    }  # the same image, other words
     twice["input_ids"][1, -6:-3] = torch.tensor([61, 62, 63])
     prompt = ENTRY.user_words(twice)
     method = KeepRandom(BUDGET, (1,))
@@ -161,7 +161,7 @@ def test_rows_of_a_cache_change_places() -> None:
         found = case.go_on(cache, words[order])
         with pytest.raises(tc.InputError, match="has no batch_select_indices"):
             cache.batch_select_indices(torch.tensor([1]))
-        with pytest.raises(tc.InputError, match="cannot forget its newest tokens"):
+        with pytest.raises(tc.InputError, match="cannot remove its newest tokens"):
             cache.crop(-1)
     gone = dropped_by(method, twice, ENTRY.visual(twice))[1]
     expected = recompute_decode(case.model, twice, words, gone, 1)[:, 1:]
@@ -179,7 +179,10 @@ def test_a_cache_that_outlives_its_with_is_refused(stages: tuple[int, ...]) -> N
             with pytest.raises(tc.InputError, match="only a model pruned by the same method"):
                 case.go_on(each, WORDS)
         assert torch.equal(cache.layers[0].recurrent_states[0], before[0])
-        with case.prune(KeepRandom(BUDGET, (2,))), pytest.raises(tc.InputError, match="go on with"):
+        with (
+            case.prune(KeepRandom(BUDGET, (2,))),
+            pytest.raises(tc.InputError, match="Continue with"),
+        ):
             case.go_on(cache, WORDS)
         cache.reset()
         plain = case.model(**case.inputs).logits
@@ -253,7 +256,7 @@ def test_the_attention_of_the_block_about_to_run_leaves_gates_out() -> None:
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (tc.FastV(7, after=2), r"block 1, which has none.*Let it read block 2 or 4, by the place"),
+        (tc.FastV(7, after=2), r"layer 1, which has none.*Read layer 2 or 4 by pruning elsewhere"),
         (tc.PyramidDrop(7, positions="original"), "which has none"),
     ],
 )

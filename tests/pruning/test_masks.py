@@ -40,7 +40,10 @@ def test_a_causal_table_is_the_same_as_no_table(
     if side == "left":  # without a mask of padding, positions begin at the first column
         table["position_ids"] = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
         inputs["position_ids"] = table["position_ids"]
-    if (side, padding) == ("right", "everything"):  # such padding cannot be told from tokens
+    if (side, padding) == (
+        "right",
+        "everything",
+    ):  # such padding cannot be distinguished from tokens
         with tc.prune(model, method, prompt=words), pytest.raises(tc.InputError):
             model(**table, use_cache=False)
         return

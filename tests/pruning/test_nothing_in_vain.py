@@ -1,6 +1,7 @@
 """Nothing is built for a method that does not ask for it, and nothing is found twice."""
 
 from collections import Counter
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -10,17 +11,20 @@ import tokencover as tc
 from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
-from tokencover.pruning import session
-from tokencover.pruning.visual_tokens import VisualTokens
+from tokencover.pruning.attention import reader
+from tokencover.pruning.decoder.layers import LayerInputs
+from tokencover.pruning.selection import VisualTokens
 
-NOT_ASKED_FOR = (
-    "TowerMerger",
-    "TowerReader",
-    "Renumbering",
-    "make_recorders",
-    "Probe",
-    "UpcomingBlock",
-    "find_past",
+runs = import_module("tokencover.pruning.prune")  # the package has a function of this name
+
+NOT_ASKED_FOR: tuple[tuple[Any, str], ...] = (
+    (runs, "VisionMerger"),
+    (runs, "VisionReader"),
+    (runs, "build_recorders"),
+    (LayerInputs, "_reindex"),
+    (reader, "LayerAttention"),
+    (reader, "Projections"),
+    (reader, "get_past"),
 )
 
 
@@ -41,18 +45,18 @@ def test_what_a_method_does_not_ask_for_is_not_built(
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("built for a method that never asked for it")
 
-    for name in NOT_ASKED_FOR:
-        monkeypatch.setattr(session, name, refuse)
+    for owner, name in NOT_ASKED_FOR:
+        monkeypatch.setattr(owner, name, refuse)
     entry = ZOO["llava"]
     model, inputs = built("llava"), entry.inputs("single", "left")
     with torch.no_grad():
-        model(**inputs)  # transformers puts hooks of its own on the tower
+        model(**inputs)  # transformers puts hooks of its own on the vision encoder
         before = count_hooks(model)
         with tc.prune(model, method, prompt=entry.user_words(inputs)) as run:
             model(**inputs)
             hooked = set(count_hooks(model) - before)
     assert run.trace
-    # The multimodal model, the decoder and its blocks; nothing inside these, nothing on the tower.
+    # The multimodal model, the decoder and its layers; nothing inside these or the vision encoder.
     blocks = {f"model.language_model.layers.{number}" for number in range(5)}
     assert hooked == {"model", "model.language_model", *blocks}
 

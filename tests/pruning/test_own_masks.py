@@ -1,4 +1,4 @@
-"""Blocks that do not see all tokens before them: windows, chunks, pictures that see themselves."""
+"""Blocks that do not see all tokens before them: windows, chunks, images that see themselves."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ SHARING = replace(ZOO["gemma4"], name="gemma4, shared keys", build=partial(gemma
 
 
 def assert_decodes(entry: ZooEntry, model: PreTrainedModel, inputs: Inputs, stage: int) -> None:
-    """Every step of a long answer is what computing everything anew gives."""
+    """Every step of a long answer is what computing everything from scratch gives."""
     method = KeepRandom(BUDGET, (stage,))
     with tc.prune(model, method, prompt=entry.user_words(inputs)):
         found = generate(model, inputs, output_logits=True, return_dict_in_generate=True, **OPTIONS)
@@ -127,7 +127,7 @@ def test_a_second_turn_over_shared_keys() -> None:
 
 def test_nothing_is_dropped_between_shared_keys_and_their_blocks() -> None:
     model, words = built(SHARING), SHARING.user_words(SHARING.inputs("single"))
-    with pytest.raises(tc.InputError, match=r"blocks 3 to 4 .* keys of block 1.* block 1 or earl"):
+    with pytest.raises(tc.InputError, match=r"layers 3 to 4 .* keys of layer 1.* layer 1 or earl"):
         tc.prune(model, KeepRandom(BUDGET, (1, 2)), prompt=words)
 
 
@@ -172,7 +172,7 @@ def test_the_same_words_without_a_cache_and_in_beams(entry: ZooEntry) -> None:
     reads = entry.name == "gemma3"
     method = tc.FastV(BUDGET, after=2) if reads else KeepRandom(BUDGET, (1, 3))
     model, inputs = built(entry), entry.inputs("ragged")
-    for beams in (1,) if entry.name == "llama4" else (1, 3):  # it repeats no pictures for beams
+    for beams in (1,) if entry.name == "llama4" else (1, 3):  # it repeats no images for beams
         options = {**OPTIONS, "num_beams": beams}
         with tc.prune(model, method, prompt=entry.user_words(inputs)):
             cached = generate(model, inputs, **options)
@@ -198,7 +198,7 @@ def test_rows_and_keys_are_those_of_eager_attention(name: str) -> None:
 
 
 def without_marks(inputs: Inputs) -> Inputs:
-    """Only windows, no picture that sees itself.
+    """Only windows, no image that sees itself.
 
     Where a chat goes on, transformers reads the marks of new tokens in places of old ones.
     """
@@ -278,13 +278,13 @@ def test_what_leaves_nothing_to_cut_from_is_refused(entry: ZooEntry) -> None:
     with (
         torch.no_grad(),
         tc.prune(model, method, prompt=words),
-        pytest.raises(tc.InputError, match="a StaticCache keeps windows"),
+        pytest.raises(tc.InputError, match="A StaticCache keeps windows"),
     ):
         model(**inputs, past_key_values=cache, use_cache=True)
     with (
         torch.no_grad(),
         tc.prune(model, tc.LookAhead(BUDGET), prompt=words),
-        pytest.raises(tc.InputError, match="use a method that does not look ahead"),
+        pytest.raises(tc.InputError, match="Use a method that does not look ahead"),
     ):
         model(**inputs)
     model.get_decoder().config._attn_implementation = "flash_attention_2"
@@ -303,6 +303,6 @@ def test_a_static_cache_is_refused_before_anything_is_read(name: str, method: Me
     inputs = ZOO[name].inputs("mixed")
     with (
         tc.prune(built(ZOO[name]), method, prompt=ZOO[name].user_words(inputs)),
-        pytest.raises(tc.InputError, match="use a DynamicCache"),
+        pytest.raises(tc.InputError, match="Use a DynamicCache"),
     ):
         generate(built(ZOO[name]), inputs, cache_implementation="static", max_new_tokens=2)

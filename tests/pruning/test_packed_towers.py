@@ -1,4 +1,4 @@
-"""Merging in towers that pack pictures of all sizes into one row, against the same by hand."""
+"""Merging in vision encoders that pack images into one row, against the same by hand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ METHODS = [
 
 
 def expect_logits(entry: ZooEntry, inputs: Inputs, method: MergePairs) -> tuple[Tensor, Tensor]:
-    """Logits of the model whose tower merges by hand, and which positions are left."""
+    """Logits of the model whose vision encoder merges by hand, and which positions are left."""
     model: Any = built(entry.name)
     with ExitStack() as stack, torch.no_grad():
         for path in family_of(model).vision_encoders:
@@ -116,7 +116,7 @@ def test_a_batch_equals_the_single_runs(name: str) -> None:
 @pytest.mark.parametrize("method", [tc.ToMe, tc.FiCoCoV])
 @pytest.mark.parametrize("name", MAIN)
 def test_published_methods_keep_their_budget(name: str, method: type[tc.ToMe]) -> None:
-    """Each picture keeps as many as were asked for, a video as many for all its frames."""
+    """Each image keeps as many as were asked for, a video as many for all its frames."""
     model: Any = built(name)
     entry, inputs = ZOO[name], ZOO[name].inputs("image_and_video")
     words, before = entry.user_words(inputs), fingerprint(model)
@@ -153,7 +153,7 @@ def test_every_hidden_state_has_the_tower_s_length() -> None:
 
 @dataclass(frozen=True)
 class ReadsToo(MergePairs):
-    """Asks for keys of the tower in which it merges."""
+    """Asks for keys of the vision encoder in which it merges."""
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         return (num_blocks - 1,)

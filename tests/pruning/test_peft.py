@@ -145,7 +145,7 @@ def test_one_step_of_training(name: str, given: str) -> None:
         slope = sum(
             float((each.grad * direction).sum())
             for each, direction in zip(trained, way, strict=True)
-            if each.grad is not None  # the last block of LLaVA's tower is not used
+            if each.grad is not None  # the last block of LLaVA's vision encoder is not used
         )
         step = 1e-5
         measured = (measure(step) - measure(-step)) / (2 * step)

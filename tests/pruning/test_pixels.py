@@ -56,7 +56,7 @@ def test_what_was_encoded_waits_in_its_own_thread() -> None:
             model(**other)
 
     with torch.no_grad(), prune(model, method, prompt=torch.zeros(1, 1)) as run:
-        run._session._pass_reader._words = lambda input_ids, visual: torch.zeros_like(visual)
+        run._pass_reader._selector = lambda input_ids, visual: torch.zeros_like(visual)
         features = {"image": model.model.get_image_features(mine.pop("pixel_values"))}
         with ThreadPoolExecutor(1) as pool:
             pool.submit(run_other).result()
@@ -72,6 +72,5 @@ def test_what_no_stage_took_is_dropped() -> None:
     method = Read(stages=())
     with torch.no_grad(), prune(model, method, prompt=torch.zeros_like(inputs["input_ids"])) as run:
         model(**inputs)
-        encoder = run._session._reader
-        assert encoder is not None
-        assert encoder.thread_state.image is None
+        assert run._reader is not None
+        assert run._state.reading.image is None

@@ -23,9 +23,8 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks
 from tokencover.methods import Choice, View
-from tokencover.pruning.attention.attention_rows import read_cached_keys
-from tokencover.pruning.attention.block_recorder import Past
-from tokencover.pruning.forward_pass import pack_left
+from tokencover.pruning.attention.layer_attention import Past, read_cached_keys
+from tokencover.pruning.passes import pack_left
 
 STAGES, WATCHED = (1, 3), (0, 2)
 CLOSE: dict[str, Any] = {"atol": 1e-5, "rtol": 0}
@@ -228,7 +227,7 @@ def test_nothing_is_left_behind(entry: ZooEntry) -> None:
 
 def parts_of(view: View) -> list[weakref.ref[Tensor]]:
     keys: Any = view.keys
-    recorded = keys.__self__._probe._current.recorded.values()
+    recorded = keys.__self__._current.recorded.values()
     assert recorded
     found = [tensor for each in recorded for tensor in each.projections.values()]
     return [weakref.ref(tensor) for tensor in found]
@@ -261,7 +260,7 @@ def test_what_was_recorded_is_freed(stumbles: bool) -> None:
 
 
 def second_turn(entry: ZooEntry) -> tuple[Inputs, Inputs, Inputs]:
-    """A prompt with a picture, another that follows, and both in one."""
+    """A prompt with an image, another that follows, and both in one."""
     first, second = (entry.collate(entry.samples(kind)[-1:]) for kind in ("single", "mixed"))
     both = {name: torch.cat([first[name], second[name]], -1) for name in ("input_ids",)}
     both["attention_mask"] = torch.ones_like(both["input_ids"])
@@ -348,14 +347,14 @@ def ask_for_dropped(view: View) -> None:
 def test_what_cannot_be_asked_is_refused() -> None:
     last = ZOO["llava"].inputs("ragged")["input_ids"].shape[1] - 1
     assert "not watched" in refused(lambda view: view.keys(1))
-    assert "`watched`" in refused(lambda view: view.attention(1, places([last] * 3)))
+    assert "watched_layers" in refused(lambda view: view.attention(1, places([last] * 3)))
     assert "has not run yet" in refused(lambda view: view.keys(2))
     assert "shape (1, 1)" in refused(lambda view: view.attention(0, places([last])))
     assert "float32" in refused(lambda view: view.attention(0, torch.ones(3, 1)))
     beyond = places([last + 1], [last], [last])
-    assert f"and {last + 1}" in refused(lambda view: view.attention(0, beyond))
+    assert f"to {last + 1}" in refused(lambda view: view.attention(0, beyond))
     assert "is padding" in refused(lambda view: view.attention(0, places([0], [0], [0])))
-    assert "was dropped before block 2" in refused(ask_for_dropped)
+    assert "was dropped before layer 2" in refused(ask_for_dropped)
 
 
 @pytest.mark.parametrize("blocks", [(4,), (-1,), (0, 9)])
@@ -375,7 +374,7 @@ def test_attention_of_another_make_is_refused() -> None:
         tc.prune(model, Watch())
     del attention.gate
     attention.sinks = nn.Parameter(torch.zeros(4))
-    with pytest.raises(tc.InputError, match="weights of its own: sinks"):
+    with pytest.raises(tc.InputError, match="weights besides its projections: sinks"):
         tc.prune(model, Watch())
     del attention.sinks, attention.q_proj
     with pytest.raises(tc.InputError, match="no self_attn with q_proj"):
@@ -393,7 +392,7 @@ def gradients(
         assert not any(seen.rows.requires_grad or seen.keys.requires_grad for seen in method.seen)
         method.seen.clear()  # their states hold the graph
         gc.collect()
-        known = [each.run for passes in run._session._rerun._passes.values() for each in passes]
+        known = [each.run for passes in run._rerun._passes.values() for each in passes]
         assert not any(getattr(each, "recorded", None) for each in known)
     return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 

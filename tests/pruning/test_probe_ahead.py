@@ -311,7 +311,7 @@ def test_the_sequence_is_let_go_after_the_choice() -> None:
     def ask(view: View) -> None:
         keys: Any = view.keys
         views.append(view)
-        sequences.append(weakref.ref(keys.__self__._probe._upcoming.states))
+        sequences.append(weakref.ref(keys.__self__._upcoming.states))
         view.attention(view.layer_idx, places([-1], [-1], [-1]))
 
     entry = ZOO["llava"]
@@ -332,8 +332,8 @@ def test_the_sequence_is_let_go_if_nothing_was_asked() -> None:
     def ask(view: View) -> None:
         keys: Any = view.keys
         views.append(view)
-        sequences.append(weakref.ref(keys.__self__._find_upcoming().states))
-        assert keys.__self__._made is None
+        sequences.append(weakref.ref(keys.__self__._upcoming.states))
+        assert keys.__self__._foreseen is None
 
     entry = ZOO["llava"]
     run(built("llava"), Watch(blocks_watched=(1, 3), ask=ask), entry, entry.inputs("ragged"))
@@ -350,7 +350,7 @@ def test_what_cannot_be_looked_ahead_at_is_refused() -> None:
     nobody, blocks = places([-1], [-1], [-1]), decoder_blocks(built("llava"))
     assert "at least one" in refused(lambda view: view.ahead([], nobody))
     linear = [nn.Linear(2, 2), *blocks[:1]]
-    assert "look-ahead block 0 cannot" in refused(lambda view: view.ahead(linear, nobody))
+    assert "look-ahead layer 0 cannot" in refused(lambda view: view.ahead(linear, nobody))
     assert "is padding" in refused(lambda view: view.ahead(blocks[:1], places([0], [0], [0])))
     assert "shape (1, 1)" in refused(lambda view: view.ahead(blocks[:1], places([3])))
 
@@ -387,7 +387,7 @@ def test_a_block_of_another_make_cannot_be_foreseen() -> None:
 
 
 def test_norms_over_all_heads_at_once() -> None:
-    """OLMo's way; the heads are told apart only after the norm."""
+    """OLMo's way; heads are split only after the norm."""
     entry = ZOO["llava"]
     model, inputs = entry.build(), entry.inputs("ragged")
     attention: Any = decoder_blocks(model)[1].self_attn

@@ -28,7 +28,7 @@ from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks
 from tokencover.methods import Choice, View
-from tokencover.pruning.forward_pass import pack_left
+from tokencover.pruning.passes import pack_left
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,6 @@ def test_keys_that_do_not_exist_are_refused() -> None:
     assert "shape (1, 1)" in refused(lambda view: view.keys(0, places([last])))
     assert "float32" in refused(lambda view: view.keys(0, torch.ones(3, 1)))
     beyond = places([last + 1], [last], [last])
-    assert f"and {last + 1}" in refused(lambda view: view.keys(0, beyond))
+    assert f"to {last + 1}" in refused(lambda view: view.keys(0, beyond))
     assert "is padding" in refused(lambda view: view.keys(0, places([0], [0], [0])))
-    assert "was dropped before block 2" in refused(ask_for_dropped_keys)
+    assert "was dropped before layer 2" in refused(ask_for_dropped_keys)

@@ -1,4 +1,4 @@
-"""Merging in towers whose patches are folded: squares of patches, against the same by hand."""
+"""Merging squares of patches in vision encoders with a spatial merge, against the same by hand."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from tests.pruning.test_prune import fingerprint
 from tests.zoo import ZOO
 from tests.zoo.oracle import blocked_forward
 from tokencover.methods import Method
-from tokencover.pruning.vision.crop_sets import CropSet
-from tokencover.pruning.vision.row import begin_row
-from tokencover.pruning.vision.squares import Squares
+from tokencover.pruning.vision.merging.row import CropSet, Squares, build_row
 
 NAMES = ("internvl", "qianfan_ocr")
 SIDE = 2
@@ -104,12 +102,12 @@ class SlowCrop:
 
 
 def run_slowly(tower: Any, pixels: Tensor, method: MergePairs) -> tuple[Tensor, list[list[int]]]:
-    """What the tower gives, and the first square of each group of each crop."""
+    """What the vision encoder gives, and the first square of each group of each crop."""
     blocks = tower.encoder.layer if hasattr(tower, "encoder") else tower.layers
     crops = [SlowCrop(each.clone()) for each in tower.embeddings(pixels)]
     for crop in crops:
         for number, block in enumerate(blocks):
-            crop.run(block, method, number in method.tower_stages)
+            crop.run(block, method, number in method.encoder_stages)
     spread = tower.layernorm(torch.stack([crop.spread() for crop in crops]))
     return spread, [sorted(min(each) for each in crop.members) for crop in crops]
 
@@ -175,22 +173,22 @@ def test_squares_are_joined_and_parted() -> None:
     assert joined.shape == (1, 7, 8)
     assert joined[0, 1].tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
     assert torch.equal(squares.part(joined), states)
-    assert squares.find_tokens(torch.tensor([[0, 3, 1]])).tolist() == [
+    assert squares.get_tokens(torch.tensor([[0, 3, 1]])).tolist() == [
         [0, 9, 10, 11, 12, 1, 2, 3, 4]
     ]
 
 
 def test_a_row_is_cut_spread_and_averaged() -> None:
-    """Two pictures of 2 and 3 squares of one patch, the second one's merged two by one."""
+    """Two images of 2 and 3 squares of one patch, the second one's merged two by one."""
     sets = [
         CropSet(Squares(1, 2, 1, 0), torch.tensor([[1, 0]]), (1,)),
         CropSet(Squares(1, 3, 1, 0), torch.tensor([[2, 4, 3]]), (1,)),
     ]
-    row = begin_row(sets, torch.device("cpu"))
+    row = build_row(sets, torch.device("cpu"))
     values = torch.arange(5.0).unsqueeze(-1)
     assert [each.flatten().tolist() for each in row.cut(values)] == [[1, 0], [2, 4, 3]]
     merged = row.merge([torch.tensor([[0, 1]]), torch.tensor([[1, 0, 1]])], [2, 2])
-    assert merged.find_homes().tolist() == [1, 0, 4, 2]
+    assert merged.compute_first_positions().tolist() == [1, 0, 4, 2]
     arranged = merged.arrange(merged.number_segments(torch.tensor([0, 1, 3, 5])))
     assert arranged.average(values).flatten().tolist() == [0, 1, 2.5, 4]
     spread = arranged.spread(torch.tensor([[10.0], [11.0], [12.0], [13.0]]))

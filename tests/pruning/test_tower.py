@@ -1,4 +1,4 @@
-"""Merging inside the vision tower, by value."""
+"""Merging inside the vision encoder, by value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFUSED = [
 ]
 METHODS = [
     pytest.param(MergePairs(), id="pairs"),
-    pytest.param(MergePairs(tower_stages=(1,)), id="late"),
+    pytest.param(MergePairs(encoder_stages=(1,)), id="late"),
     pytest.param(MergePairs(proportional_attention=True), id="proportional"),
     pytest.param(MergePairs(inside_vision_blocks=True), id="inside"),
     pytest.param(
@@ -52,7 +52,7 @@ METHODS = [
 
 @contextmanager
 def slow(model: PreTrainedModel, method: MergePairs) -> Iterator[None]:
-    """The unpruned model, with towers that merge by hand."""
+    """The unpruned model, with vision encoders that merge by hand."""
     towers: list[Any] = [model.get_submodule(path) for path in family_of(model).vision_encoders]
     for tower in towers:
         tower.forward = slow_tower(tower, method)
@@ -64,7 +64,7 @@ def slow(model: PreTrainedModel, method: MergePairs) -> Iterator[None]:
 
 
 def repeated(model: PreTrainedModel, entry: ZooEntry, inputs: Inputs) -> Tensor:
-    """Visual tokens that look like an earlier one of the same picture, found by their values."""
+    """Visual tokens that look like an earlier one of the same image, found by their values."""
     seen: list[Tensor] = []
     handle = text_model(model).register_forward_pre_hook(
         lambda _, args, kwargs: seen.append(kwargs["inputs_embeds"]), with_kwargs=True
@@ -88,7 +88,7 @@ def repeated(model: PreTrainedModel, entry: ZooEntry, inputs: Inputs) -> Tensor:
     return dropped
 
 
-def find_gone(
+def list_gone(
     model: PreTrainedModel, entry: ZooEntry, inputs: Inputs, method: MergePairs
 ) -> tuple[dict[int, Tensor], Tensor]:
     """What is dropped before which block, under `slow`, and which positions are left."""
@@ -104,12 +104,12 @@ def find_gone(
     return gone, inputs["attention_mask"].bool() & (left | ~visual)
 
 
-def find_left(
+def list_left(
     model: PreTrainedModel, entry: ZooEntry, inputs: Inputs, method: MergePairs
 ) -> Tensor:
     """Which positions are left."""
     with slow(model, method):
-        return find_gone(model, entry, inputs, method)[1]
+        return list_gone(model, entry, inputs, method)[1]
 
 
 def expected_logits(
@@ -117,7 +117,7 @@ def expected_logits(
 ) -> tuple[Tensor, Tensor]:
     """Logits of the slow oracle, and which positions are left."""
     with slow(model, method):
-        gone, left = find_gone(model, entry, inputs, method)
+        gone, left = list_gone(model, entry, inputs, method)
         return blocked_forward_schedule(model, inputs, gone), left
 
 
@@ -181,11 +181,11 @@ def test_merging_behind_the_feature_layer_changes_nothing() -> None:
     inputs = entry.inputs("single")
     with torch.no_grad():
         plain = model(**inputs, use_cache=False).logits
-    assert torch.equal(merged_logits(model, inputs, MergePairs(tower_stages=(2,))), plain)
+    assert torch.equal(merged_logits(model, inputs, MergePairs(encoder_stages=(2,))), plain)
 
 
 IN_BOTH = MergePairs(stages=(2,), proportional_attention=True)
-"""Merges in the tower, and drops in the decoder."""
+"""Merges in the vision encoder, and drops in the decoder."""
 
 
 @cache
@@ -194,7 +194,7 @@ def single_runs(name: str, kind: str) -> list[Tensor]:
     entry, model, found = ZOO[name], built(name), []
     for sample in entry.samples(kind):
         alone = entry.collate([sample])
-        left = find_left(model, entry, alone, IN_BOTH)
+        left = list_left(model, entry, alone, IN_BOTH)
         found.append(merged_logits(model, alone, IN_BOTH)[left])
     return found
 
@@ -206,7 +206,7 @@ def test_a_batch_equals_the_single_runs(entry: ZooEntry, side: Side) -> None:
     for kind in with_media(entry):
         batch = entry.inputs(kind, side)
         together = merged_logits(model, batch, IN_BOTH)
-        left = find_left(model, entry, batch, IN_BOTH)
+        left = list_left(model, entry, batch, IN_BOTH)
         for row, single in enumerate(single_runs(entry.name, kind)):
             torch.testing.assert_close(together[row, left[row]], single, atol=1e-5, rtol=0)
 
@@ -249,7 +249,7 @@ def test_every_layer_works_on_the_tokens_that_are_left(entry: ZooEntry) -> None:
     model, method = built(entry.name), MergePairs()
     for kind in with_media(entry):
         inputs = entry.inputs(kind)
-        left = find_left(model, entry, inputs, method)
+        left = list_left(model, entry, inputs, method)
         visual = entry.visual(inputs)
         with torch.no_grad(), prune(model, method, prompt=torch.zeros_like(left)) as run:
             model(**inputs)
@@ -289,7 +289,7 @@ def test_variants_of_llava(name: str, stages: tuple[int, ...], left: int, inside
     variant, method = VARIANTS[name], MergePairs(2, stages, inside_vision_blocks=inside)
     prompt = torch.zeros_like(variant.inputs["input_ids"])
     with torch.no_grad(), prune(variant.build(), method, prompt=prompt) as run:
-        run._session.model(**variant.inputs)
+        run._model(**variant.inputs)
     assert run.trace[0].tokens_per_layer == [left] * 2
 
 
@@ -303,7 +303,7 @@ def test_pooled_videos_are_refused() -> None:
 def test_families_without_such_towers_are_refused(entry: ZooEntry) -> None:
     model = built(entry.name)
     before = fingerprint(model)
-    with pytest.raises(InputError, match="inside the vision tower, which cannot be done for"):
+    with pytest.raises(InputError, match=r"in the vision encoder, which .* does not support"):
         prune(model, MergePairs(), prompt=torch.zeros(1, 1))
     assert fingerprint(model) == before
 
@@ -325,7 +325,7 @@ def test_nothing_is_left_behind(entry: ZooEntry, inside: bool) -> None:
 
 
 class Stumbles(MergePairs):
-    """Fails once, in the middle of the tower."""
+    """Fails once, in the middle of the vision encoder."""
 
     failed = False
 
@@ -411,7 +411,7 @@ def test_impossible_choices_are_refused(kind: str, message: str) -> None:
 @pytest.mark.parametrize("stages", [(3,), (1, 0), (-1,)])
 def test_blocks_the_tower_does_not_have_are_refused(stages: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="lie between 0 and 2"):
-        prune(built("llava"), MergePairs(tower_stages=stages), prompt=torch.zeros(1, 1))
+        prune(built("llava"), MergePairs(encoder_stages=stages), prompt=torch.zeros(1, 1))
 
 
 def test_there_are_no_keys_before_the_first_block() -> None:
@@ -421,10 +421,10 @@ def test_there_are_no_keys_before_the_first_block() -> None:
             return super().merge_in_vision_encoder(view)
 
     model, inputs = built("llava"), ZOO["llava"].inputs("single")
-    with pytest.raises(InputError, match="no keys before tower block 0"):
+    with pytest.raises(InputError, match="no keys before vision-encoder block 0"):
         merged_logits(model, inputs, Early())
 
 
 def test_towers_of_other_kinds_are_refused() -> None:
-    with pytest.raises(InputError, match="towers of type 'pixtral'"):
+    with pytest.raises(InputError, match="blocks of encoders of type 'pixtral'"):
         prune(VARIANTS["llava, pixtral"].build(), MergePairs(), prompt=torch.zeros(1, 1))

@@ -1,4 +1,4 @@
-"""Merging between the two halves of a tower block; `test_tower.py` has it by value."""
+"""Merging between the two halves of a vision-encoder block; `test_tower.py` has it by value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokencover.pruning.prune import prune
 
 
 def encode(model: Any, pixels: Tensor) -> Any:
-    """What the tower of a pruned model gives its encoder, which takes hidden states."""
+    """What the vision encoder of a pruned model gives its encoder, which takes hidden states."""
     seen: list[Any] = []
     handle = model.model.vision_tower.register_forward_hook(lambda *call: seen.append(call[-1]))
     model.model.get_image_features(pixels, output_hidden_states=True)

@@ -1,4 +1,4 @@
-"""What methods see inside the vision tower, by value."""
+"""What methods see inside the vision encoder, by value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Watch(MergePairs):
     """Merges, and keeps views with their keys and attention for the test."""
 
     pairs: int = 2
-    tower_stages: tuple[int, ...] = (1, 2)
+    encoder_stages: tuple[int, ...] = (1, 2)
     asked: list[tuple[int, int]] = field(default_factory=list, compare=False)
     seen: list[tuple[VisionView, Tensor, Tensor]] = field(default_factory=list, compare=False)
 
@@ -111,7 +111,7 @@ def test_methods_are_asked_with_the_feature_block() -> None:
 
 
 def crops_of(name: str, inputs: Inputs) -> list[tuple[int, ...]]:
-    method = Watch(tower_stages=(1,))
+    method = Watch(encoder_stages=(1,))
     run(built(name), inputs, method)
     for view, _, _ in method.seen:
         assert sum(view.crops) == len(view.hidden_states)
@@ -123,7 +123,7 @@ def test_crops_of_plain_images() -> None:
 
 
 def test_crops_of_tiled_images() -> None:
-    """Pictures of 24 x 14, 12 x 24 and 11 x 12, cut into tiles of 12 x 12, and a base view each."""
+    """Images of 24 x 14, 12 x 24 and 11 x 12, cut into tiles of 12 x 12, and a base view each."""
     assert crops_of("llava_next", ZOO["llava_next"].inputs("two_images")) == [(5, 3, 2, 5)]
 
 
@@ -134,30 +134,30 @@ def test_crops_of_images_and_videos() -> None:
 
 
 def test_grids_of_towers_with_and_without_class_token() -> None:
-    method = Watch(tower_stages=(1,))
+    method = Watch(encoder_stages=(1,))
     run(built("llava"), ZOO["llava"].inputs("single"), method)
     assert (method.seen[0][0].grid, method.seen[0][0].classes) == ((5, 5), 1)
-    variant, method = VARIANTS["llava, siglip"], Watch(tower_stages=(1,))
+    variant, method = VARIANTS["llava, siglip"], Watch(encoder_stages=(1,))
     run(variant.build(), variant.inputs, method)
     assert (method.seen[0][0].grid, method.seen[0][0].classes) == ((4, 4), 0)
 
 
 def test_a_tower_called_by_itself_runs_as_it_is() -> None:
     model: Any = built("llava_next")
-    method = Watch(tower_stages=(1,))
+    method = Watch(encoder_stages=(1,))
     with torch.no_grad(), prune(model, method, prompt=torch.zeros(1, 1)):
         model.model.vision_tower(torch.zeros(3, 3, 12, 12))
     assert not method.seen
 
 
 def test_there_is_no_attention_before_the_first_block() -> None:
-    method = Watch(tower_stages=(0,))
-    with pytest.raises(InputError, match="no keys before tower block 0"):
+    method = Watch(encoder_stages=(0,))
+    with pytest.raises(InputError, match="no keys before vision-encoder block 0"):
         run(built("llava"), ZOO["llava"].inputs("single"), method)
 
 
 def test_features_from_before_the_first_block_are_refused() -> None:
     model = ZOO["llava"].build()
     model.config.vision_feature_layer = 0
-    with pytest.raises(InputError, match="no block computes it"):
+    with pytest.raises(InputError, match="which no block computes"):
         prune(model, Watch(), prompt=torch.zeros(1, 1))

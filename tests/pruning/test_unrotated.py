@@ -89,5 +89,5 @@ def test_attention_is_read_with_the_rotations_that_a_block_has(after: int) -> No
 
 def test_attention_of_a_block_that_is_told_no_rotations_is_not_read() -> None:
     entry = ZOO["cohere_compass"]
-    with pytest.raises(tc.InputError, match=r"block 1 cannot be watched.* is told no rotations"):
+    with pytest.raises(tc.InputError, match=r"layer 1 cannot be .* gets no rotary embedding"):
         tc.prune(entry.build(), tc.FastV(6, after=2), prompt=torch.zeros(1, 1))

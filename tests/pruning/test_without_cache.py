@@ -56,7 +56,7 @@ def test_the_next_prompt_is_chosen_for_anew(method: Method) -> None:
 
 
 def loop(model: Any, inputs: Any, steps: int, cached: bool) -> torch.Tensor:
-    """Words of a loop of one's own, with a cache or all of the text again and again."""
+    """Tokens of a custom loop, with a cache or all of the text repeatedly."""
     inputs, cache, found = dict(inputs), None, []
     for _ in range(steps):
         if cache is None:
@@ -104,7 +104,7 @@ def test_another_prompt_is_not_mistaken_for_the_one_that_is_held(change: str) ->
         with run.hold():
             model(**inputs, use_cache=False)
             model(**{name: each.clone() for name, each in inputs.items()}, use_cache=False)
-            with pytest.raises(InputError, match="chosen for another prompt"):
+            with pytest.raises(InputError, match="made for another prompt"):
                 model(**other, use_cache=False)
             generate(model, other, **OPTIONS)  # chooses for itself
         model(**other, use_cache=False)

@@ -1,4 +1,4 @@
-"""The user's own words, in the prompts of the model families people use."""
+"""The prompt tokens, in the prompts of the model families people use."""
 
 from __future__ import annotations
 

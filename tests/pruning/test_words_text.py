@@ -17,7 +17,7 @@ from tests.pruning.tokenizers_for_words import (
     tokenizer_for,
 )
 from tokencover.errors import InputError
-from tokencover.pruning.prompt.user_words import mark_text
+from tokencover.pruning.prompt import mark_text
 
 
 @every_kind
@@ -55,14 +55,14 @@ def test_text_mask_knows_rows_repeated_for_beam_search() -> None:
     once = mark_text(tokenizer, ids, texts)
     beams = mark_text(tokenizer, ids.repeat_interleave(3, dim=0), texts)
     assert torch.equal(beams, once.repeat_interleave(3, dim=0))
-    with pytest.raises(InputError, match="'many' does not stand in row 1"):
+    with pytest.raises(InputError, match="'many' is not in row 1"):
         mark_text(tokenizer, ids.repeat(2, 1), texts)
 
 
 def test_text_mask_names_text_and_row() -> None:
     tokenizer = tokenizer_for("qwen", "bytes")
     ids, _ = encode("qwen", "bytes", [said("user", "How many?")], [said("user", QUESTION)])
-    with pytest.raises(InputError, match=r"'many' does not stand in row 1.*exactly as it was"):
+    with pytest.raises(InputError, match=r"'many' is not in row 1.*exactly as it was"):
         mark_text(tokenizer, ids, "many")
     with pytest.raises(InputError, match="3 texts for 2 rows"):
         mark_text(tokenizer, ids, ["How"] * 3)

@@ -18,7 +18,7 @@ from tests.pruning.tokenizers_for_words import (
     tokenizer_for,
 )
 from tokencover.errors import InputError
-from tokencover.pruning.prompt.user_words import load_tokenizer
+from tokencover.pruning.prompt import load_tokenizer
 
 
 def model_named(name: object) -> Any:
@@ -83,9 +83,9 @@ def test_hub_is_asked_once_before_it_is_loaded_from(
     monkeypatch.setattr("huggingface_hub.file_exists", file_exists)
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
     if answer is True:
-        assert load_tokenizer(model_named("somebody/qwen")) is tokenizer_for("qwen", "bytes")
+        assert load_tokenizer(model_named("owner/qwen")) is tokenizer_for("qwen", "bytes")
     else:
-        with pytest.raises(InputError, match=r"'somebody/qwen'.*cannot be loaded"):
-            load_tokenizer(model_named("somebody/qwen"))
-    assert asked == ["somebody/qwen"]
+        with pytest.raises(InputError, match=r"'owner/qwen'.*cannot be loaded"):
+            load_tokenizer(model_named("owner/qwen"))
+    assert asked == ["owner/qwen"]
     assert tried == ([True, False] if answer is True else [True])

@@ -20,7 +20,7 @@ from tokenizers.trainers import BpeTrainer, UnigramTrainer
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from tokencover.pruning.prompt.user_words import UserWords
+from tokencover.pruning.prompt import PromptLocator
 
 every_kind = pytest.mark.parametrize("kind", ["bytes", "llama", "unigram"])
 QUESTION = "What is shown in this image?"
@@ -251,8 +251,8 @@ def tokenizer_for(family: str, kind: str) -> Any:
 
 
 @cache
-def words_for(family: str, kind: str, turns: Any = "last") -> UserWords:
-    return UserWords(tokenizer_for(family, kind), turns=turns)
+def words_for(family: str, kind: str, turns: Any = "last") -> PromptLocator:
+    return PromptLocator(tokenizer_for(family, kind), turns=turns)
 
 
 def bare() -> Any:

@@ -256,9 +256,9 @@ class Comparison:
 
 
 def _warn_about_unknown_words(model: str, processor: Any, queries: Sequence[Query]) -> None:
-    from tokencover.prompting import find_unknown_words
+    from tokencover.prompting import list_unknown_words
 
-    unknown = [word for each in queries for word in find_unknown_words(processor, each.question)]
+    unknown = [word for each in queries for word in list_unknown_words(processor, each.question)]
     if unknown:
         words = ", ".join(map(repr, dict.fromkeys(unknown)))
         warnings.warn(

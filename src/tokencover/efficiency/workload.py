@@ -15,7 +15,7 @@ from tokencover.errors import InputError
 from tokencover.families import Family, family_of
 from tokencover.images import open_image
 from tokencover.prompting import Medium, list_kinds, make_inputs
-from tokencover.pruning import UserWords
+from tokencover.pruning import PromptLocator
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Workload:
     name: str
     model: Any
     inputs: dict[str, Tensor]
-    words: UserWords
+    words: PromptLocator
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -84,7 +84,7 @@ def build_workload(
     processor.tokenizer.padding_side = "left"
     batch = make_inputs(processor, [([each.medium], each.question) for each in questions])
     inputs = dict(batch.to(model.device, dtype=model.dtype))
-    workload = Workload(name, model, inputs, UserWords(processor), options or {})
+    workload = Workload(name, model, inputs, PromptLocator(processor), options or {})
     if 0 in workload.visual_counts:
         raise InputError("The processor added no image to the prompt. Is it the model's own?")
     return workload

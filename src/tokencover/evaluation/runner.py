@@ -104,7 +104,7 @@ def do_work(
     """
     told: set[tuple[str, str]] = set()
     memory = EncoderMemory(model.model)
-    with memory.put_on():
+    with memory.attach():
         for unit in work:
             progress.begin(str(unit))
             if isinstance(unit, Scoring):
@@ -113,7 +113,7 @@ def do_work(
                 results.write(unit, scores)
                 _tell(unit, scores, progress, told)
             else:
-                with memory.set_aside():
+                with memory.pause():
                     seconds = time_first_tokens(
                         model,
                         unit,

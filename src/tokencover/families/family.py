@@ -19,14 +19,14 @@ from tokencover.families.layout import Layouts, Media
 from tokencover.families.versions import read_version
 
 if TYPE_CHECKING:
-    from tokencover.pruning.forward_pass import ForwardPass
     from tokencover.pruning.hooks import Hooks
+    from tokencover.pruning.passes import Pass
 
 VisionTokenMap = Callable[
     [nn.Module, Media, Tensor | None, Tensor | None], tuple[list[Tensor], list[Tensor]]
 ]
 """Maps numbers of the vision encoder's tokens to visual tokens, see `Family`."""
-GetPass = Callable[[], "ForwardPass | None"]
+GetPass = Callable[[], "Pass | None"]
 """Gets the pass under way, or of a layer that gradient checkpointing runs again; else None."""
 DecoderHooks = Callable[[nn.Module, "Hooks", GetPass], None]
 """Registers hooks on a decoder, see `Family`."""
@@ -189,7 +189,7 @@ def _fill_mask(
     layers before the first pruning layer would get another mask than those after it.
     """
     current = get_pass()
-    if current is None or not current.has_visual:
+    if current is None or not current.tokens.has_visual:
         return None
     if any(kwargs.get(name) is not None for name in ("attention_mask", "past_key_values")):
         return None

@@ -14,17 +14,17 @@ from tokencover.families.llava import build_next_layouts
 from tokencover.families.qwen import cut_features
 
 if TYPE_CHECKING:
-    from tokencover.pruning.forward_pass import ForwardPass
     from tokencover.pruning.hooks import Hooks
+    from tokencover.pruning.passes import Pass
 
 
 def add_features(decoder: Any, hooks: Hooks, get_pass: GetPass) -> None:
     """Add features before layers in place of the decoder, which knows the whole sequence only."""
-    taken: WeakKeyDictionary[ForwardPass, tuple[Tensor, Mapping[int, Tensor]]] = WeakKeyDictionary()
+    taken: WeakKeyDictionary[Pass, tuple[Tensor, Mapping[int, Tensor]]] = WeakKeyDictionary()
 
     def take(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         current, features = get_pass(), kwargs.get("deepstack_features")
-        if current is None or not current.has_visual or not features:
+        if current is None or not current.tokens.has_visual or not features:
             return None
         taken[current] = kwargs["vision_mask"].squeeze(-1), features
         return args, {**kwargs, "deepstack_features": None, "vision_mask": None}
@@ -34,7 +34,7 @@ def add_features(decoder: Any, hooks: Hooks, get_pass: GetPass) -> None:
         if current is None or current not in taken or layer_idx not in taken[current][1]:
             return None
         positions, features = taken[current][0], taken[current][1][layer_idx]
-        kept = current.find_left(layer_idx - 1)  # hooks run before tokens are dropped here
+        kept = current.find_kept(layer_idx - 1)  # hooks run before tokens are dropped here
         if kept is not None:
             positions, features = cut_features(positions, features, kept)
         states, positions = args[0], positions.to(args[0].device)

@@ -28,13 +28,13 @@ def correct_query_scales(decoder: Any, hooks: Hooks, get_pass: GetPass) -> None:
         current, output = get_pass(), call[-1]
         if current is None:
             return None
-        kept, cache = current.find_left(layer_idx), current.cache
+        kept, cache = current.find_kept(layer_idx), current.cache
         past = 0 if cache is None else int(cache.get_seq_length(attention.layer_idx))
-        if kept is None and past == current.before:
+        if kept is None and past == current.tokens.before:
             return None
         counted = torch.arange(output.shape[1], device=output.device).unsqueeze(0)
         positions = counted if kept is None else kept.index.to(output.device)
-        true = _compute_scale(attention, current.before + positions)
+        true = _compute_scale(attention, current.tokens.before + positions)
         factor = (true / _compute_scale(attention, past + counted)).unsqueeze(-1)
         scaled: Tensor = output * factor
         return scaled.to(output.dtype)

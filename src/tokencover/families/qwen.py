@@ -12,8 +12,8 @@ from tokencover.families.family import Family, GetPass
 from tokencover.families.patch_grids import FOLDING, build_layouts
 
 if TYPE_CHECKING:
-    from tokencover.pruning.forward_pass import Kept
     from tokencover.pruning.hooks import Hooks
+    from tokencover.pruning.passes import Kept
 
 
 def cut_deepstack(decoder: nn.Module, hooks: Hooks, get_pass: GetPass) -> None:
@@ -23,7 +23,7 @@ def cut_deepstack(decoder: nn.Module, hooks: Hooks, get_pass: GetPass) -> None:
         original: Callable[..., Tensor], states: Tensor, positions: Tensor, features: Tensor
     ) -> Tensor:
         current = get_pass()
-        kept = None if current is None else current.find_left(current.block)
+        kept = None if current is None else current.find_kept(current.layer_idx)
         if kept is None:
             return original(states, positions, features)
         return original(states, *cut_features(positions, features, kept))

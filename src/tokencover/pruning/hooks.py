@@ -1,4 +1,4 @@
-"""Putting things on a model, and taking all of them off again."""
+"""Attaches hooks to a model, and removes all of them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ Result = TypeVar("Result")
 
 _ASIDE: contextvars.ContextVar[bool] = contextvars.ContextVar("aside", default=False)
 _OWNERS: Any = WeakIdKeyDictionary()
-"""For each module that has hooks, whose they are."""
+"""The owner of each module that has hooks."""
 
 
 class Hooks:
     """Everything that was put on a model; hooks are never compiled.
 
-    Every module with hooks has a class of its own meanwhile, derived from its former one. Code that
-    was compiled for the module before is made for the former class and does not run, code compiled
-    now does not run afterwards, and a copy or replica, which would stay hooked unnoticed, is
-    refused.
+    Every module with hooks temporarily gets a derived class. Code compiled for the module before is
+    made for the former class and does not run, code compiled now does not run afterwards, and
+    copies or replicas, which would stay hooked unnoticed, are rejected.
     """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
 
     def remove(self) -> None:
-        """Take everything off, last things first."""
+        """Remove everything, last things first."""
         while self._undo:
             self._undo.pop()()
 
@@ -54,7 +53,7 @@ class Hooks:
     def around(
         self, owner: nn.Module, name: str, wrapper: Callable[..., Any], *, compiled: bool = False
     ) -> None:
-        """Let `wrapper` see the calls of a module's method, which is its first argument.
+        """Let `wrapper` receive the calls of a module's method, which is its first argument.
 
         What the method calls is not compiled, unless `compiled`.
         """
@@ -69,7 +68,7 @@ class Hooks:
 
         @functools.wraps(original)
         def check_and_call(*arguments: Any, **settings: Any) -> Any:
-            refuse_recording()
+            reject_recording()
             return uncompiled(*arguments, **settings)
 
         own = {name: original} if name in vars(owner) else {}  # accelerate puts some there
@@ -92,19 +91,19 @@ class Hooks:
         self.around(module, "forward", run, compiled=True)
 
     def keep_uncompiled(self, module: nn.Module) -> None:
-        """Run a module as it is: code compiled for another one may skip this one's inner hooks."""
+        """Run a module uncompiled: code compiled for another one may skip its inner hooks."""
         self.around(module, "forward", _call_plainly)
 
     def _claim(self, module: nn.Module) -> None:
-        """Give a module a class of its own, unless another model has hooks on it."""
+        """Give a module a derived class, unless another model has hooks on it."""
         owner = _OWNERS.get(module)
         if owner is self:
             return
         kind = type(module)
         if owner is not None:
             raise InputError(
-                f"this model shares its {kind.__name__} with another one that is pruned now: leave "
-                "that `with` block, or call remove() on it, first."
+                f"This model shares its {kind.__name__} with another one that is pruned now. Exit "
+                "that `with` block or call its remove() first."
             )
         try:
             module.__class__ = _derive(kind, (_Quiet, kind))
@@ -121,14 +120,14 @@ def _release(module: nn.Module, kind: type) -> None:
 
 
 def _derive(kind: type, bases: tuple[type, ...]) -> type:
-    """Make the class that a module of class `kind` has while it has hooks."""
+    """The class of a module of class `kind` while it has hooks."""
     copied = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
     guards = {"__reduce_ex__": _reject_copy, "_replicate_for_data_parallel": _reject_replica}
     return type(kind.__name__, bases, {**copied, **guards})
 
 
 class _Quiet:
-    """Put before a model's class: its annotations are not read again, as transformers' own does."""
+    """Precedes a model's class: its annotations are not read again, as transformers' own does."""
 
     def __init_subclass__(cls) -> None:
         """Do nothing."""
@@ -136,20 +135,20 @@ class _Quiet:
 
 def _reject_copy(module: nn.Module, protocol: Any) -> Any:
     raise InputError(
-        f"this {type(module).__name__} belongs to a model that is being pruned, and a copy would "
-        "stay pruned: copy or pickle it before tc.prune, or after remove()."
+        f"This {type(module).__name__} belongs to a model that is being pruned, and a copy would "
+        "stay pruned. Copy or pickle it before tc.prune, or after remove()."
     )
 
 
 def _reject_replica(module: nn.Module) -> Any:
     raise InputError(
-        f"this {type(module).__name__} belongs to a model that is being pruned, and DataParallel "
-        "wants replicas of it on several devices, which would share one pruning: run one "
-        "process for each device (DistributedDataParallel), or give DataParallel one device."
+        f"This {type(module).__name__} belongs to a model that is being pruned, and DataParallel "
+        "needs replicas on several devices, which would share one pruning. Run one process per "
+        "device (DistributedDataParallel), or give DataParallel one device."
     )
 
 
-def refuse_recording() -> None:
+def reject_recording() -> None:
     """Reject tracing and export: they would record the selection of one prompt for all prompts."""
     is_tracing: bool = torch._C._get_tracing_state() is not None
     if is_tracing or torch.compiler.is_exporting():
@@ -165,11 +164,10 @@ def _call_plainly(original: Callable[..., Any], *args: Any, **kwargs: Any) -> An
 
 
 def run_aside(compute: Callable[[], Result]) -> Result:
-    """Run the model's own modules for something that is no part of its pass.
+    """Run the model's own modules outside of its pass.
 
-    Hooks of sessions stay quiet, and so do those with which transformers collects
-    ``hidden_states`` and ``attentions``: they are armed by context variables, and this context has
-    none.
+    Hooks of runs stay quiet, and so do those with which transformers collects ``hidden_states`` and
+    ``attentions``: they are armed by context variables, and this context has none.
     """
     context = contextvars.Context()
     context.run(_ASIDE.set, True)
@@ -177,7 +175,7 @@ def run_aside(compute: Callable[[], Result]) -> Result:
 
 
 def move_to(module: nn.Module, tensor: Tensor) -> Tensor:
-    """A tensor where a module expects it; offloaded modules fetch it themselves."""
+    """A tensor on the device of a module; offloaded modules fetch it themselves."""
     weight = next(module.parameters(), None)
     if weight is None or weight.device.type == "meta":
         return tensor

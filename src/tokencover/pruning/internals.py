@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from torch import nn
-
 from tokencover.errors import InternalsError
 
 CACHE_METHODS: Final = (
@@ -78,12 +76,12 @@ def check_internals() -> None:
 
         raise InternalsError(
             f"transformers {__version__} has no {', '.join(missing)}, which pruning relies on. "
-            "Install a tested version of transformers (see docs/limits.md)."
+            "Install a tested version of transformers (see docs/guide/limits.md)."
         )
 
 
 def list_missing() -> list[str]:
-    """The listed names that are not there, each as ``module:owner.name``."""
+    """The listed names that are missing, each as ``module:owner.name``."""
     missing = []
     for path, names in INTERNALS.items():
         owner = _resolve(path)
@@ -96,40 +94,6 @@ def list_missing() -> list[str]:
         assigned = _list_assigned(_resolve(path))
         missing += [f"{path}.{name}" for name in names if name not in assigned]
     return missing
-
-
-def get_argument(kwargs: Mapping[str, Any], name: str, layer: nn.Module) -> Any:
-    """A keyword argument that every decoder layer is called with."""
-    if name not in kwargs:
-        raise InternalsError(
-            f"{type(layer).__name__} was called without {name}, which pruning relies on. Install a "
-            "tested version of transformers (see docs/limits.md)."
-        )
-    return kwargs[name]
-
-
-def check_layers(layers: Any, text_config: Any) -> None:
-    """Raise `InternalsError` if the decoder layers of a model do not name what pruning reads.
-
-    A layer that takes its cache under another name would seem to have none, and shared keys that
-    no layer reports would be read after tokens were dropped.
-    """
-    for layer in {type(layer) for layer in layers}:
-        taken = inspect.signature(layer.forward).parameters
-        kinds = {each.kind for each in taken.values()}
-        if "past_key_values" not in taken and inspect.Parameter.VAR_KEYWORD not in kinds:
-            raise InternalsError(
-                f"{layer.__name__} takes no past_key_values, so its cache cannot be pruned. "
-                "Install a tested version of transformers (see docs/limits.md)."
-            )
-    attentions = [getattr(layer, "self_attn", None) for layer in layers]
-    if getattr(text_config, "num_kv_shared_layers", 0) and not any(
-        getattr(each, "is_kv_shared_layer", False) for each in attentions
-    ):
-        raise InternalsError(
-            f"num_kv_shared_layers is {text_config.num_kv_shared_layers}, but no decoder layer has "
-            "is_kv_shared_layer set. Install a tested version of transformers (see docs/limits.md)."
-        )
 
 
 def _resolve(path: str) -> Any:

@@ -19,13 +19,7 @@ MULTIPLIER: Final = 2_654_435_761
 
 @dataclass(frozen=True, slots=True)
 class TensorParallelGroup:
-    """The ranks that share one model.
-
-    Attributes
-    ----------
-    group : ProcessGroup
-        Of `torch.distributed`.
-    """
+    """The ranks that share one model: a process group of `torch.distributed`."""
 
     group: Any
 
@@ -42,7 +36,7 @@ class TensorParallelGroup:
         return values[0]
 
     def gather_heads(self, heads: Tensor) -> Tensor:
-        """All heads ``(b, heads, ...)``, from those of this rank."""
+        """All heads ``(b, heads, ...)``, from those of every rank."""
         parts = [torch.empty_like(heads) for _ in range(self.group.size())]
         torch.distributed.all_gather(parts, heads.contiguous(), group=self.group)
         return torch.cat(parts, dim=1)
@@ -55,13 +49,8 @@ class TensorParallelGroup:
         return found
 
 
-def choose_on_all_ranks(ranks: TensorParallelGroup | None, method: Method, view: View) -> Choice:
-    """Run a method on every rank, and raise an error on all of them if they disagree.
-
-    Nothing is exchanged if one process has the whole model.
-    """
-    if ranks is None:
-        return method.choose(view)
+def choose_on_all_ranks(ranks: TensorParallelGroup, method: Method, view: View) -> Choice:
+    """Run a method on every rank, and raise on all of them if they disagree."""
     try:
         choice = method.choose(view)
         kept = choice.mask_like(view.mask)
@@ -72,12 +61,8 @@ def choose_on_all_ranks(ranks: TensorParallelGroup | None, method: Method, view:
     return choice
 
 
-def check_same_on_all_ranks(
-    ranks: TensorParallelGroup | None, method: Method, kept: Tensor
-) -> None:
-    """Raise an error on all ranks if one of them failed, or keeps other tokens ``(b, n)``."""
-    if ranks is None:
-        return
+def check_same_on_all_ranks(ranks: TensorParallelGroup, method: Method, kept: Tensor) -> None:
+    """Raise on all ranks if one of them failed, or keeps other tokens ``(b, n)``."""
     flat = kept.flatten()
     positions = torch.arange(1, len(flat) + 1, device=flat.device) * MULTIPLIER % 2**31
     checksum = (positions * flat).sum().unsqueeze(0)

@@ -19,7 +19,7 @@ CELL: Final = 6
 
 
 class NothingTracedError(TokenCoverError, IndexError):
-    """What was kept is asked for before anything was."""
+    """The trace was read before anything was pruned."""
 
 
 class Traces(list["Trace"]):
@@ -28,8 +28,8 @@ class Traces(list["Trace"]):
     def __getitem__(self, place: Any) -> Any:
         if not self and not isinstance(place, slice):
             raise NothingTracedError(
-                "nothing was pruned yet: call the model with a picture inside the `with` block, "
-                "for example model.generate(**inputs), then look at run.trace."
+                "nothing was pruned yet: call the model with an image inside the `with` block, for "
+                "example model.generate(**inputs), then read run.trace."
             )
         return super().__getitem__(place)
 
@@ -45,29 +45,28 @@ class Trace:
     visual_tokens : int
         How many visual tokens the sample has, newline tokens included.
     kept : Tensor
-        Indices of the visual tokens that are left after the last pruning, ascending, among all
-        visual tokens of the sample in the order of the sequence. If the method moved states, the
-        tokens whose states are there now, in the order of the sequence; -1 for a state that was
-        none of them.
+        Indices of the tokens kept after the last pruning step, ascending, among all visual tokens
+        of the sample in sequence order. If the method moved states, the tokens whose states are
+        there now, in sequence order; -1 for a state that was none of them.
     medium, frame, row, column : Tensor
-        Which image or video of the prompt each kept token belongs to, and where it lies there.
+        Which image or video of the prompt each kept token belongs to, and its grid location.
     grids : dict
         (rows, columns) of every view or frame, by (medium, frame).
     tokens_per_layer : list of int
-        Visual tokens that each decoder block worked on.
+        Visual tokens that each decoder layer processed.
     flops, flops_unpruned : int
-        Operations of all decoder blocks on the sample's own tokens, as pruned and without pruning.
+        FLOPs of all decoder layers on the sample's tokens, with and without pruning.
     seconds : float
-        Time the method took to choose, at all its places, for the whole batch.
+        Time the method took at all its pruning layers, for the whole batch.
     details : Mapping
         Values recorded by the method; `prompt_centers`, `visual_centers`,
         `center_prompt_positions`, `coupling` and `split` read from here. Centers are indices among
-        all visual tokens of the sample, like `kept`. What is expensive and decides nothing (the
-        prompt positions, and eta where the split does not depend on it) is computed on first
-        access; until then the trace holds the hidden states that it needs.
+        all visual tokens of the sample, like `kept`. Expensive values that decide nothing (the
+        prompt positions, and eta where the split does not depend on it) are computed on first
+        access; until then the trace holds the hidden states that they need.
     grid_locations : Tensor
-        ``(visual_tokens, 4)`` int64, medium, frame, row and column of every visual token, of the
-        dropped ones too; -1 where a token has none.
+        ``(visual_tokens, 4)`` int64, medium, frame, row and column of every visual token,
+        including dropped ones; -1 where a token has none.
     """
 
     sample: int
@@ -87,36 +86,36 @@ class Trace:
 
     @property
     def mean_tokens(self) -> float:
-        """Visual tokens that a decoder block worked on, on average."""
+        """Mean number of visual tokens per decoder layer."""
         return sum(self.tokens_per_layer) / len(self.tokens_per_layer)
 
     @property
     def prompt_centers(self) -> Tensor:
-        """Tokens chosen for what was asked, best first; empty if the method has none."""
+        """Tokens selected for the prompt, best first; empty if the method has none."""
         return self._read_indices("prompt_centers")
 
     @property
     def visual_centers(self) -> Tensor:
-        """Tokens chosen for the rest of the picture, in order of choice."""
+        """Tokens selected to cover the rest of the image, in order of selection."""
         return self._read_indices("visual_centers")
 
     @property
     def center_prompt_positions(self) -> Tensor:
-        """For each prompt centre the place in the sequence of the prompt word nearest to it."""
+        """Sequence position of the prompt token closest to each prompt center (int64)."""
         return self._read_indices("center_prompt_positions")
 
     @property
     def coupling(self) -> float | None:
-        """The Hausdorff distance eta where pruning happened, if the method measures it."""
+        """The Hausdorff distance eta at the pruning layer, if the method measures it."""
         return self.details.get("coupling")
 
     @property
     def split(self) -> Any:
-        """The budget split that was used; a list with one entry for each budget spent."""
+        """The budget split that was used; a list with one entry per budget."""
         return self.details.get("split")
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in plain values, which `json.dumps` takes; coupling and words are computed."""
+        """Everything as plain values for `json.dumps`; lazy values are computed."""
         views = [
             {"medium": medium, "frame": frame, "rows": rows, "columns": columns}
             for (medium, frame), (rows, columns) in self.grids.items()
@@ -140,14 +139,14 @@ class Trace:
         }
 
     def __repr__(self) -> str:
-        share = self.flops / self.flops_unpruned
+        fraction = self.flops / self.flops_unpruned
         return (
             f"Trace(sample {self.sample}: {len(self.kept)} of {self.visual_tokens} visual tokens "
-            f"kept, {self.mean_tokens:.1f} per block, {share:.1%} of the decoder's operations)"
+            f"kept, {self.mean_tokens:.1f} per layer, {fraction:.1%} of the decoder's FLOPs)"
         )
 
     def _repr_html_(self) -> str:
-        """A grid for each view or frame: what was kept, in the colours of `viewing`."""
+        """A grid of the kept tokens for each view or frame."""
         prompt, visual = set(self.prompt_centers.tolist()), set(self.visual_centers.tolist())
         numbers = zip(
             *(

@@ -19,7 +19,7 @@ from vllm.multimodal.parse import ImageProcessorItems
 
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.families import FAMILIES, Family, Media
-from tokencover.pruning import UserWords
+from tokencover.pruning import PromptLocator
 from tokencover.serving.images import compute_fingerprint, split_images
 from tokencover.serving.metrics import get_metrics
 from tokencover.serving.selection import ImagePlan, SelectionPlan, decode_method
@@ -80,8 +80,8 @@ class PrunedProcessor:
         return ServingSettings.read(getattr(self.info.get_hf_config(), SETTINGS_KEY, None))
 
     @cached_property
-    def _prompt_reader(self) -> UserWords:
-        return UserWords(self.info.get_hf_processor())
+    def _prompt_reader(self) -> PromptLocator:
+        return PromptLocator(self.info.get_hf_processor())
 
     def apply(self, inputs: Any, timing_ctx: Any) -> Any:
         """Process one request."""

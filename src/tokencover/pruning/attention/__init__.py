@@ -1,12 +1,8 @@
-"""Keys and a few rows of attention of decoder blocks, without attention maps."""
+"""Keys and a few rows of attention of decoder layers, without attention maps.
 
-from tokencover.pruning.attention.block_recorder import (
-    Recorded,
-    Recorder,
-    find_past,
-    make_recorders,
-)
-from tokencover.pruning.attention.probe import Probe
-from tokencover.pruning.attention.upcoming_block import UpcomingBlock
-
-__all__ = ["Probe", "Recorded", "Recorder", "UpcomingBlock", "find_past", "make_recorders"]
+| file | what it does |
+|---|---|
+| `reader` | answers `View.keys`, `View.attention` and `View.ahead` |
+| `layer_attention` | queries, keys and attention weights of one decoder layer |
+| `recorder` | records queries and keys of watched layers while they run |
+"""

@@ -1,18 +1,12 @@
-"""The vision tower: how it was called, reading what it computed, merging tokens inside it."""
+"""The vision encoder: how it was called, what it computed, merging tokens in it.
 
-from tokencover.pruning.vision.encoder_calls import KINDS, PIXELS, EncoderCalls, guess_tower
-from tokencover.pruning.vision.encoder_memory import EncoderMemory
-from tokencover.pruning.vision.encodings import Encodings
-from tokencover.pruning.vision.tower_merger import TowerMerger
-from tokencover.pruning.vision.tower_reader import TowerReader
-
-__all__ = [
-    "KINDS",
-    "PIXELS",
-    "EncoderCalls",
-    "EncoderMemory",
-    "Encodings",
-    "TowerMerger",
-    "TowerReader",
-    "guess_tower",
-]
+| file | what it does |
+|---|---|
+| `encoder_calls` | records the arguments of encoder calls; locates visual tokens in their images |
+| `encoder_memory` | caches image features |
+| `encoder` | vision encoders of known types; maps their tokens to visual tokens |
+| `vision_attention` | queries and keys of a block; which tokens attend to each other |
+| `encoder_reader` | records features, queries and keys for methods that read them |
+| `encodings` | what was recorded in one pass, as `VisionOutputs` |
+| `merging/` | merges tokens between blocks (ToMe, FiCoCo-V) |
+"""

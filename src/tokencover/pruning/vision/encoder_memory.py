@@ -1,7 +1,6 @@
-"""Pictures encoded once: what a model's encoders returned, for the next time they are asked.
+"""A cache of image features, shared by questions about one image and by methods.
 
-Questions about one picture, and methods that do not change the vision tower, share its features; a
-method that reads from the tower is handed what was recorded there.
+Methods that read the vision encoder also get what was recorded there.
 """
 
 from __future__ import annotations
@@ -18,30 +17,24 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.families import Family, family_of
-from tokencover.pruning.vision.encoder_calls import KINDS, PIXELS
+from tokencover.pruning.passes import PIXELS
+from tokencover.pruning.vision.encoder_calls import KINDS
+from tokencover.pruning.vision.encoder_reader import VisionReader
 from tokencover.pruning.vision.encodings import Recording
-from tokencover.pruning.vision.tower_reader import TowerReader
 
 ROOM: Final = 2 << 30
 """Bytes of features that are kept."""
 UNUSED: Final = ("hidden_states", "attentions")
-"""What encoders return beside features; no model reads it, and it is many times as large."""
+"""Outputs of encoders that no model reads, though they are many times as large as features."""
 
 
 class EncoderMemory:
-    """Remembers what the encoders of a model returned, while it is `put_on`.
+    """Caches what the encoders of a model returned, while it is attached.
 
-    Where every picture of a call is encoded by itself (`Family.encodes_singly`), pictures are
-    remembered one by one, and encoded one by one: features are then those of a picture alone,
-    whatever else is in its batch. In all other families whole calls are remembered.
-
-    Parameters
-    ----------
-    model : nn.Module
-        A supported model; its weights must not change while the memory is in use.
-    room : int
-        Bytes to keep. When they are full, what is there stays: evaluations go through the same
-        pictures again and again, and dropping the oldest would drop each just before it is needed.
+    Where every image is encoded independently (`Family.encodes_singly`), images are cached and
+    encoded one by one. In all other families whole calls are cached. `room` is in bytes; when it is
+    full, nothing is evicted, since evaluations loop over the same images. The model's weights must
+    not change meanwhile.
     """
 
     def __init__(self, model: nn.Module, room: int = ROOM) -> None:
@@ -50,12 +43,12 @@ class EncoderMemory:
         self._room = room
         self._found: dict[bytes, _Encoded] = {}
         self._idle = False
-        self._reader: TowerReader | None = None
+        self._reader: VisionReader | None = None
         self.encoded = self.recalled = 0
 
     @contextmanager
-    def put_on(self) -> Iterator[None]:
-        """Wrap the encoders; hooks of a method go around this and see every call."""
+    def attach(self) -> Iterator[None]:
+        """Wrap the encoders; hooks of a method go around this and observe every call."""
         names = [f"get_{kind}_features" for kind in KINDS]
         wrapped = [name for name in names if hasattr(self._base, name)]
         before = {name: vars(self._base)[name] for name in wrapped if name in vars(self._base)}
@@ -72,8 +65,8 @@ class EncoderMemory:
             self._found.clear()
 
     @contextmanager
-    def serve(self, reader: TowerReader | None) -> Iterator[None]:
-        """Meanwhile a method is at work that reads from the tower, or leaves it alone (None)."""
+    def serve(self, reader: VisionReader | None) -> Iterator[None]:
+        """Serve a run whose method reads the vision encoder, or leaves it alone (None)."""
         self._reader = reader
         try:
             yield
@@ -81,8 +74,8 @@ class EncoderMemory:
             self._reader = None
 
     @contextmanager
-    def set_aside(self) -> Iterator[None]:
-        """Let the encoders run: something changes the tower, or measures it."""
+    def pause(self) -> Iterator[None]:
+        """Let the encoders run: something changes or measures them."""
         self._idle = True
         try:
             yield
@@ -103,7 +96,7 @@ class EncoderMemory:
             parts = [{**others, pixels: one} for one in arguments[pixels].split(1)]
         found = [self._encode(name, original, part) for part in parts]
         if self._reader is not None:
-            self._reader.hand_back([each.recording for each in found])
+            self._reader.set_latest([each.recording for each in found])
         return _join([each.output for each in found])
 
     def _encode(
@@ -116,7 +109,7 @@ class EncoderMemory:
             return self._found[key]
         self.encoded += 1
         output = _drop_unused(original(**arguments))
-        found = _Encoded(output, None if self._reader is None else self._reader.take_back())
+        found = _Encoded(output, None if self._reader is None else self._reader.get_latest())
         size = found.count_bytes()
         if key is not None and size <= self._room:
             self._room -= size
@@ -126,13 +119,13 @@ class EncoderMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """What an encoder returned, and what was read from the tower meanwhile."""
+    """The output of an encoder, and the recording of that call."""
 
     output: Any
     recording: Recording | None
 
     def count_bytes(self) -> int:
-        """The memory it takes."""
+        """Its size in memory."""
         read = self.recording
         if read is None:
             return _count_bytes(self.output)
@@ -141,7 +134,7 @@ class _Encoded:
 
 
 def _make_key(name: str, arguments: Mapping[str, Any]) -> bytes | None:
-    """What tells calls apart: all values, to the bit; None if there are things without one."""
+    """A digest of all argument values; None if some have no digest."""
     digest = hashlib.blake2b(name.encode(), digest_size=20)
     for key in sorted(arguments):
         value = arguments[key]
@@ -170,7 +163,7 @@ def _drop_unused(output: Any) -> Any:
 
 
 def _rebuild(output: Any, changes: Mapping[str, Any]) -> Any:
-    """A copy of an encoder's output with other values; attributes beside its fields stay."""
+    """A copy of an encoder's output with changed values; extra attributes stay."""
     values = {**vars(output), **{key: changes[key] for key in changes if key in vars(output)}}
     names = [each.name for each in fields(output)]
     copy = type(output)(**{name: values[name] for name in names})
@@ -187,10 +180,7 @@ def _count_bytes(value: Any) -> int:
 
 
 def _join(outputs: list[Any]) -> Any:
-    """Pictures that were encoded alone, as the encoder returns them together.
-
-    It is always a copy: the model may put other things into it.
-    """
+    """Join the outputs of single images. The result is always a copy: the model may modify it."""
     first = outputs[0]
     if not is_dataclass(first):
         return list(first) if isinstance(first, list) else first

@@ -1,11 +1,11 @@
-"""What the towers computed in one pass, as methods are shown it."""
+"""What the vision encoders computed in one pass, as `VisionOutputs` for methods."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,39 +14,27 @@ from tokencover.errors import InputError
 from tokencover.families import FoldedTiles
 from tokencover.methods import VisionOutputs
 from tokencover.pruning.hooks import move_to
-from tokencover.pruning.vision.segments import number_segments
-from tokencover.pruning.vision.vision_tower import VisionTower
-from tokencover.pruning.visual_tokens import VisualTokens
+from tokencover.pruning.vision.encoder import VisionEncoder
+from tokencover.pruning.vision.vision_attention import number_segments
+
+if TYPE_CHECKING:
+    from tokencover.pruning.selection import VisualTokens
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRecord:
-    """What the attention of one tower block computed, and was told.
-
-    Attributes
-    ----------
-    outputs : dict
-        Of those of its parts that make queries and keys.
-    told : dict
-        The arguments that matter: ``position_embeddings`` and ``cu_seqlens``, where there are any.
-    """
+    """Outputs of the parts of a block's attention, and the arguments that it received."""
 
     outputs: dict[str, Tensor] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one whole forward pass of a tower computed.
+    """What one forward pass of a vision encoder computed.
 
-    Attributes
-    ----------
-    features : Tensor or None
-        ``(c, t, w)``; None if they are to be those of the visual tokens.
-    blocks : dict
-        By number, those that were asked for.
-    present : Tensor or None
-        ``(c, rows, columns)`` bool, the patches that are no padding.
+    `features` ``(c, t, w)`` is None if the decoder's are used; `present` ``(c, rows, columns)``
+    marks patches that are no padding.
     """
 
     features: Tensor | None
@@ -55,10 +43,7 @@ class Recording:
 
 
 def join_recordings(recordings: Sequence[Recording]) -> Recording:
-    """Pictures that went through a tower one by one, as if they had together.
-
-    Their attention is told nothing, and none of their patches is padding.
-    """
+    """Join recordings of single images; their attention received no arguments or padding."""
     first = recordings[0]
     if len(recordings) == 1:
         return first
@@ -77,38 +62,25 @@ def join_recordings(recordings: Sequence[Recording]) -> Recording:
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
-    """All crops of a forward pass, and the place of each visual token in them.
+    """All crops of a forward pass, and the index of each visual token in them.
 
-    Attributes
-    ----------
-    recordings : list of Recording
-        Of images first, then of videos.
-    index : Tensor
-        ``(c, p)`` int64 on the CPU: place of each token of a crop among all tokens of the towers,
-        class tokens first; -1 beyond the crop.
-    numbers : Tensor
-        ``(b, s)`` int64, crop times tokens of a crop plus token; negative where there is none.
-    tower : VisionTower
-        One of the towers; they are alike.
-    crops : FoldedTiles or None
-        How patches are folded into cells; None if each is one.
-    projector : nn.Module
-        From the tower's width to the decoder's.
-    tiles : bool
-        Whether images have tiles.
+    `index` ``(c, p)`` int64 on the CPU locates the tokens of a crop among all encoder tokens, class
+    tokens first; -1 beyond the crop. `numbers` ``(b, s)`` int64 is crop times crop length plus
+    token; negative where there is none. `crops` says how patches are merged spatially, None if they
+    are not.
     """
 
     recordings: list[Recording]
     index: Tensor
     numbers: Tensor
-    tower: VisionTower
+    encoder: VisionEncoder
     crops: FoldedTiles | None
     projector: nn.Module
     tiles: bool
     features: dict[str, Tensor] = field(default_factory=dict)
 
     def remember_states(self, states: Tensor) -> None:
-        """Take the features from the visual tokens ``(b, s, d)`` as the decoder gets them."""
+        """Use the hidden states ``(b, s, d)`` of visual tokens as features."""
         assert self.crops is not None
         numbers = self.numbers.to(states.device)
         there = numbers >= 0
@@ -117,39 +89,33 @@ class Encodings:
         found = empty.index_put((numbers[there],), states[there])
         self.features["all"] = found.view(crops, tokens, -1)
 
-    def show(self, tokens: VisualTokens, states: Tensor) -> VisionOutputs:
-        """What a method may see of it, for the visual tokens that are left.
-
-        Parameters
-        ----------
-        states : Tensor
-            Of the decoder; projected features are of its type, and everything is on its device.
-        """
+    def build_outputs(self, tokens: VisualTokens, states: Tensor) -> VisionOutputs:
+        """What a method may read, for the remaining visual tokens, on the device of `states`."""
         device = states.device
         index = self.numbers[tokens.samples].gather(1, tokens.index).clamp(min=-1)
         return VisionOutputs(
-            features=self._find_features().to(device),
-            classes=self.tower.classes,
-            num_blocks=self.tower.depth,
-            feature_block=self.tower.feature_block,
-            scaling=self.tower.find_attention(0).scaling,
+            features=self._get_features().to(device),
+            classes=self.encoder.classes,
+            num_blocks=self.encoder.depth,
+            feature_block=self.encoder.feature_block,
+            scaling=self.encoder.get_attention(0).scaling,
             index=index.masked_fill(~tokens.mask, -1).to(device),
-            queries=functools.partial(self._find_projected, "q", device),
-            keys=functools.partial(self._find_projected, "k", device),
+            queries=functools.partial(self._compute_projected, "q", device),
+            keys=functools.partial(self._compute_projected, "k", device),
             project=functools.partial(self._project, device, states.dtype),
             fold=self._fold,
-            segments=functools.partial(self._find_segments, device),
+            segments=functools.partial(self._compute_segments, device),
             passes_classes=self.crops is None,
             tiles=self.tiles,
         )
 
-    def _find_features(self) -> Tensor:
+    def _get_features(self) -> Tensor:
         if "all" not in self.features:
             found = [each.features for each in self.recordings if each.features is not None]
             self.features["all"] = found[0] if len(found) == 1 else torch.cat(found)
         return self.features["all"]
 
-    def _find_records(self, block: int) -> list[BlockRecord]:
+    def _get_records(self, block: int) -> list[BlockRecord]:
         if any(block not in each.blocks for each in self.recordings):
             named = sorted({block for each in self.recordings for block in each.blocks})
             raise InputError(
@@ -158,24 +124,26 @@ class Encodings:
             )
         return [each.blocks[block] for each in self.recordings]
 
-    def _find_projected(self, name: str, device: torch.device, block: int) -> Tensor:
-        attention = self.tower.find_attention(block)
+    def _compute_projected(self, name: str, device: torch.device, block: int) -> Tensor:
+        attention = self.encoder.get_attention(block)
         found = [
-            attention.find_projected(record.outputs, record.told.get("position_embeddings"))[name]
-            for record in self._find_records(block)
+            attention.compute_projected(
+                record.outputs, record.arguments.get("position_embeddings")
+            )[name]
+            for record in self._get_records(block)
         ]
         flat = found[0] if len(found) == 1 else torch.cat(found)
         return self._take(flat).transpose(1, 2).to(device)
 
     def _take(self, values: Tensor) -> Tensor:
-        """From ``(tokens of the towers, ...)`` to ``(c, p, ...)``; zeros beyond a crop."""
+        """From ``(encoder tokens, ...)`` to ``(c, p, ...)``; zeros beyond a crop."""
         index = self.index.to(values.device)
         found = values[index.clamp(min=0)]
         beyond = (index < 0).view(*index.shape, *[1] * (found.dim() - 2))
         return found.masked_fill(beyond, 0)
 
     def _fold(self, values: Tensor) -> Tensor:
-        """Mix what patches ``(c, ..., p)`` have to what cells ``(c, ..., cells)`` have."""
+        """Average values of patches ``(c, ..., p)`` to those of cells ``(c, ..., cells)``."""
         if self.crops is None:
             return values
         sources = self.crops.sources.to(values.device)
@@ -184,10 +152,10 @@ class Encodings:
         shares = weights.view(*weights.shape, *[1] * (flat.dim() - 3))
         return (flat * shares).sum(2).movedim(1, -1)
 
-    def _find_segments(self, device: torch.device, block: int) -> Tensor | None:
-        attention, records = self.tower.find_attention(block), self._find_records(block)
+    def _compute_segments(self, device: torch.device, block: int) -> Tensor | None:
+        attention, records = self.encoder.get_attention(block), self._get_records(block)
         lengths = [
-            record.told.get("cu_seqlens", attention.count_tokens(record.outputs))
+            record.arguments.get("cu_seqlens", attention.count_tokens(record.outputs))
             for record in records
         ]
         segments = number_segments(lengths, self.index)
@@ -204,7 +172,7 @@ class Encodings:
         return features.to(device, dtype)
 
     def _run_projector(self, features: Tensor) -> Tensor:
-        """Project features; kernels of quantized layers crash if there are none."""
+        """Project features; kernels of quantized layers crash on empty input."""
         count = len(features)
         if count == 0:
             features = features.new_zeros(1, *features.shape[1:])

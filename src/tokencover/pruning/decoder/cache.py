@@ -1,8 +1,13 @@
 """Caches whose layers differ in length.
 
-What must be known about them is part of the cache itself: it goes along when the cache is copied,
-pickled, cropped or its rows change places, and a pruned cache refuses to be used without the
-pruning that it comes from.
+What must be known about them is part of the cache itself: it stays valid when the cache is copied,
+pickled, cropped or its rows are reordered, and a pruned cache raises an error without the pruning
+that filled it.
+
+Why not layer classes with a mask each, since `Cache` delegates to ``cache.layers[i]``: transformers
+has a dozen of them, and masking asks for their types. Every one would need a derived class that is
+swapped in, pickled and swapped out like the one here, and the length of the whole sequence, the
+announcements and the check of `crop` concern all layers together.
 """
 
 from __future__ import annotations
@@ -17,21 +22,15 @@ from torch import Tensor
 from tokencover.errors import InputError
 
 _DERIVED: dict[type, type] = {}
-"""For each class of caches, the one that a pruned cache has."""
+"""For each class of caches, the derived class of a pruned cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What a cache has in common with the passes that may go on with it.
+    """What a cache has in common with the passes that may continue it.
 
-    Attributes
-    ----------
-    groups : tuple of int
-        The first block of each group of layers that share a length, ascending.
-    positions : str
-        What positions kept tokens have, see `Method`.
-    own_masks : bool
-        Whether masks are cut from those that the model makes for the whole text, see `cut_mask`.
+    `groups` are the first layers of groups that share a length, ascending. `positions` is that of
+    `Method`; `own_masks` says that masks are cut from those of the whole sequence.
     """
 
     groups: tuple[int, ...]
@@ -39,33 +38,19 @@ class Pruning:
     own_masks: bool = False
 
     def __str__(self) -> str:
-        blocks = ", ".join(map(str, self.groups))
-        return f"pruned before blocks {blocks}, positions {self.positions!r}"
+        layers = ", ".join(map(str, self.groups))
+        return f"pruned before layers {layers}, positions {self.positions!r}"
 
 
 @dataclass(slots=True)
 class CacheMemory:
     """Which cached columns are real tokens, for the layers that hold shortened sequences.
 
-    Attributes
-    ----------
-    pruning : Pruning
-        Where the cache was shortened.
-    masks : dict
-        ``(b, cached length)`` bool for each group of layers.
-    origins : dict
-        ``(b, cached length)`` int64, the place of each column in the whole text, where masks are
-        cut from those of the whole text.
-    missing : int
-        How much shorter than the text the first layer is that has a length.
-    whole : int
-        The length of the text up to the last token that was dropped.
-    expected : int or None
-        The block that is about to add to the cache; None when no pass is under way.
-    lacking : int
-        How much `missing` is going to grow by that.
-    measuring : bool
-        Whether the cache tells its true lengths now.
+    `masks` ``(b, cached length)`` bool and `origins` int64, positions in the whole sequence, are
+    per group. `missing` is how much shorter than the sequence the first layer with a length is,
+    `lacking` how much the next update adds to that. `whole` is the end of the last dropped token.
+    `expected` is the layer that updates the cache next, None outside of passes. While `measuring`,
+    the cache reports true lengths.
     """
 
     pruning: Pruning
@@ -78,28 +63,28 @@ class CacheMemory:
     measuring: bool = False
 
     def arrange_rows(self, arrange: Callable[[Tensor], Tensor]) -> None:
-        """The rows of the cache changed: so do those of the masks."""
+        """Rearrange the rows of the masks like those of the cache."""
         self.masks = {group: arrange(mask) for group, mask in self.masks.items()}
         self.origins = {group: arrange(origins) for group, origins in self.origins.items()}
 
     def crop(self, count: int) -> None:
-        """The newest tokens are gone."""
+        """Remove the newest tokens."""
         self.masks = {group: mask[:, :-count] for group, mask in self.masks.items()}
         self.origins = {group: origins[:, :-count] for group, origins in self.origins.items()}
 
 
 class PrunedCache:
-    """Goes before the class of a cache of transformers, see `mark_pruned`."""
+    """Precedes the class of a transformers cache, see `mark_pruned`."""
 
     _memory: CacheMemory
     layers: list[Any]
 
     def get_seq_length(self, layer_idx: int = 0) -> Any:
-        """Length of the whole text, for layer 0; true lengths of the other layers.
+        """Length of the whole sequence for layer 0; true lengths of the other layers.
 
-        transformers reads the length of layer 0 to number new tokens and to find where a chat goes
-        on; if that is linear attention, which has no length, of the first layer that has one. It is
-        wrong only if pruning happens before that layer.
+        transformers reads the length of layer 0, or of the first layer that has one, to number new
+        tokens and to locate the end of a chat. It is wrong only if tokens are dropped before that
+        layer.
         """
         length = self.measure(layer_idx)
         if self._memory.measuring or layer_idx != 0 or int(length) == 0:
@@ -107,13 +92,13 @@ class PrunedCache:
         return length + self._memory.missing
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> Any:
-        """Columns of a mask, and where they begin: those of the whole text, if it is cut later."""
+        """Columns of a mask, and their offset: those of the whole sequence, if it is cut later."""
         if self._memory.pruning.own_masks and not self._memory.measuring:
             return int(self.get_seq_length()) + query_length, 0
         return super().get_mask_sizes(query_length, layer_idx)  # type: ignore[misc]
 
     def get_query_offset(self, layer_idx: int = 0) -> Any:
-        """The place of the first new token, see `get_mask_sizes`."""
+        """The position of the first new token, see `get_mask_sizes`."""
         if self._memory.pruning.own_masks and not self._memory.measuring:
             return int(self.get_seq_length())
         return super().get_query_offset(layer_idx)  # type: ignore[misc]
@@ -133,25 +118,25 @@ class PrunedCache:
         return found
 
     def get_conv_state(self, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
-        """What a convolution goes on from; blocks change it in place, so it is announced too."""
+        """The state of a convolution; layers change it in place, so it is announced too."""
         return self._open(layer_idx).get_conv_state(layer_idx, *args, **kwargs)
 
     def update_conv_state(self, states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
-        """Add to what a convolution goes on from."""
+        """Replace the state of a convolution."""
         return self._open(layer_idx).update_conv_state(states, layer_idx, *args, **kwargs)
 
     def get_recurrent_state(self, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
-        """What linear attention goes on from."""
+        """The state of linear attention."""
         return self._open(layer_idx).get_recurrent_state(layer_idx, *args, **kwargs)
 
     def update_recurrent_state(
         self, states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> Any:
-        """Replace what linear attention goes on from."""
+        """Replace the state of linear attention."""
         return self._open(layer_idx).update_recurrent_state(states, layer_idx, *args, **kwargs)
 
     def _open(self, layer: int) -> Any:
-        """The cache without what is said here, if a pruned model announced a block.
+        """The cache without these overrides, if a pruned model announced a layer.
 
         A cache that was emptied starts again without pruning.
         """
@@ -161,9 +146,9 @@ class PrunedCache:
             mark_unpruned(self)
             return self
         raise InputError(
-            f"this cache holds a prompt whose visual tokens were {self._memory.pruning}; only a "
-            "model pruned by the same method can go on with it: stay inside the `with` of "
-            "tc.prune, or begin with a new cache."
+            f"This cache holds a prompt whose visual tokens were {self._memory.pruning}, so only a "
+            "model pruned by the same method can continue it. Stay inside the `with` of tc.prune, "
+            "or start with a new cache."
         )
 
     def _is_empty(self) -> bool:
@@ -178,7 +163,8 @@ class PrunedCache:
         if count > 0 and total - count < self._memory.whole:
             raise InputError(
                 f"crop({tokens_to_remove}) would cut into a prompt whose visual tokens were "
-                f"dropped: of {total} tokens the newest {total - self._memory.whole} can go."
+                f"dropped. Of {total} tokens, remove at most the newest "
+                f"{total - self._memory.whole}."
             )
         if count > 0:
             self._require_plain_layers("crop")
@@ -188,7 +174,7 @@ class PrunedCache:
                 layer.crop(-count)
 
     def reset(self) -> None:
-        """Empty the cache; it forgets that it was pruned."""
+        """Empty the cache, and make it an ordinary one."""
         super().reset()  # type: ignore[misc]
         mark_unpruned(self)
 
@@ -210,50 +196,50 @@ class PrunedCache:
         self._memory.arrange_rows(lambda mask: mask.repeat_interleave(repeats, dim=0))
 
     def _require_plain_layers(self, name: str) -> None:
-        """Some layers cannot do it; quantised ones change a part, and do not say so."""
+        """Raise for layers without this method; quantized ones change only a part."""
         for layer in self.layers:
             kind = type(layer).__name__
             if hasattr(layer, "_quantized_keys"):
                 raise InputError(
-                    f"{name} does not reach what a {kind} has quantised: use a DynamicCache."
+                    f"{name} does not change what a {kind} has quantized. Use a DynamicCache."
                 )
             if name == "crop" and not _can_crop(layer):
                 raise InputError(
-                    f"a {kind} cannot forget its newest tokens: copy the cache (copy.deepcopy) "
-                    "before they are added, and go on from the copy."
+                    f"A {kind} cannot remove its newest tokens. Copy the cache (copy.deepcopy) "
+                    "before they are added, and continue from the copy."
                 )
             if not hasattr(layer, name):
-                raise InputError(f"a {kind} has no {name}: choose rows with reorder_cache.")
+                raise InputError(f"A {kind} has no {name}. Select rows with reorder_cache.")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _restore, (type(self).__bases__[1], vars(self))
 
-    # ---- for the passes that go on ----------------------------------------------------------
+    # ---- for passes that continue the cache -------------------------------------------------
 
-    def announce(self, block: int, pruning: Pruning) -> None:
-        """A pruned model is going to add to the layer of this block."""
-        if block == 0 and self._is_empty():  # it was emptied, and starts again
+    def announce(self, layer_idx: int, pruning: Pruning) -> None:
+        """A pruned model is about to add to the cache layer of this decoder layer."""
+        if layer_idx == 0 and self._is_empty():  # it was emptied, and starts again
             self._memory = CacheMemory(pruning)
         if pruning != self._memory.pruning:
             raise InputError(
-                f"this cache was {self._memory.pruning}, but this model is {pruning}: go on with "
-                "the method that filled the cache, or begin with a new cache."
+                f"This cache was {self._memory.pruning}, but this model is {pruning}. Continue "
+                "with the method that filled the cache, or start with a new cache."
             )
-        self._memory.expected = block
+        self._memory.expected = layer_idx
 
     def end_pass(self) -> None:
-        """Nothing is going to be added before the next announcement."""
+        """Reject updates until the next announcement."""
         self._memory.expected, self._memory.lacking = None, 0
 
-    def find_columns(self, group: int) -> Tensor | None:
-        """``(b, cached length)`` bool, which columns of a group's layers are real tokens.
+    def get_columns(self, group: int) -> Tensor | None:
+        """Which columns of a group's layers are real tokens, ``(b, cached length)`` bool.
 
-        None if nothing was dropped there. Newer columns may have been cropped away since.
+        None if nothing was dropped there. Newer columns may have been cropped since.
         """
         return self._cut_to_length(group, self._memory.masks.get(group))
 
-    def find_origins(self, group: int) -> Tensor | None:
-        """``(b, cached length)`` int64, where these columns stand in the whole text."""
+    def get_origins(self, group: int) -> Tensor | None:
+        """Positions of these columns in the whole sequence, ``(b, cached length)`` int64."""
         return self._cut_to_length(group, self._memory.origins.get(group))
 
     def _cut_to_length(self, group: int, remembered: Tensor | None) -> Tensor | None:
@@ -264,22 +250,22 @@ class PrunedCache:
         return remembered[:, : int(self.measure(measured))]
 
     def remember(self, group: int, columns: Tensor, origins: Tensor | None) -> None:
-        """Keep the columns of a group for the passes to come."""
+        """Keep the columns of a group for later passes."""
         self._memory.masks[group] = columns
         if origins is not None:
             self._memory.origins[group] = origins
 
-    def note_dropped(self, whole: int) -> None:
-        """Tokens were dropped, the last at the end of `whole`."""
+    def record_dropped(self, whole: int) -> None:
+        """Record the end of the last dropped token."""
         self._memory.whole = max(whole, self._memory.whole)
 
-    def note_lacking(self, block: int, count: int) -> None:
-        """What a block is going to add is so much shorter than the new text."""
-        self._memory.lacking = count if block == find_first_measured(self) else 0
+    def record_lacking(self, layer_idx: int, count: int) -> None:
+        """Record by how much the next update is shorter than the new text."""
+        self._memory.lacking = count if layer_idx == find_first_measured(self) else 0
 
     @contextmanager
-    def tell_true_lengths(self) -> Iterator[None]:
-        """Let the cache tell its true lengths, to size an attention mask."""
+    def report_true_lengths(self) -> Iterator[None]:
+        """Make the cache report its true lengths, to size an attention mask."""
         self._memory.measuring = True
         try:
             yield
@@ -288,9 +274,9 @@ class PrunedCache:
 
 
 def find_first_measured(cache: Any, begin: int = 0, end: int | None = None) -> int | None:
-    """The first layer of a cache that has a length, from `begin` to `end`; None without any.
+    """The first layer of a cache with a length, from `begin` to `end`; None without any.
 
-    Linear attention and convolutions have none. Layers that are not there yet will have one.
+    Linear attention and convolutions have none. Layers that do not exist yet will have one.
     """
     layers = getattr(cache, "layers", [])
     end = max(len(layers), begin + 1) if end is None else end
@@ -301,7 +287,7 @@ def find_first_measured(cache: Any, begin: int = 0, end: int | None = None) -> i
 
 
 def _can_crop(layer: Any) -> bool:
-    """Whether a layer can forget its newest tokens; a full window has lost those before it."""
+    """Whether a layer can drop its newest tokens; a full window has lost those before it."""
     if not (hasattr(layer, "crop") and layer.is_croppable):
         return False
     window = getattr(layer, "sliding_window", None)
@@ -311,10 +297,10 @@ def _can_crop(layer: Any) -> bool:
 
 
 def check_lengths(cache: Any) -> None:
-    """Refuse a cache whose layers differ in length without its saying why.
+    """Reject a cache whose layers differ in length without a record of why.
 
-    Keys and values of a pruned cache that were put into another one by hand are such, and so is
-    what an error has left.
+    Keys and values of a pruned cache that were put into another one by hand do, and so does a cache
+    after an error.
     """
     if cache is None or isinstance(cache, PrunedCache):
         return
@@ -324,9 +310,9 @@ def check_lengths(cache: Any) -> None:
     lengths = {each.keys.shape[-2] for each in layers if each.keys is not None}
     if len(lengths) > 1:
         raise InputError(
-            f"the layers of this cache differ in length ({sorted(lengths)}), and nothing is known "
-            "of why: keys and values of a pruned prompt do not say what was dropped. Copy its "
-            "cache with copy.deepcopy, or begin with a new one."
+            f"The layers of this cache differ in length ({sorted(lengths)}) without a record of "
+            "why. Keys and values of a pruned prompt do not record what was dropped: copy its "
+            "cache with copy.deepcopy, or start with a new one."
         )
 
 
@@ -346,7 +332,7 @@ def mark_unpruned(cache: PrunedCache) -> None:
 
 
 def _derive(kind: type) -> Any:
-    """The class of a cache, with `PrunedCache` before it."""
+    """The class of a cache, preceded by `PrunedCache`."""
     if kind not in _DERIVED:
         name, members = f"Pruned{kind.__name__}", {"__module__": kind.__module__}
         _DERIVED[kind] = type(name, (PrunedCache, kind), members)

@@ -1,4 +1,4 @@
-"""One run of a vision tower that merges tokens, and what merging does on plain tensors."""
+"""One run of a vision encoder that merges tokens, and merging on plain tensors."""
 
 from __future__ import annotations
 
@@ -11,44 +11,25 @@ from torch.nn import functional
 
 from tokencover.errors import InputError
 from tokencover.methods import VisionMerge, VisionView
-from tokencover.pruning.vision.row import Row, count_members, reshape_like
-from tokencover.pruning.vision.segments import bound_segments
-from tokencover.pruning.vision.vision_tower import VisionTower
+from tokencover.pruning.vision.encoder import VisionEncoder
+from tokencover.pruning.vision.merging.row import Row, count_members, reshape_like
+from tokencover.pruning.vision.vision_attention import bound_segments
 
 
 @dataclass(slots=True)
-class TowerRun:
-    """One forward pass of a tower.
+class MergingRun:
+    """One forward pass of a vision encoder.
 
-    Attributes
-    ----------
-    first : Row
-        Its tokens before anything is merged.
-    row : Row
-        Those that are on their way now.
-    passed : list of Row
-        For each block that has run, what it put out.
-    attended : Row
-        Those that the attention that ran last was given.
-    told : dict
-        What matters of what its block was told: its rotation, and the segments of first tokens.
-    projections : dict
-        The outputs of those of its parts that make queries and keys, if it is watched.
-    bias : Tensor or None
-        ``(m,)``, what it added for the sizes of its tokens.
-    checked : list of Tensor
-        Segments that are known to lie within crops.
-    seconds : float
-        Time the method took.
-    complete : bool
-        Whether the tower came to its end.
+    `first` is its row before merging, `row` the current one, `attended` that of the attention that
+    ran last, `passed` the output row of each block. `bias` ``(m,)`` was added for token sizes;
+    `checked` lists segment bounds that are known to lie within crops.
     """
 
     first: Row
     row: Row = field(init=False)
     attended: Row = field(init=False)
     passed: list[Row] = field(default_factory=list)
-    told: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
     projections: dict[str, Tensor] = field(default_factory=dict)
     bias: Tensor | None = None
     checked: list[Tensor] = field(default_factory=list)
@@ -59,22 +40,21 @@ class TowerRun:
         self.row = self.attended = self.first
 
     def check_length(self, states: Tensor) -> None:
-        """Refuse another row than the pictures make."""
+        """Raise if the encoder has another number of tokens than its images make."""
         found = states[..., 0].numel()
         if found != len(self.first.places):
             raise InputError(
-                f"the pictures make {len(self.first.places)} tokens in the vision tower, and it has"
-                f" {found}: prepare them with the model's own processor."
+                f"The images make {len(self.first.places)} tokens in the vision encoder, which got "
+                f"{found}. Prepare them with the model's own processor."
             )
 
     def prepare(
         self, states: Tensor, kwargs: dict[str, Any], proportional: bool
     ) -> tuple[Tensor, dict[str, Any]]:
-        """The states and arguments of a block, for the tokens that there are.
+        """States and arguments of a block, for the tokens that exist now.
 
         Tokens attend to each other if their first members did. A token is rotated by the mean of
-        its members' tables, as ToMe's author advises (its repository, issue 29); a key then meets a
-        query as it would from its members' places on average.
+        its members' tables, as ToMe's author advises (its repository, issue 29).
         """
         ends = kwargs.get("cu_seqlens")
         if ends is not None and all(ends is not each for each in self.checked):
@@ -86,54 +66,56 @@ class TowerRun:
             arranged = self.row.arrange(segments)
             flat = arranged.order(self.row.cut(states.flatten(0, -2)))
             states, self.row = reshape_like(flat, states), arranged
-            changed |= _shorten_told(kwargs, arranged, segments)
+            changed |= _shorten_arguments(kwargs, arranged, segments)
         self.attended, self.projections, self.bias = self.row, {}, None
-        self.told = {"rotation": changed.get("position_embeddings"), "ends": ends}
+        self.arguments = {"rotation": changed.get("position_embeddings"), "ends": ends}
         if proportional and self.row.counts != self.first.counts:
             sizes = self.row.weigh_tokens().to(states.device)
             self.bias = sizes.float().log().to(states.dtype)
         return states, changed
 
     def finish_block(self, number: int, depth: int, output: Tensor) -> Tensor:
-        """What a block put out; after the last one, all first tokens again."""
+        """The output of a block; after the last one, spread over all first tokens."""
         self.passed.append(self.row)
         if number == depth - 1:
             output, self.row = self.spread(self.row, output), self.first
         return output
 
     def spread(self, row: Row, states: Tensor) -> Tensor:
-        """Copy states of a row to all the first tokens that they stand for."""
+        """Copy states of a row to all first tokens that they stand for."""
         return states if row is self.first else row.spread(states)
 
-    def find_keys(self, tower: VisionTower, block: int, part: int) -> Tensor:
-        """``(c, heads, n, head_dim)``, of the attention that ran last, for one set of crops."""
-        keys = self._find_projected(tower, block, "k", part)
+    def compute_keys(self, encoder: VisionEncoder, block: int, part: int) -> Tensor:
+        """Keys ``(c, heads, n, head_dim)`` of the attention that ran last, for one set."""
+        keys = self._compute_projected(encoder, block, "k", part)
         return self.row.sets[part].squares.average_keys(keys)
 
-    def find_attention(self, tower: VisionTower, block: int, part: int) -> Tensor:
-        """``(c, n, n)`` float32, its weights, mean over heads."""
-        queries, keys = (self._find_projected(tower, block, name, part) for name in ("q", "k"))
+    def compute_attention(self, encoder: VisionEncoder, block: int, part: int) -> Tensor:
+        """Its weights ``(c, n, n)`` float32, averaged over heads."""
+        queries, keys = (self._compute_projected(encoder, block, name, part) for name in ("q", "k"))
         bias = None if self.bias is None else self.attended.cut(self.bias)[part]
         segments = None
-        if self.told["ends"] is not None:
-            numbers = self.attended.number_segments(self.told["ends"])
+        if self.arguments["ends"] is not None:
+            numbers = self.attended.number_segments(self.arguments["ends"])
             segments = self.attended.split(numbers)[part].to(queries.device)
-        scaling = tower.find_attention(block).scaling
+        scaling = encoder.get_attention(block).scaling
         weights = average_attention(queries, keys, scaling, bias, segments)
         return self.row.sets[part].squares.fold_weights(weights)
 
-    def _find_projected(self, tower: VisionTower, block: int, name: str, part: int) -> Tensor:
+    def _compute_projected(
+        self, encoder: VisionEncoder, block: int, name: str, part: int
+    ) -> Tensor:
         if not self.projections:
             raise InputError(
-                f"there are no keys before tower block {block + 1}, because no block has run: "
-                "merge before a later one, or by the states alone."
+                f"There are no keys before vision-encoder block {block + 1}, because no block has "
+                "run. Merge before a later block, or by hidden states alone."
             )
-        attention = tower.find_attention(block)
-        found = attention.find_projected(self.projections, self.told["rotation"])[name]
+        attention = encoder.get_attention(block)
+        found = attention.compute_projected(self.projections, self.arguments["rotation"])[name]
         return self.attended.cut(found)[part].transpose(1, 2)
 
     def _number_crops(self) -> Tensor:
-        """``(first tokens,)`` int64 on the CPU, the crop of each."""
+        """The crop of each first token, ``(first tokens,)`` int64 on the CPU."""
         numbers, start = torch.empty(len(self.first.places), dtype=torch.int64), 0
         for each in self.first.sets:
             crops = torch.arange(start, start + len(each.places)).unsqueeze(-1)
@@ -142,8 +124,8 @@ class TowerRun:
         return numbers
 
 
-def _shorten_told(kwargs: dict[str, Any], row: Row, segments: Tensor) -> dict[str, Any]:
-    """The arguments of a block that speak of tokens, for those of a row in these segments."""
+def _shorten_arguments(kwargs: dict[str, Any], row: Row, segments: Tensor) -> dict[str, Any]:
+    """Token-wise arguments of a block, for the tokens of a row in these segments."""
     ends = kwargs["cu_seqlens"]
     _, lengths = segments.unique(return_counts=True)
     changed: dict[str, Any] = {"cu_seqlens": functional.pad(lengths.cumsum(0), (1, 0)).to(ends)}
@@ -156,7 +138,7 @@ def _shorten_told(kwargs: dict[str, Any], row: Row, segments: Tensor) -> dict[st
 
 
 def check_choice(choice: VisionMerge, view: VisionView, where: str) -> None:
-    """Refuse a choice that is no merging of the tokens that were shown."""
+    """Raise unless the choice partitions the tokens of the view."""
     groups, states = choice.groups, choice.hidden_states
     crops, tokens, width = view.hidden_states.shape
     if groups.dtype != torch.int64 or groups.shape != (crops, tokens):
@@ -195,23 +177,15 @@ def average_attention(
     bias: Tensor | None,
     segments: Tensor | None = None,
 ) -> Tensor:
-    """Attention weights ``(c, n, n)`` float32, mean over heads.
+    """Attention weights ``(c, n, n)`` float32, averaged over heads.
 
-    Parameters
-    ----------
-    queries, keys : Tensor
-        ``(c, heads, n, head_dim)``.
-    scaling : float
-        What their products are multiplied by.
-    bias : Tensor or None
-        ``(c, n)``, added to them for each key.
-    segments : Tensor or None
-        ``(c, n)`` int64, tokens of one number attend to each other.
+    `queries` and `keys` are ``(c, heads, n, head_dim)``. `bias` ``(c, n)`` is added per key. Tokens
+    attend to each other within `segments` ``(c, n)`` int64.
     """
     crops, heads, tokens, _ = queries.shape
     mean = torch.zeros(crops, tokens, tokens, device=queries.device)
     hidden = None if segments is None else segments.unsqueeze(1) != segments.unsqueeze(2)
-    for head in range(heads):  # one map at a time: all of them are the largest tensor of a tower
+    for head in range(heads):  # one map at a time: all of them are the largest tensor of a encoder
         products = queries[:, head].float() @ keys[:, head].float().transpose(1, 2) * scaling
         products = products if bias is None else products + bias.float().unsqueeze(1)
         products = products if hidden is None else products.masked_fill(hidden, -torch.inf)

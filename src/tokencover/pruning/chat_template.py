@@ -1,9 +1,9 @@
 """How a chat template surrounds the user's text, learned by rendering conversations with it.
 
 Everything is compared as text without whitespace, never as token ids: a tokenizer may merge the
-last space or newline of the chat template with the first word of the question, and the same mark
-may be cut into other tokens beside another neighbour. Special tokens are compared by id alone, so
-a user who types the name of a special token as plain text does not end a turn.
+last space or newline of the chat template with the first word of the question, and may split a mark
+differently beside another neighbor. Special tokens are compared by id alone, so a user who types
+the name of a special token as plain text does not end a turn.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-# One private character for every special token, one for what has no text, one for each piece of a
-# picture. They are the last of Unicode, so that `>= FIRST_CONTROL` tells them from text.
+# One private character for every special token, one for what has no text, one for each piece of an
+# image. They are the last of Unicode, so `>= FIRST_CONTROL` distinguishes them from text.
 FIRST_CONTROL, _UNKNOWN, VISUAL = "\U000f0000", "\U0010fffe", "\U0010ffff"
 CONTROL = f"[{FIRST_CONTROL}-{VISUAL}]"
 _BROKEN = "\ufffd"
@@ -28,14 +28,9 @@ _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
 class TokenLine:
     """A row of ids as text without whitespace.
 
-    Attributes
-    ----------
-    text : str
-        The characters; a special token or a piece of a picture is one private character.
-    owners : list of tuple of int
-        For every character, the first token it comes from and the token after its last.
-    spaced : list of bool
-        Whether whitespace stood before the character.
+    A special token or a piece of an image is one private character. `owners` are, for every
+    character, the first token it comes from and the token after its last. `spaced` says whether
+    whitespace preceded it.
     """
 
     text: str
@@ -43,13 +38,13 @@ class TokenLine:
     spaced: list[bool]
 
     def edge(self, at: int) -> bool:
-        """Whether no word runs across the place before character `at`."""
+        """Whether no word spans the place before character `at`."""
         if at in (0, len(self.text)) or self.spaced[at]:
             return True
         return not (self.text[at - 1].isalnum() and self.text[at].isalnum())
 
     def find(self, mark: str, start: int = 0) -> Iterator[int]:
-        """The places from `start` on where `mark` begins outside a word."""
+        """Indices from `start` on where `mark` begins outside a word."""
         at = self.text.find(mark, start)
         while at >= 0:
             if self.edge(at):
@@ -68,7 +63,7 @@ class TokenLine:
 
 
 class Reader:
-    """Turns ids into lines for one tokenizer."""
+    """Converts ids of one tokenizer into lines."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -79,14 +74,14 @@ class Reader:
         self._controls = {
             token: chr(ord(FIRST_CONTROL) + rank) for rank, token in enumerate(sorted(special))
         }
-        self.ends = self._find_named("bos_token_id") + self._find_named("eos_token_id")
+        self.ends = self._get_named("bos_token_id") + self._get_named("eos_token_id")
         # A piece is read after another token, since decoders drop the space at the very start.
         self._before = self._encode("a")[-1:]
         self._before_text = self._decode(self._before)
         self._pieces: dict[int, str] = {}
 
     def read(self, ids: Sequence[int], visual: Sequence[bool] | None = None) -> TokenLine:
-        """The text of a row; positions marked `visual` are pieces of a picture."""
+        """The text of a row; positions marked `visual` are pieces of an image."""
         characters: list[str] = []
         owners: list[tuple[int, int]] = []
         gaps: list[bool] = []
@@ -108,16 +103,16 @@ class Reader:
         return TokenLine("".join(characters), owners, gaps)
 
     def condense(self, text: str) -> str:
-        """`text` as it would stand in a line."""
+        """`text` as it would be in a line."""
         return self.read(self._encode(text)).text
 
     def spells(self, text: str) -> bool:
         """Whether the tokenizer has tokens for all of `text`."""
-        unknown = self._find_named("unk_token_id")
+        unknown = self._get_named("unk_token_id")
         return not unknown or unknown not in self.condense(text)
 
-    def _find_named(self, name: str) -> str:
-        """The character of a special token that the tokenizer knows by name, if it has it."""
+    def _get_named(self, name: str) -> str:
+        """The character of a special token that the tokenizer knows by name, "" without it."""
         return self._controls.get(getattr(self._tokenizer, name, None), "")
 
     def _encode(self, text: str) -> list[int]:
@@ -131,7 +126,7 @@ class Reader:
         )
 
     def _read_next(self, ids: Sequence[int], start: int) -> tuple[str, int]:
-        """The text at `start`, with the token after it: several tokens may spell a character."""
+        """The text at `start`, and the token after it: several tokens may spell a character."""
         text, stop = self._read_piece(ids[start]), start + 1
         while _BROKEN in text and stop < len(ids) and _BROKEN in self._read_piece(ids[stop]):
             stop += 1
@@ -154,13 +149,13 @@ class Reader:
 # ---- the marks of turns -----------------------------------------------------------------------
 
 
-def _match_before_pictures(label: str) -> str:
+def _match_before_images(label: str) -> str:
     return f"(?:{label})(?={CONTROL}*{VISUAL})"
 
 
 # What processors of transformers write before the frames of a video, without its whitespace:
 # Qwen3-VL "<0.5 seconds>", InternVL "Frame1: ", SmolVLM an introduction and "Frame from 00:01:".
-_FRAME_LABEL = _match_before_pictures(
+_FRAME_LABEL = _match_before_images(
     r"<\d+(?:\.\d+)?seconds>"
     r"|Frame\d+:"
     r"|(?:Youareprovidedthefollowingseriesof[\w-]+framesfroma[\d:]+\[H:MM:SS\]video\.)?"
@@ -179,20 +174,11 @@ _HANDWRITTEN = (
 class ChatShape:
     """How a chat template surrounds the user's text; all marks are condensed.
 
-    Attributes
-    ----------
-    opening, closing : str
-        What stands before and after the text of every user turn.
-    ending : str
-        What follows the last turn up to the end of a prompt that waits for an answer.
-    anchored : bool
-        Whether `opening` is ordinary text that always follows a special token.
-    system : tuple of str
-        What stands before and after a system prompt inside the user's turn (Llama 2), if it does.
-    written : str
-        A pattern of the template's and the processor's own words beside pictures.
-    strict : bool
-        Whether a row must hold `closing` too for `opening` to be believed.
+    `opening` and `closing` surround the text of every user turn; `ending` follows the last turn of
+    a prompt that waits for an answer. `anchored` says that `opening` is ordinary text that always
+    follows a special token. `system` surrounds a system prompt inside the user's turn (Llama 2).
+    `written` is a pattern of the template's and the processor's text beside images. If `strict`, a
+    row must contain `closing`, too.
     """
 
     opening: str
@@ -203,13 +189,13 @@ class ChatShape:
     written: str = _FRAME_LABEL
     strict: bool = False
 
-    def find_turns(self, line: TokenLine) -> list[list[int]]:
-        """The characters of every user turn, without marks and labels; none if none is found."""
+    def list_turns(self, line: TokenLine) -> list[list[int]]:
+        """The characters of every user turn, without marks and labels."""
         if self.strict and self.closing not in line.text:
             return []
-        return [self._find_inside(line.text, start, stop) for start, stop in self._find_spans(line)]
+        return [self._list_inside(line.text, start, stop) for start, stop in self._list_spans(line)]
 
-    def _find_spans(self, line: TokenLine) -> list[tuple[int, int]]:
+    def _list_spans(self, line: TokenLine) -> list[tuple[int, int]]:
         spans: list[tuple[int, int]] = []
         start = self._open(line, 0)
         while start is not None:
@@ -227,13 +213,13 @@ class ChatShape:
         return None
 
     def _lengthen(self, text: str, start: int, stop: int) -> tuple[int, int]:
-        """Let the last turn end where the prompt does: its words may contain the closing mark."""
-        body = _strip_last_controls(text)
+        """End the last turn where the prompt does: its text may contain the closing mark."""
+        body = strip_last_controls(text)
         if self.ending and body.endswith(self.ending):
             stop = max(stop, len(body) - len(self.ending))
         return start, stop
 
-    def _find_inside(self, text: str, start: int, stop: int) -> list[int]:
+    def _list_inside(self, text: str, start: int, stop: int) -> list[int]:
         if self.system is not None and text.startswith(self.system[0], start, stop):
             resume = text.find(self.system[1], start, stop)
             start = start if resume < 0 else resume + len(self.system[1])
@@ -246,14 +232,7 @@ class ChatShape:
 def learn_shape(template: Any, tokenizer: Any, reader: Reader) -> ChatShape | None:
     """The shape of a chat template, or None if it does not show the user's text.
 
-    Parameters
-    ----------
-    template
-        The source of the template, or several by name, as tokenizers and processors hold it.
-    tokenizer
-        What renders the template.
-    reader
-        Reads the tokens of `tokenizer`.
+    `template` is its source, or several by name.
     """
     source = template.get("default") if isinstance(template, dict) else template
     if not source:
@@ -263,7 +242,7 @@ def learn_shape(template: Any, tokenizer: Any, reader: Reader) -> ChatShape | No
 
 
 def list_handwritten_shapes(reader: Reader) -> list[ChatShape]:
-    """The shapes of prompts written by hand that the reader's tokenizer can spell."""
+    """Shapes of handwritten prompts that the tokenizer can spell."""
     shapes: list[ChatShape] = []
     for marks in _HANDWRITTEN:
         if all(reader.spells(mark) for mark in marks):
@@ -274,7 +253,7 @@ def list_handwritten_shapes(reader: Reader) -> list[ChatShape]:
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A chat template, shown what it does by conversations of words that do not occur in texts."""
+    """A chat template, probed by conversations of words that do not occur in texts."""
 
     tokenizer: Any
     source: str
@@ -284,16 +263,10 @@ class _Template:
     def render_around(
         self, *roles: str, waits: bool = True, media: str | None = None
     ) -> list[str] | None:
-        """What stands before, between and after the messages, condensed; None if refused.
+        """The text before, between and after the messages of these roles; None if not supported.
 
-        Parameters
-        ----------
-        roles
-            Who speaks, in order.
-        waits
-            Whether the prompt waits for an answer.
-        media
-            "image" or "video" to begin the first message with one, numbered if the template can.
+        With `waits` the prompt waits for an answer. `media`, "image" or "video", begins the first
+        message.
         """
         words = [f"Zq{letter}qz" for letter in "abc"[: len(roles)]]
         messages = [
@@ -332,7 +305,7 @@ def _learn(template: _Template) -> ChatShape | None:
     heads = [single[0]]
     if answered and double:
         heads.append(double[2].removeprefix(answered[2]))
-    opening = _find_common_end([head for head in heads if head])
+    opening = _get_common_end([head for head in heads if head])
     opening = opening.lstrip(template.reader.ends) or opening
     if not opening:
         return None
@@ -340,7 +313,7 @@ def _learn(template: _Template) -> ChatShape | None:
     return ChatShape(
         opening=opening,
         closing=_learn_closing(single, answered, template.render_around("user", waits=False)),
-        ending=_strip_last_controls(single[-1]),
+        ending=strip_last_controls(single[-1]),
         # The start of a row is as good as a special token.
         anchored=_is_anchored(opening, [FIRST_CONTROL + single[0], *later]),
         system=_learn_system(system, opening),
@@ -351,8 +324,8 @@ def _learn(template: _Template) -> ChatShape | None:
 def _learn_closing(single: list[str], answered: list[str] | None, resting: list[str] | None) -> str:
     """What follows the user's text always, or else at least when an answer does."""
     before_answer = [parts[1] for parts in (single, answered) if parts]
-    always = _find_common_start([*before_answer, *(resting or [])[1:]])
-    return always or _find_common_start(before_answer)
+    always = _get_common_start([*before_answer, *(resting or [])[1:]])
+    return always or _get_common_start(before_answer)
 
 
 def _is_anchored(opening: str, texts: list[str]) -> bool:
@@ -369,31 +342,32 @@ def _learn_system(system: list[str] | None, opening: str) -> tuple[str, str] | N
 
 
 def _learn_written(template: _Template, opening: str) -> str:
-    """A pattern of the ordinary text that stands before and after pictures."""
+    """A pattern of the ordinary text before and after images."""
     patterns = [_FRAME_LABEL]
     for media in ("image", "video"):
         shown = None if template.plain else template.render_around("user", media=media)
         rest = shown[0].rpartition(opening)[2] if shown else ""
-        *labels, caption = (_let_numbers_vary(text) for text in re.split(f"{CONTROL}+", rest))
-        patterns += [_match_before_pictures(label) for label in labels if label]
+        *labels, caption = (_wildcard_digits(text) for text in re.split(f"{CONTROL}+", rest))
+        patterns += [_match_before_images(label) for label in labels if label]
         if labels and caption:
             patterns.append(f"(?<={CONTROL}){caption}")
     return "|".join(patterns)
 
 
-def _let_numbers_vary(text: str) -> str:
-    """A pattern of `text` that lets every number vary."""
+def _wildcard_digits(text: str) -> str:
+    """A pattern of `text` with any numbers."""
     return re.sub(r"\d+", r"\\d+", re.escape(text))
 
 
-def _strip_last_controls(text: str) -> str:
+def strip_last_controls(text: str) -> str:
+    """The text without special tokens at its end."""
     return re.sub(f"{CONTROL}+$", "", text)
 
 
-def _find_common_start(texts: list[str]) -> str:
+def _get_common_start(texts: list[str]) -> str:
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
     return "".join(column[0] for column in columns)
 
 
-def _find_common_end(texts: list[str]) -> str:
-    return _find_common_start([text[::-1] for text in texts])[::-1]
+def _get_common_end(texts: list[str]) -> str:
+    return _get_common_start([text[::-1] for text in texts])[::-1]

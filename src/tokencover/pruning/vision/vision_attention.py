@@ -1,9 +1,9 @@
-"""How the attention of a tower block makes queries and keys, and attends by sizes."""
+"""Attention of vision-encoder blocks: queries, keys, and which tokens attend to each other."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,37 +13,18 @@ from torch.nn import functional
 from tokencover.errors import InputError
 
 
-class TowerAttention:
-    """The attention of one tower block, whose queries and keys are those of some of its parts.
-
-    Parameters
-    ----------
-    module : nn.Module
-        The attention.
-
-    Raises
-    ------
-    InputError
-        If it has no parts that are known.
-    """
+class VisionAttention:
+    """The attention of one vision-encoder block; raises if its parts are unknown."""
 
     def __init__(self, module: Any) -> None:
         self.module: nn.Module = module
-        self.parts = _find_parts(module)
+        self.parts = _get_parts(module)
         self.scaling = float(module.scaling if hasattr(module, "scaling") else module.scale)
         heads = getattr(module, "num_heads", None)
         self.heads = int(module.num_attention_heads if heads is None else heads)
 
-    def find_projected(self, outputs: Mapping[str, Tensor], rotation: Any) -> dict[str, Tensor]:
-        """Queries "q" and keys "k", ``(tokens, heads, head_dim)``, from the outputs of its parts.
-
-        Parameters
-        ----------
-        outputs : Mapping
-            Of the modules in `parts`, by their names there.
-        rotation : tuple of Tensor or None
-            The tables by which the attention was told to rotate them.
-        """
+    def compute_projected(self, outputs: Mapping[str, Tensor], rotation: Any) -> dict[str, Tensor]:
+        """Queries "q" and keys "k", ``(tokens, heads, head_dim)``, from the outputs of `parts`."""
         if "qkv" in outputs:
             wide = outputs["qkv"]
             three = wide.reshape(-1, 3, self.heads, wide.shape[-1] // (3 * self.heads))
@@ -55,28 +36,19 @@ class TowerAttention:
         return {"q": queries, "k": keys}
 
     def count_tokens(self, outputs: Mapping[str, Tensor]) -> int:
-        """How many tokens it had when its parts gave these outputs."""
+        """Number of tokens in these outputs of its parts."""
         if "qkv" in outputs:
             return outputs["qkv"][..., 0].numel()
         return len(self._split_heads(outputs["q"]))
 
     def flatten(self, name: str, output: Tensor) -> Tensor:
-        """The output of a part, by its name in `parts`, as ``(tokens, width)``."""
+        """The output of the part `name` as ``(tokens, width)``."""
         return output.flatten(0, -2) if name == "qkv" else self._split_heads(output).flatten(1)
 
     def attend(self, states: Tensor, bias: Tensor, ends: Tensor, rotation: Any) -> Tensor:
-        """What it would give, if it added something to the products with each key.
+        """The attention output with a bias ``(m,)`` per key, for packed states ``(m, d)``.
 
-        Parameters
-        ----------
-        states : Tensor
-            ``(m, d)``, packed: crops, or windows, one after the other.
-        bias : Tensor
-            ``(m,)``.
-        ends : Tensor
-            ``(s + 1,)``, their cumulated lengths from 0 on.
-        rotation : tuple of Tensor or None
-            The tables by which queries and keys are rotated.
+        `ends` ``(s + 1,)`` are the cumulative lengths of crops or windows, from 0 on.
         """
         queries, keys, values = self._project(states)
         if rotation is not None:
@@ -109,7 +81,7 @@ class TowerAttention:
         return [norm(each) for norm, each in zip(norms, found, strict=True)]
 
     def _split_heads(self, output: Tensor) -> Tensor:
-        """From ``(..., heads * head_dim)``, or already apart, to ``(tokens, heads, head_dim)``."""
+        """From ``(..., heads * head_dim)``, or already split, to ``(tokens, heads, head_dim)``."""
         apart = output.shape[-2:] == (self.heads, self._head_dim)
         return output.flatten(0, -3) if apart else output.reshape(-1, self.heads, self._head_dim)
 
@@ -121,7 +93,7 @@ class TowerAttention:
 
 
 def check_whole(part: nn.Module, output: Tensor) -> None:
-    """Reject the output of a part that is split over several ranks."""
+    """Raise if the output of a part is split over several ranks."""
     width = getattr(part, "out_features", output.shape[-1])
     if output.shape[-1] != width:
         raise InputError(
@@ -131,8 +103,8 @@ def check_whole(part: nn.Module, output: Tensor) -> None:
         )
 
 
-def _find_parts(module: nn.Module) -> dict[str, nn.Module]:
-    """The modules whose outputs are the queries and keys, or all three together."""
+def _get_parts(module: nn.Module) -> dict[str, nn.Module]:
+    """The modules whose outputs are queries and keys, or both with values."""
     parts = dict(module.named_children())
     found = {}
     for letter in ("q", "k"):
@@ -145,8 +117,8 @@ def _find_parts(module: nn.Module) -> dict[str, nn.Module]:
         return {"qkv": parts["qkv"]}
     if len(found) < 2:
         raise InputError(
-            f"the vision tower's {type(module).__name__} has no parts that are known to make "
-            "queries and keys: use a method that acts in the decoder, for example tc.MoB."
+            f"The vision encoder's {type(module).__name__} has no known query and key projections. "
+            "Use a method that acts in the decoder, for example tc.MoB."
         )
     return found
 
@@ -154,7 +126,7 @@ def _find_parts(module: nn.Module) -> dict[str, nn.Module]:
 def _rotate(
     module: nn.Module, queries: Tensor, keys: Tensor, rotation: Any
 ) -> tuple[Tensor, Tensor]:
-    """Rotate ``(tokens, heads, head_dim)`` by the function of the tower's own file."""
+    """Rotate ``(tokens, heads, head_dim)`` with the encoder's own function."""
     own: Any = sys.modules[type(module).__module__]
     cosines, sines = rotation
     found: tuple[Tensor, Tensor]
@@ -164,3 +136,45 @@ def _rotate(
     by_head = (queries.transpose(0, 1), keys.transpose(0, 1))
     found = own.apply_rotary_pos_emb(*by_head, cosines, sines, unsqueeze_dim=0)
     return found[0].transpose(0, 1), found[1].transpose(0, 1)
+
+
+def number_segments(lengths: Sequence[Tensor | int], index: Tensor) -> Tensor:
+    """Segment of each token, ``(c, p)`` int64; -1 beyond a crop. Tokens attend within segments.
+
+    `lengths` holds, per encoder call, the ``cu_seqlens`` of its attention, or its number of tokens
+    if each crop is a segment. `index` ``(c, p)`` int64 locates the tokens of crops among all
+    encoder tokens.
+    """
+    there = index >= 0
+    crops = torch.arange(len(index)).unsqueeze(-1).expand_as(index)
+    crop_of = torch.zeros(int(index.max()) + 1, dtype=torch.int64)
+    crop_of[index[there]] = crops[there]
+    segment_of, start = torch.zeros_like(crop_of), 0
+    for each in lengths:
+        if isinstance(each, int):
+            end = start + each
+            segment_of[start:end] = crop_of[start:end]
+        else:
+            begins, ends = bound_segments(crop_of, start + each.cpu().long())
+            end = int(ends[-1])
+            places = torch.arange(start, end)
+            # Larger than any number of a crop, so that calls of both kinds stay apart.
+            segment_of[places] = len(index) + begins[torch.searchsorted(ends, places, right=True)]
+        start = end
+    return torch.where(there, segment_of[index.clamp(min=0)], -1)
+
+
+def bound_segments(crop_of: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Begins and ends of non-empty segments; raises if one spans several crops.
+
+    `crop_of` ``(tokens,)`` int64 is the crop of each token, `ends` ``(s + 1,)`` bounds the
+    segments.
+    """
+    begins, ends = ends[:-1], ends[1:]
+    begins, ends = begins[ends > begins], ends[ends > begins]
+    if bool((crop_of[begins] != crop_of[ends - 1]).any()):
+        raise InputError(
+            "The vision encoder attends across frames here, so frames have no separate attention. "
+            "Use a method that acts in the decoder, for example tc.MoB."
+        )
+    return begins, ends

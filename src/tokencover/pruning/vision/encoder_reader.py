@@ -1,0 +1,276 @@
+"""Records features, queries and keys of a vision encoder, class tokens included.
+
+`generate` encodes images before the first forward pass, so recordings wait, per thread, until the
+pass takes them. They are dropped when it ends.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokencover.errors import InputError
+from tokencover.families import FAMILIES, Family, FoldedTiles
+from tokencover.methods import Method
+from tokencover.pruning.passes import CallState
+from tokencover.pruning.vision.encoder import (
+    Hook,
+    VisionEncoder,
+    VisionEncoders,
+    build_family_error,
+    build_features_error,
+)
+from tokencover.pruning.vision.encoder_calls import EncoderCalls
+from tokencover.pruning.vision.encodings import BlockRecord, Encodings, Recording, join_recordings
+from tokencover.pruning.vision.merging.merger import VisionMerger
+from tokencover.pruning.vision.vision_attention import VisionAttention, check_whole
+
+READING = "reads what the vision encoder computed"
+RECORDED = ("position_embeddings", "cu_seqlens")
+"""Arguments of an attention that matter to its weights."""
+
+
+class VisionReader:
+    """Records features, queries and keys in the vision encoders of a model.
+
+    If the method merges there as well, `merging` spreads what was computed for merged tokens.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        family: Family,
+        method: Method,
+        merging: VisionMerger | None,
+        state: CallState,
+    ) -> None:
+        if not family.reads_vision_encoder:
+            able = [each.name for each in FAMILIES if each.reads_vision_encoder]
+            raise build_family_error(method, family, READING, able)
+        self._family, self._method, self._merging = family, method, merging
+        self._encoders = VisionEncoders(model, family, method, READING)
+        _refuse_packed(method, family, self._encoders.first)
+        _refuse_without_class(method, family, self._encoders.first)
+        self._blocks = _resolve_blocks(method, self._encoders.first, type(model).__name__)
+        if merging is not None and self._blocks:
+            _refuse_rotated(method, family, self._encoders.first)
+        self._projector = model.get_submodule(family.projector)
+        self._state = state
+
+    @property
+    def merges_spatially(self) -> bool:
+        """Whether features are those of the visual tokens as the decoder receives them."""
+        return self._family.folding is not None
+
+    def list_hooks(self) -> Iterator[Hook]:
+        """Hooks to register, after those that merge."""
+        for encoder in self._encoders.all:
+            yield encoder.module, self._begin, True
+            yield encoder.module, functools.partial(self._finish, encoder), False
+            for number in self._blocks:
+                attention = encoder.get_attention(number)
+                yield attention.module, functools.partial(self._record_arguments, number), True
+                for name, part in attention.parts.items():
+                    hook = functools.partial(self._record, number, attention, name)
+                    yield part, hook, False
+
+    def list_watched(self) -> list[nn.Module]:
+        """Blocks whose inner modules have hooks."""
+        return [encoder.blocks[number] for encoder in self._encoders.all for number in self._blocks]
+
+    # ---- for EncoderMemory ------------------------------------------------------------------
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Blocks whose queries and keys are recorded."""
+        return self._blocks
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether recordings of single images can be joined."""
+        packed = self._encoders.first.kind.packed
+        return self._family.encodes_singly and not self.merges_spatially and not packed
+
+    def get_latest(self) -> Recording | None:
+        """The recording of the images encoded last."""
+        found: Recording | None = self._state.reading.recording
+        return found
+
+    def set_latest(self, recordings: Sequence[Recording | None]) -> None:
+        """Replace the latest recording by these, joined into one call."""
+        known = [each for each in recordings if each is not None]
+        complete = known and len(known) == len(recordings)
+        self._state.reading.recording = join_recordings(known) if complete else None
+
+    # ---- called by EncoderCalls -------------------------------------------------------------
+
+    def begin(self, name: str, arguments: dict[str, Any]) -> None:
+        """An encoder is about to run with these arguments."""
+        self._encoders.check_feature_layer(arguments)
+        self._state.reading.expected = True
+
+    def finish(self, name: str) -> None:
+        """Keep the recording as that of the images or videos; None if it failed."""
+        setattr(self._state.reading, name, self._state.reading.recording)
+        self._state.reading.recording = self._state.reading.blocks = None
+        self._state.reading.expected = False
+
+    def forget(self, name: str) -> None:
+        """Drop the recording of the images or videos."""
+        setattr(self._state.reading, name, None)
+
+    def take(self, calls: EncoderCalls) -> Encodings:
+        """Move the recordings to the pass that the images and videos belong to."""
+        media, encoder = calls.media, self._encoders.first
+        given = {"image": media.images, "video": media.videos}
+        found = {name: self._take_one(name) for name in given if given[name] is not None}
+        crops: FoldedTiles | None = None
+        if self.merges_spatially:
+            crops = calls.place_crops(encoder.facts)
+            index = torch.cat([crops.class_index, crops.index], dim=1)
+            numbers, _ = self._encoders.spread(calls.input_ids, crops.images, crops.videos)
+        else:
+            index, numbers = self._carry_crops(calls, found)
+        return Encodings(
+            recordings=list(found.values()),
+            index=index,
+            numbers=numbers,
+            encoder=encoder,
+            crops=crops,
+            projector=self._projector,
+            tiles=self._family.tiles,
+        )
+
+    def _take_one(self, name: str) -> Recording:
+        recording: Recording | None = getattr(self._state.reading, name)
+        if recording is None:
+            raise build_features_error(name)
+        setattr(self._state.reading, name, None)
+        return recording
+
+    def _carry_crops(
+        self, calls: EncoderCalls, found: dict[str, Recording]
+    ) -> tuple[Tensor, Tensor]:
+        """Index and numbers for crops of one length, whose patches are visual tokens."""
+        numbers: dict[str, Tensor] = {}
+        start, lengths = 0, set()
+        for name, recording in found.items():
+            assert recording.features is not None
+            crops, tokens = recording.features.shape[:2]
+            numbers[name] = start + torch.arange(crops * tokens).view(crops, tokens)
+            start += crops * tokens
+            lengths.add(tokens)
+        if len(lengths) > 1:
+            raise InputError(
+                f"Images and frames of videos have {sorted(lengths)} tokens in the vision encoder. "
+                "Pass them in separate calls."
+            )
+        (tokens,) = lengths
+        images, videos = numbers.get("image"), numbers.get("video")
+        carried, _ = self._encoders.carry(calls, images, videos)
+        return torch.arange(start).view(-1, tokens), carried
+
+    # ---- hooks ------------------------------------------------------------------------------
+
+    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        # What is recorded when the encoder alone is called would never be taken.
+        self._state.reading.blocks = {} if self._state.reading.expected else None
+        self._state.reading.recording = None
+
+    def _record_arguments(self, number: int, module: nn.Module, args: Any, kwargs: Any) -> None:
+        record = self._get_record(number)
+        if record is not None:
+            for name in RECORDED:
+                if kwargs.get(name) is not None:
+                    record.arguments[name] = kwargs[name]
+
+    def _record(
+        self,
+        number: int,
+        attention: VisionAttention,
+        name: str,
+        module: nn.Module,
+        args: Any,
+        kwargs: Any,
+        output: Tensor,
+    ) -> None:
+        record = self._get_record(number)
+        if record is not None:
+            check_whole(module, output)
+            output = output.detach()
+            if self._merging is not None:
+                output = self._merging.spread_now(attention.flatten(name, output))
+            record.outputs[name] = output
+
+    def _finish(
+        self, encoder: VisionEncoder, module: nn.Module, args: Any, kwargs: Any, output: Any
+    ) -> None:
+        blocks: dict[int, BlockRecord] | None = self._state.reading.blocks
+        if blocks is None:
+            return
+        features = None if self.merges_spatially else encoder.get_features(output)
+        if features is not None and not self._method.merges:
+            features = features.detach()
+        self._state.reading.recording = Recording(
+            features, blocks, kwargs.get("patch_attention_mask")
+        )
+
+    def _get_record(self, number: int) -> BlockRecord | None:
+        """The record of a block in the current encoder pass.
+
+        None outside of expected passes, and when gradient checkpointing runs a block again.
+        """
+        blocks: dict[int, BlockRecord] | None = self._state.reading.blocks
+        return None if blocks is None else blocks.setdefault(number, BlockRecord())
+
+
+def _refuse_packed(method: Method, family: Family, encoder: VisionEncoder) -> None:
+    """Raise for packed images, unless the family maps their patches to visual tokens."""
+    config: Any = encoder.module.config
+    if encoder.kind.packed and family.folding is None:
+        raise InputError(
+            f"{type(method).__name__} {READING}, but {family.name} with a vision encoder of "
+            f"type {config.model_type!r} packs images of all sizes into one row. Use a method that "
+            "acts in the decoder, for example tc.MoB."
+        )
+
+
+def _refuse_without_class(method: Method, family: Family, encoder: VisionEncoder) -> None:
+    card = getattr(method, "card", None)  # methods that are not registered may have none
+    if card is not None and "class token" in card.needs and encoder.classes == 0:
+        raise InputError(
+            f"{type(method).__name__} needs the class token's attention to each visual token, and "
+            f"the vision encoder of {family.name} has no class token here. Use a model with a CLIP "
+            "encoder, or another method."
+        )
+
+
+def _refuse_rotated(method: Method, family: Family, encoder: VisionEncoder) -> None:
+    if encoder.kind.packed:
+        raise InputError(
+            f"{type(method).__name__} {READING} where it merges, but the encoder of {family.name} "
+            "rotates queries and keys, and a merged token has no single position. Return no "
+            "watched_vision_blocks, or no vision_blocks."
+        )
+
+
+def _resolve_blocks(method: Method, encoder: VisionEncoder, model: str) -> tuple[int, ...]:
+    """The blocks whose queries and keys the method names, ascending."""
+    name = type(method).__name__
+    if len(encoder.feature_blocks) > 1:
+        raise InputError(
+            f"{name} {READING}, but {model} joins the features of several vision-encoder blocks "
+            f"{encoder.feature_blocks} to one visual token. Use a method that acts in the decoder, "
+            "for example tc.MoB."
+        )
+    wanted = tuple(method.watched_vision_blocks(encoder.depth, encoder.feature_block) or ())
+    if any(not 0 <= each < encoder.depth for each in wanted):
+        raise InputError(
+            f"{name} reads queries and keys of vision-encoder blocks {wanted}, which must lie "
+            f"between 0 and {encoder.depth - 1} in this model."
+        )
+    return tuple(sorted(set(wanted)))
