@@ -206,7 +206,8 @@ class Session:
         """The pass under way, or the one whose block gradient checkpointing runs again."""
         if is_aside():
             return None
-        return self._get_pass() or (self._get_entered() if runs_backward() else None)
+        is_rerun = runs_backward() and getattr(self._local, "is_rerun", False)
+        return self._get_pass() or (self._get_entered() if is_rerun else None)
 
     def _get_entered(self) -> ForwardPass | None:
         """The pass of the block that began last, None if it belongs to none."""
@@ -232,6 +233,8 @@ class Session:
         rotation = get_argument(kwargs, "position_embeddings", module)
         current = self._rerun.get_pass(self._get_pass(), number, args[0], rotation)
         self._local.entered = None if current is None else weakref.ref(current)
+        # Since transformers 5.23, checkpointing runs no hooks of blocks again, only inner ones.
+        self._local.is_rerun = runs_backward()
 
     def _before_block(
         self, number: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
