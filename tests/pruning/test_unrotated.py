@@ -33,7 +33,7 @@ def test_some_blocks_are_handed_none(name: str) -> None:
     assert seen == [kind == FULL for kind in model.config.text_config.layer_types]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "llama4"])
 def test_gradient_checkpointing_gives_the_same_gradients(name: str) -> None:
     """Blocks run again in backward, after another pass: the states they get tell whose they are."""
     entry = ZOO[name]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import threading
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from tokencover.errors import InternalsError
 from tokencover.families.family import Family, GetPass
@@ -15,6 +17,7 @@ from tokencover.families.tiles import build_square_tiles
 
 if TYPE_CHECKING:
     from tokencover.pruning.hooks import Hooks
+    from tokencover.pruning.passes import Pass
 
 
 def correct_query_scales(decoder: Any, hooks: Hooks, get_pass: GetPass) -> None:
@@ -23,27 +26,44 @@ def correct_query_scales(decoder: Any, hooks: Hooks, get_pass: GetPass) -> None:
     These layers count positions in the sequence that they get, and so too few where tokens were
     dropped. A hook brings queries to the right scale before the layer scales them.
     """
+    factors: Any = WeakIdKeyDictionary()
+    running = threading.local()
+
+    def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        running.rotation = kwargs.get("position_embeddings")
 
     def correct(layer_idx: int, attention: Any, *call: Any) -> Tensor | None:
         current, output = get_pass(), call[-1]
-        if current is None:
+        rotation, running.rotation = getattr(running, "rotation", None), None
+        if rotation is None:
             return None
-        kept, cache = current.find_kept(layer_idx), current.cache
-        past = 0 if cache is None else int(cache.get_seq_length(attention.layer_idx))
-        if kept is None and past == current.tokens.before:
-            return None
-        counted = torch.arange(output.shape[1], device=output.device).unsqueeze(0)
-        positions = counted if kept is None else kept.index.to(output.device)
-        true = _compute_scale(attention, current.tokens.before + positions)
-        factor = (true / _compute_scale(attention, past + counted)).unsqueeze(-1)
-        scaled: Tensor = output * factor
-        return scaled.to(output.dtype)
+        # Gradient checkpointing runs an attention again after its pass, with the same rotation.
+        known: dict[int, Tensor | None] = factors.setdefault(rotation, {})
+        if current is not None:
+            known[layer_idx] = _compute_factor(attention, current, layer_idx, output)
+        factor = known.get(layer_idx)
+        return None if factor is None else (output * factor).to(output.dtype)
 
     for layer_idx, layer in enumerate(decoder.layers):
         attention = layer.self_attn
         if attention.attn_temperature_tuning and not attention.use_rope:
             _check_formula(attention.__class__)
+            hooks.before(attention, enter)
             hooks.after(attention.q_proj, functools.partial(correct, layer_idx, attention))
+
+
+def _compute_factor(
+    attention: Any, current: Pass, layer_idx: int, queries: Tensor
+) -> Tensor | None:
+    """The right scale of queries by the one they get, ``(b or 1, m, 1)``; None if equal."""
+    kept, cache = current.find_kept(layer_idx), current.cache
+    past = 0 if cache is None else int(cache.get_seq_length(attention.layer_idx))
+    if kept is None and past == current.tokens.before:
+        return None
+    counted = torch.arange(queries.shape[1], device=queries.device).unsqueeze(0)
+    positions = counted if kept is None else kept.index.to(queries.device)
+    true = _compute_scale(attention, current.tokens.before + positions)
+    return (true / _compute_scale(attention, past + counted)).unsqueeze(-1)
 
 
 @functools.cache
