@@ -75,9 +75,9 @@ class OnlineThreshold:
             raise InputError(f"coupling must be between 0 and {LARGEST:g}, got {coupling}.")
         with self._lock:
             in_force = self._tau
-            place = min(int(coupling / LARGEST * COUPLING_BINS), COUPLING_BINS - 1)
-            self._long = _add(place, self._long, self.memory)
-            self._recent = _add(place, self._recent, self._short)
+            bin_idx = min(int(coupling / LARGEST * COUPLING_BINS), COUPLING_BINS - 1)
+            self._long = _add(bin_idx, self._long, self.memory)
+            self._recent = _add(bin_idx, self._recent, self._short)
             self._seen += 1
             later = self._seen - self.warm_up
             if later >= 0 and later % REFIT == 0:
@@ -183,7 +183,7 @@ class OnlineThreshold:
     def _compute_groups(self) -> Groups | None:
         if self._seen < self.warm_up:
             return None
-        centers = [(place + 0.5) * LARGEST / COUPLING_BINS for place in self._long]
+        centers = [(bin_idx + 0.5) * LARGEST / COUPLING_BINS for bin_idx in self._long]
         # After the warm-up there are enough; that they fade does not make them fewer.
         count = max(MINIMUM, _count_effective(self._seen, self.memory))
         return split_groups(centers, list(self._long.values()), count=count)
@@ -222,11 +222,11 @@ def _count_effective(seen: int, memory: float) -> float:
     return total * total / squares
 
 
-def _add(place: int, weights: Bins, memory: float) -> Bins:
+def _add(bin_idx: int, weights: Bins, memory: float) -> Bins:
     """The histogram with one more sample; earlier ones fade, and vanish below `_FADED`."""
     keep = 1 - 1 / memory
-    faded = {bin_: weight * keep for bin_, weight in weights.items() if weight * keep > _FADED}
-    faded[place] = faded.get(place, 0.0) + 1.0
+    faded = {other: weight * keep for other, weight in weights.items() if weight * keep > _FADED}
+    faded[bin_idx] = faded.get(bin_idx, 0.0) + 1.0
     return faded
 
 
@@ -234,18 +234,18 @@ def _measure_difference(first: Bins, second: Bins) -> float:
     """Kolmogorov-Smirnov distance of two histograms."""
     totals = math.fsum(first.values()), math.fsum(second.values())
     largest = below = 0.0
-    for place in sorted({*first, *second}):
-        below += first.get(place, 0.0) / totals[0] - second.get(place, 0.0) / totals[1]
+    for bin_idx in sorted({*first, *second}):
+        below += first.get(bin_idx, 0.0) / totals[0] - second.get(bin_idx, 0.0) / totals[1]
         largest = max(largest, abs(below))
     return largest
 
 
 def _list_bins(weights: Bins) -> list[list[float]]:
-    return [[place, weights[place]] for place in sorted(weights)]
+    return [[bin_idx, weights[bin_idx]] for bin_idx in sorted(weights)]
 
 
 def _read_bins(pairs: list[list[float]]) -> Bins:
-    for place, weight in pairs:
-        if not (int(place) == place and 0 <= place < COUPLING_BINS and 0 < weight < math.inf):
-            raise ValueError(f"no bin {place} with weight {weight}")
-    return {int(place): float(weight) for place, weight in pairs}
+    for bin_idx, weight in pairs:
+        if not (int(bin_idx) == bin_idx and 0 <= bin_idx < COUPLING_BINS and 0 < weight < math.inf):
+            raise ValueError(f"no bin {bin_idx} with weight {weight}")
+    return {int(bin_idx): float(weight) for bin_idx, weight in pairs}

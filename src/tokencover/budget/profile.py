@@ -197,12 +197,12 @@ def count_bins(values: Sequence[float], edges: Sequence[float]) -> tuple[int, ..
     bins = len(edges) - 1
     counts = [0] * bins
     for value in values:
-        place = int((value - edges[0]) / (edges[-1] - edges[0]) * bins)
-        counts[min(max(place, 0), bins - 1)] += 1
+        bin_idx = int((value - edges[0]) / (edges[-1] - edges[0]) * bins)
+        counts[min(max(bin_idx, 0), bins - 1)] += 1
     return tuple(counts)
 
 
 def _place_edges(low: float, high: float) -> tuple[float, ...]:
     if high - low < 1e-6:  # nearly equal values: a narrow histogram around them
         low, high = low - 0.01, high + 0.01
-    return tuple(low + (high - low) * place / PROFILE_BINS for place in range(PROFILE_BINS + 1))
+    return tuple(low + (high - low) * bin_idx / PROFILE_BINS for bin_idx in range(PROFILE_BINS + 1))

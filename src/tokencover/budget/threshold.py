@@ -159,8 +159,8 @@ def _smooth(cells: list[float], width: float) -> list[float]:
     reach = math.ceil(4 * width)
     kernel = [math.exp(-0.5 * (away / width) ** 2) for away in range(reach + 1)]
     density = [0.0] * len(cells)
-    for place, mass in enumerate(cells):
+    for cell, mass in enumerate(cells):
         if mass > 0:
-            for other in range(max(0, place - reach), min(len(cells), place + reach + 1)):
-                density[other] += mass * kernel[abs(other - place)]
+            for other in range(max(0, cell - reach), min(len(cells), cell + reach + 1)):
+                density[other] += mass * kernel[abs(other - cell)]
     return density

@@ -144,7 +144,7 @@ def _estimate_nearest_neighbors(estimates: CosineEstimates, table: Tensor | None
     vectors, size = estimates.vectors, tuning.DIVERSE_BLOCK
     nearest = torch.full((len(vectors),), -math.inf)
     blocks = [slice(begin, begin + size) for begin in range(0, len(vectors), size)]
-    pairs = [(rows, columns) for place, rows in enumerate(blocks) for columns in blocks[place:]]
+    pairs = [(rows, columns) for i, rows in enumerate(blocks) for columns in blocks[i:]]
     writing = threading.Lock()
 
     def compare(some: slice) -> None:

@@ -106,8 +106,8 @@ def _compare_pairs(grid: Tensor, compare: Callable[[slice, slice], Tensor]) -> T
     size = min(tuning.PAIR_BLOCK, max(tuning.SMALL_PAIR_BLOCK, count // 3))
     blocks = [slice(begin, begin + size) for begin in range(0, count, size)]
     table = grid.new_empty(count, count)
-    for place, rows in enumerate(blocks):
-        for columns in blocks[place:]:
+    for i, rows in enumerate(blocks):
+        for columns in blocks[i:]:
             values = compare(rows, columns)
             table[rows, columns] = values
             table[columns, rows] = values.T

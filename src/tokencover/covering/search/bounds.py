@@ -18,11 +18,11 @@ from tokencover.covering.search.scratch import ScratchBuffers
 from tokencover.covering.search.vectors import Estimates, Rows
 
 Step = list[int]
-"""One choice: the place of the token that seems the farthest, then those of its rivals, which may
+"""One choice: the index of the token that seems the farthest, then those of its rivals, which may
 be as far or farther since estimates err."""
 _Entry = tuple[float, int, int]
-"""A token's closeness to the nearest of some centers, its place, and how many of the added centers
-these are. Sorts by rising closeness, then by place: the tie rule."""
+"""A token's closeness to the nearest of some centers, its index, and how many of the added centers
+these are. Sorts by rising closeness, then by index: the tie rule."""
 
 
 class Centers:
@@ -127,24 +127,24 @@ class Bounds:
         return tokens[nearest <= nearest.amin() + self._estimates.tolerance]
 
     def get_near_centers(self, tokens: Tensor, enough: float) -> Tensor:
-        """For each token the place of a close center, ``(tokens,)`` int64.
+        """For each token the rank of a close center, ``(tokens,)`` int64.
 
         The closest starting center if its closeness is `enough`; else the closest later one.
         """
         started = self._to_start.shape[1]
-        closeness, place = self._to_start[tokens].max(-1)
+        closeness, rank = self._to_start[tokens].max(-1)
         far = (closeness < enough).nonzero().squeeze(-1)
         if len(far) and len(self._centers) > started:
             later = self._estimate_from(started, tokens[far]).argmax(-1)
-            place[far] = later + started
-        return place
+            rank[far] = later + started
+        return rank
 
-    def estimate_all(self, places: Tensor) -> Tensor:
-        """Closeness of all tokens to the centers at some `places`, ascending."""
+    def estimate_all(self, ranks: Tensor) -> Tensor:
+        """Closeness of all tokens to the centers at some `ranks`, ascending."""
         started = self._to_start.shape[1]
-        later = self._centers.rows[places[places >= started]]
+        later = self._centers.rows[ranks[ranks >= started]]
         to_later = self._estimates.estimate(later, buffers=self._buffers)
-        return torch.cat([self._to_start[:, places[places < started]], to_later], dim=1)
+        return torch.cat([self._to_start[:, ranks[ranks < started]], to_later], dim=1)
 
     def mark_possible_nearest(self, tokens: Rows) -> Tensor:
         """Which centers may be nearest to which tokens, ``(tokens, centers)`` bool."""
@@ -205,8 +205,8 @@ class Bounds:
         if len(unknown) == 0:
             return
         centers = self._centers.tokens[: self._compared]
-        for some, places in self._estimates.list_blocks(unknown, centers):
-            rows = self._centers.rows.index_select(0, places)
+        for some, ranks in self._estimates.list_blocks(unknown, centers):
+            rows = self._centers.rows.index_select(0, ranks)
             self._nearest[some] = self._estimates.estimate(rows, some, self._buffers).amax(-1)
 
     def _estimate_from(self, first: int, tokens: Rows) -> Tensor:
@@ -240,7 +240,7 @@ def choose_from_shortlist(
         if len(rivals) >= max_rivals:
             break
         queue.push(rivals)
-        steps.append([place for _, place, _ in (first, *rivals)])
+        steps.append([index for _, index, _ in (first, *rivals)])
         queue.add_center(each_other[first[1]].tolist())
     return steps
 
@@ -249,7 +249,7 @@ class _Queue:
     """Tokens by their closeness to the nearest center, which is brought up to date when needed."""
 
     def __init__(self, nearest: list[float]) -> None:
-        self._heap: list[_Entry] = [(value, place, 0) for place, value in enumerate(nearest)]
+        self._heap: list[_Entry] = [(value, index, 0) for index, value in enumerate(nearest)]
         self._added: list[list[float]] = []
         heapq.heapify(self._heap)
 
@@ -257,11 +257,11 @@ class _Queue:
         """The smallest closeness; infinite if the queue is empty."""
         heap, now = self._heap, len(self._added)
         while heap:
-            value, place, compared = heap[0]
+            value, index, compared = heap[0]
             if compared == now:
                 return value
-            since = [closeness[place] for closeness in self._added[compared:]]
-            heapq.heapreplace(heap, (max(value, *since), place, now))
+            since = [closeness[index] for closeness in self._added[compared:]]
+            heapq.heapreplace(heap, (max(value, *since), index, now))
         return math.inf
 
     def pop(self) -> _Entry:

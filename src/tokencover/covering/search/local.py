@@ -136,11 +136,11 @@ def refine(centers: Centers, bounds: Bounds) -> tuple[LocalEstimates, Tensor] | 
     widest = float(distance.amax())
     if widest > tuning.LOCAL_DISTANCE:
         return None
-    places = _choose_references(centers, bounds, distance, widest)
-    home, radius = _settle(bounds.estimate_all(places).double(), distance, cosines.error)
+    ranks = _choose_references(centers, bounds, distance, widest)
+    home, radius = _settle(bounds.estimate_all(ranks).double(), distance, cosines.error)
     if home is None:
         return None
-    references = cosines.vectors.snap(centers.tokens[places]).grid
+    references = cosines.vectors.snap(centers.tokens[ranks]).grid
     local = LocalEstimates(cosines.vectors, references, home)
     if widest < tuning.BLURRED * cosines.error:
         radius = local.compute_radius()
@@ -164,16 +164,16 @@ def _bound_local_error(cosines: Estimates, radius: float) -> float:
 def _choose_references(centers: Centers, bounds: Bounds, distance: Tensor, widest: float) -> Tensor:
     """Places of some centers that are near to all tokens and far from each other."""
     free = (distance > -math.inf).nonzero().squeeze(-1)
-    places = bounds.get_near_centers(free, 1.0 - widest).unique()
-    each_other = bounds.estimate(centers.tokens[places]).index_select(1, places)
+    ranks = bounds.get_near_centers(free, 1.0 - widest).unique()
+    each_other = bounds.estimate(centers.tokens[ranks]).index_select(1, ranks)
     close = each_other >= 1.0 - tuning.JOINED * widest
-    remaining = torch.ones(len(places), dtype=torch.bool)
+    remaining = torch.ones(len(ranks), dtype=torch.bool)
     chosen = []
     while remaining.any():
         chosen.append(int(remaining.int().argmax()))
         remaining &= ~close[chosen[-1]]
         remaining[chosen[-1]] = False
-    references: Tensor = places[torch.tensor(chosen)]
+    references: Tensor = ranks[torch.tensor(chosen)]
     return references
 
 

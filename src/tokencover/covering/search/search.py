@@ -11,7 +11,7 @@ exact:
 3. Where estimates were too close, exact distances decide at the end (`find_first_mistake`): what
    was chosen before the first mistake is kept, and the search continues from there.
 4. Where bounds are too old, all tokens are compared with the newer centers at once. Where too many
-   tokens are rivals for one place, exact distances decide about that place (`_Search._decide`).
+   tokens are rivals for one rank, exact distances decide about that rank (`_Search._decide`).
 5. Where all remaining tokens are close to a center, the search continues with local estimates
    (`local.py`). Where these leave too many rivals as well, or guesses are wrong, it continues by
    exact distances (`exact_rounds.py`).
@@ -110,9 +110,9 @@ def _select_farthest_from_mean(tokens: Distinct) -> int:
 
 
 class Candidate(NamedTuple):
-    """A token that may be the right choice for the center at `place`."""
+    """A token that may be the right choice for the center at `rank`."""
 
-    place: int
+    rank: int
     token: int
 
 
@@ -210,7 +210,7 @@ class _Search:
         mistake = find_first_mistake(self._centers, self._bounds, self._candidates)
         if mistake is None:
             return True
-        self._centers.cut(mistake.place)
+        self._centers.cut(mistake.rank)
         self._centers.add(torch.tensor([mistake.token]))
         self._bounds.restore(bounds)
         return False
@@ -218,7 +218,7 @@ class _Search:
     def _guess(self, tokens: Tensor) -> bool:
         """Choose among some tokens (ascending), by estimates, until others may be farther.
 
-        Return whether there were too many rivals for a single place.
+        Return whether there were too many rivals for a single rank.
         """
         tolerance = self._estimates.tolerance
         buffers = ScratchBuffers.of_this_thread("pool")
@@ -255,8 +255,8 @@ class _Search:
 def _list_candidates(steps: list[Step], tokens: list[int], before: int) -> list[Candidate]:
     """All tokens that came into question where a guess, after `before` centers, was not clear."""
     return [
-        Candidate(place, tokens[rival])
-        for place, step in enumerate(steps, before)
+        Candidate(rank, tokens[rival])
+        for rank, step in enumerate(steps, before)
         if len(step) > 1
         for rival in step
     ]
@@ -267,18 +267,18 @@ def find_first_mistake(
 ) -> Candidate | None:
     """What should have been chosen where first something else was; None if all is right.
 
-    `candidates` has, by rising place, each unclear center and all its rivals. Right is the token
+    `candidates` has, by rising rank, each unclear center and all its rivals. Right is the token
     farthest from all centers before it, by exact distances and the tie rule of `exact.py`.
     """
     rivals: dict[int, list[tuple[float, int]]] = {}
     exact = _measure_candidates(centers, bounds, candidates) if candidates else []
-    for (place, token), distance in zip(candidates, exact, strict=True):
-        rivals.setdefault(place, []).append((distance, token))
+    for (rank, token), distance in zip(candidates, exact, strict=True):
+        rivals.setdefault(rank, []).append((distance, token))
     chosen = centers.tokens.tolist()
-    for place, pairs in rivals.items():
+    for rank, pairs in rivals.items():
         token = first_of_largest(pairs)
-        if chosen[place] != token:
-            return Candidate(place, token)
+        if chosen[rank] != token:
+            return Candidate(rank, token)
     return None
 
 
@@ -287,28 +287,28 @@ def _measure_candidates(
 ) -> list[float]:
     """Each candidate's exact distance to the nearest of the centers before it."""
     vectors, tolerance = bounds.estimates.vectors, bounds.estimates.tolerance
-    places, names = torch.tensor(candidates).T.contiguous()
+    ranks, names = torch.tensor(candidates).T.contiguous()
     tokens, row = names.unique(return_inverse=True)
-    near = _mark_possible_nearest(bounds.estimate(tokens), places, row, tolerance)
+    near = _mark_possible_nearest(bounds.estimate(tokens), ranks, row, tolerance)
     points = vectors.snap(tokens, ScratchBuffers.of_this_thread("top"))
     columns, distance = _measure_distances(vectors, centers, points, near)
-    column = torch.searchsorted(columns, places) - 1  # the last one before the unclear center
+    column = torch.searchsorted(columns, ranks) - 1  # the last one before the unclear center
     exact: list[float] = distance.cummin(-1).values[row, column].tolist()
     return exact
 
 
 def _mark_possible_nearest(
-    closeness: Tensor, places: Tensor, row: Tensor, tolerance: float
+    closeness: Tensor, ranks: Tensor, row: Tensor, tolerance: float
 ) -> Tensor:
     """Which centers may be nearest to which tokens while these are candidates.
 
-    `closeness` is ``(tokens, centers)``; `places` and `row`, ``(candidates,)`` int64, are the
+    `closeness` is ``(tokens, centers)``; `ranks` and `row`, ``(candidates,)`` int64, are the
     unclear center and the row of the token.
     """
     spans = torch.zeros(len(closeness), dtype=torch.int64)
-    first = spans.scatter_reduce(0, row, places, "amin", include_self=False).unsqueeze(-1)
-    last = spans.scatter_reduce(0, row, places, "amax", include_self=False).unsqueeze(-1)
-    # A center that is not nearest when it is added, or at the first unclear place, never will be.
+    first = spans.scatter_reduce(0, row, ranks, "amin", include_self=False).unsqueeze(-1)
+    last = spans.scatter_reduce(0, row, ranks, "amax", include_self=False).unsqueeze(-1)
+    # A center that is not nearest when it is added, or at the first unclear rank, never will be.
     nearest_yet = closeness.cummax(-1).values
     nearest_yet = torch.maximum(nearest_yet, nearest_yet.gather(1, first - 1))
     return (closeness >= nearest_yet - tolerance) & (torch.arange(closeness.shape[1]) < last)
@@ -319,7 +319,7 @@ def _measure_distances(
 ) -> tuple[Tensor, Tensor]:
     """Distances of m points to the centers marked in `near`, ``(m, centers)`` bool.
 
-    Returns ``(c,)`` places of all centers that are near to any of the points, and ``(m, c)``
+    Returns ``(c,)`` ranks of all centers that are near to any of the points, and ``(m, c)``
     float64 distances, inf for pairs that are not marked.
     """
     columns = near.any(0).nonzero().squeeze(-1)

@@ -165,7 +165,7 @@ class Estimates(Protocol):
         ...
 
     def list_blocks(self, tokens: Tensor, others: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Which tokens to compare with which places in `others` to find the closest of these."""
+        """Tokens, and positions in `others`, to compare with each other to find the closest."""
         ...
 
 
@@ -334,12 +334,12 @@ def _are_repeated(tokens: Tensor, first: Tensor, second: Tensor) -> bool:
 
 
 def _compare_with_next(tokens: Tensor, order: Tensor, pairs: Tensor) -> Tensor:
-    """Whether the tokens at some places of `order` are the same as the next, ``(pairs,)`` bool."""
+    """Whether tokens at some positions of `order` are the same as the next, ``(pairs,)`` bool."""
     # In a run of copies a token is the next of one and has a next: it is read once.
-    places, where = torch.cat([pairs, pairs + 1]).unique(return_inverse=True)
-    shape = (len(places), tokens.shape[-1])
+    positions, where = torch.cat([pairs, pairs + 1]).unique(return_inverse=True)
+    shape = (len(positions), tokens.shape[-1])
     rows = ScratchBuffers.of_this_thread("top").empty("rows", shape, torch.float32)
-    bits = _view_bits(torch.index_select(tokens, 0, order[places], out=rows))
+    bits = _view_bits(torch.index_select(tokens, 0, order[positions], out=rows))
     same = bits[1:] == bits[:-1]
     # Eight at a time takes a third of the time.
     eight = same.shape[1] % 8 == 0
