@@ -17,15 +17,6 @@ def run(*arguments: str) -> None:
     call("bench", *arguments)
 
 
-def test_the_paper_is_printed_and_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("--paper", "--out", str(tmp_path / "costs.json"))
-    assert "LLaVA-Next-7B" in capsys.readouterr().out
-    costs = json.loads((tmp_path / "costs.json").read_text())
-    assert [each["budget"] for each in costs] == [576, 64, 128, 192, 2880, 320, 640, 960]
-
-
 def test_a_model_from_a_folder_and_a_picture_of_ones_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,7 +58,8 @@ def test_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
-    assert read(capsys, "bench", "--paper")
+    quick = ("--methods", "mob", "--budgets", "64", "--repeats", "1", "--tokens-out", "1")
+    assert read(capsys, "bench", *quick)["rows"]
 
 
 def test_ask(

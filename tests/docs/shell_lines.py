@@ -16,6 +16,7 @@ DRAWN = ("kept", "trade-off")
 """A picture and the chart; the others are drawn by the same functions."""
 LITTLE = ("--limit", "1", "--max-new-tokens", "1")
 LESS = {
+    "python -m research.paper.costs": (),
     "tokencover ask": (),
     "tokencover methods": (),
     "tokencover models": (),
@@ -71,7 +72,6 @@ LEFT_OUT = {
     "python -m research.study.tables": "takes a minute; research/tests reads a small study",
     "--growth": "takes minutes",
     "--quantization": "needs bitsandbytes; tests_quantized runs it",
-    "--paper": "is run by test_commands",
     "torchrun": "starts several processes; tests_parallel does",
     "--time": "needs an accelerator",
 }

@@ -31,7 +31,7 @@ FOREIGN = {
     "vllm",
 }
 """Commands of the system, and words of the shell, which are not checked."""
-CHEAP = (["tokencover", "methods"], ["tokencover", "models"], ["tokencover", "bench", "--paper"])
+CHEAP = (["tokencover", "methods"], ["tokencover", "models"])
 
 COMMANDS = [(name, words) for name, text in read_pages().items() for words in find_commands(text)]
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import call
 from tests.evaluation.drawings import list_records
 from tests.evaluation.made_results import open_folder, write
 from tokencover.budget import Profile
@@ -61,17 +60,7 @@ def test_tables_have_the_papers_layout(compared: Path) -> None:
     assert rf"FastV (2024) & V & {second}" in text
     assert r"Random & -- & 0.0 & 0.0 & 0.0 & 0.0\% \\" in text
     assert "tab:folds" not in text
-    assert "tab:costs" not in text
     assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 1
-
-
-def test_cost_table_is_added_on_request(compared: Path, tmp_path: Path) -> None:
-    path = tmp_path / "t.tex"
-    call("report", compared, "--out", tmp_path / "r.html", "--latex", path, "--latex-costs")
-    # Table 7 is computed: N * L * d multiply-adds for the Hausdorff distance.
-    assert r"Compute $d_H$ & 2.4e-05 & 2.4e-05 & 2.4e-05 & 2.4e-05 \\" in path.read_text()
-    call("report", compared, "--out", tmp_path / "r.html", "--latex", path)
-    assert "LLaVA" not in path.read_text()
 
 
 def test_many_methods_have_a_short_table_too(tmp_path: Path) -> None:

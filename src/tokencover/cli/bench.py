@@ -1,4 +1,4 @@
-"""``tokencover bench``: measured time, memory and FLOPs; or the paper's table of costs."""
+"""``tokencover bench``: measured time, memory and FLOPs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from tokencover.methods import Method
 
 
-PaperInstead = Annotated[
-    bool, option("--paper", "", "Print the paper's table of costs next to ours instead.")
-]
 OneQuestion = Annotated[
     str | None, option("--question", "TEXT", "Question about the image.", QUESTIONS)
 ]
@@ -61,8 +58,6 @@ NumbersFile = Annotated[
 
 @shared_options()
 def run_bench(
-    paper: PaperInstead = False,
-    *,
     source: ModelArguments,
     methods: MethodNames = "mob,fastv",
     budgets: Budgets = "64,192",
@@ -79,22 +74,16 @@ def run_bench(
     """Measure what pruning saves: time, memory, FLOPs."""
     from tokencover.cli.process import set_threads
 
-    if paper:
-        table, data = _compute_paper_costs()
-    else:
-        validate_counts(
-            {"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats}
-        )
-        if question is not None:
-            validate_questions([question])
-        options = parse_parallel(parallel, device=source.device)
-        options |= source.parse_options()
-        built = build_methods(methods, parse_budgets(budgets))
-        if not built:
-            raise InputError("There is nothing to measure. Pass --methods mob and --budgets 64.")
-        set_threads(threads)
-        workload = _build_workload(source, options, image, question, batch_size)
-        table, data = _measure(workload, built, tokens_out, repeats, is_silent(parallel))
+    validate_counts({"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats})
+    if question is not None:
+        validate_questions([question])
+    options = parse_parallel(parallel, device=source.device) | source.parse_options()
+    built = build_methods(methods, parse_budgets(budgets))
+    if not built:
+        raise InputError("There is nothing to measure. Pass --methods mob and --budgets 64.")
+    set_threads(threads)
+    workload = _build_workload(source, options, image, question, batch_size)
+    table, data = _measure(workload, built, tokens_out, repeats, is_silent(parallel))
     if is_silent(parallel):
         return
     if as_json:
@@ -103,13 +92,6 @@ def run_bench(
         print_table(table)
     if out is not None:
         write_atomically(out, json.dumps(data, indent=2) + "\n")
-
-
-def _compute_paper_costs() -> tuple[TextTable, Any]:
-    from tokencover.efficiency import compute_paper_costs, export_paper_costs, tabulate_paper_costs
-
-    costs = compute_paper_costs()
-    return tabulate_paper_costs(costs), export_paper_costs(costs)
 
 
 def _build_workload(

@@ -49,10 +49,6 @@ PageFile = Annotated[
 ExportFile = Annotated[Path | None, _output("--export", "Write all numbers as JSON.")]
 MarkdownFile = Annotated[Path | None, _output("--markdown", "Write Markdown tables.")]
 LatexFile = Annotated[Path | None, _output("--latex", "Write LaTeX tables in the paper's layout.")]
-LatexCosts = Annotated[
-    bool,
-    option("--latex-costs", "", "Add the paper's computed costs of LLaVA-7B to --latex.", OUTPUT),
-]
 CsvFile = Annotated[Path | None, _output("--csv", "Write the rows as comma-separated values.")]
 FiguresFolder = Annotated[
     Path | None,
@@ -110,7 +106,6 @@ def write_report(
     markdown: MarkdownFile = None,
     export: ExportFile = None,
     latex: LatexFile = None,
-    latex_costs: LatexCosts = False,
     csv: CsvFile = None,
     figures: FiguresFolder = None,
     formats: FigureFormats = "pdf",
@@ -156,9 +151,7 @@ def write_report(
         )
         written.append(out or PAGE)
         write_atomically(written[0], page)
-    for path, build in _list_texts(
-        stored, compared, ablations, markdown, (latex, latex_costs), csv
-    ):
+    for path, build in _list_texts(stored, compared, ablations, markdown, latex, csv):
         write_atomically(path, build())
         written.append(path)
     written += _write_export(export, stored)
@@ -204,7 +197,7 @@ def _list_texts(
     reference: str,
     ablations: StoredAblations,
     markdown: Path | None,
-    latex: tuple[Path | None, bool],
+    latex: Path | None,
     csv: Path | None,
 ) -> list[tuple[Path, Callable[[], str]]]:
     """Return the requested files, and functions that build them."""
@@ -212,7 +205,7 @@ def _list_texts(
 
     texts: list[tuple[Path | None, Callable[[], str]]] = [
         (markdown, lambda: make_markdown(stored, reference)),
-        (latex[0], lambda: make_latex(stored, reference, ablations, costs=latex[1])),
+        (latex, lambda: make_latex(stored, reference, ablations)),
         (csv, stored.to_csv),
     ]
     return [(path, build) for path, build in texts if path is not None]

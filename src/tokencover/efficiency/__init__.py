@@ -1,11 +1,5 @@
 """What pruning saves: FLOPs, time, memory."""
 
-from tokencover.efficiency.paper_costs import (
-    PaperCost,
-    compute_paper_costs,
-    export_paper_costs,
-    tabulate_paper_costs,
-)
 from tokencover.efficiency.savings import Savings, export_savings, measure_savings, tabulate_savings
 from tokencover.efficiency.workload import (
     ImageQuestion,
@@ -17,16 +11,12 @@ from tokencover.efficiency.workload import (
 
 __all__ = [
     "ImageQuestion",
-    "PaperCost",
     "Savings",
     "Workload",
     "build_workload",
-    "compute_paper_costs",
-    "export_paper_costs",
     "export_savings",
     "load_own_image",
     "measure_savings",
     "select_drawn_questions",
-    "tabulate_paper_costs",
     "tabulate_savings",
 ]

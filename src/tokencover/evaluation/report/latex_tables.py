@@ -11,7 +11,6 @@ from typing import Final
 
 from tokencover.evaluation.plan import Combination
 from tokencover.evaluation.report.chart_rows import RIVALS, make_chart_rows
-from tokencover.evaluation.report.latex_costs import make_cost_table
 from tokencover.evaluation.report.latex_folds import make_fold_tables
 from tokencover.evaluation.report.latex_parts import (
     GRAY,
@@ -33,9 +32,7 @@ OBJECTIVES: Final = {"both": "P V", "prompt": "P", "visual": "V", "none": "--"}
 """What a method preserves, as the paper's second column has it: prompt, vision, both."""
 
 
-def make_latex(
-    stored: Results, reference: str, ablations: StoredAblations, *, costs: bool = False
-) -> str:
+def make_latex(stored: Results, reference: str, ablations: StoredAblations) -> str:
     """All tables that the results have something to say in.
 
     Parameters
@@ -46,8 +43,6 @@ def make_latex(
         The method that is printed bold, and that shorter tables keep.
     ablations : StoredAblations
         For Table 6: what was found about the covering fold.
-    costs : bool
-        Whether Table 7 is added: computed for LLaVA-7B, whatever was evaluated.
     """
     rows = make_chart_rows(stored, reference)
     parts = [PACKAGES]
@@ -62,8 +57,6 @@ def make_latex(
     caption = f"Comparison on {stored.title}"
     parts.append(_make_comparison(stored, stored.rows, reference, caption, "full"))
     parts += make_fold_tables(ablations.folds)
-    if costs:
-        parts.append(make_cost_table())
     return "\n\n".join(parts) + "\n"
 
 

@@ -9,15 +9,18 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-from tokencover.budget import block_cost
-from tokencover.efficiency.flops import VICUNA_7B, limit_to_visible_pairs
-from tokencover.efficiency.paper_costs import (
+from research.paper.costs import (
     TABLE_7,
+    VICUNA_7B,
     PaperCost,
     compute_paper_costs,
     export_paper_costs,
+    limit_to_visible_pairs,
+    main,
     tabulate_paper_costs,
 )
+from research.paper.tables import make_cost_table
+from tokencover.budget import block_cost
 
 COSTS = {(each.model, each.budget): each for each in compute_paper_costs()}
 
@@ -108,3 +111,14 @@ def test_the_table_shows_ours_beside_theirs() -> None:
     data = json.loads(json.dumps(export_paper_costs(costs)))
     assert data[1]["printed"] == {"forward": 1.0, "coupling": 2.3e-5, "choosing": 1.7e-4}
     assert data[1]["share"] == costs[1].share
+
+
+def test_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    assert "LLaVA-Next-7B" in capsys.readouterr().out
+    main(["--json"])
+    assert len(json.loads(capsys.readouterr().out)) == len(COSTS)
+
+
+def test_latex_has_multiply_adds_of_the_hausdorff_distance() -> None:
+    assert r"Compute $d_H$ & 2.4e-05 & 2.4e-05 & 2.4e-05 & 2.4e-05 \\" in make_cost_table()

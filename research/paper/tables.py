@@ -1,12 +1,13 @@
-"""The paper's Table 7: what choosing tokens costs beside the forward pass, computed."""
+"""LaTeX of the paper's Table 7: ``python -m research.paper.tables > costs.tex``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
 
-from tokencover.efficiency import PaperCost, compute_paper_costs
+from research.paper.costs import PaperCost, compute_paper_costs
 from tokencover.evaluation.report.latex_parts import GRAY, LatexBlock, wrap_blocks, write_row
+from tokencover.evaluation.report.latex_tables import PACKAGES
 from tokencover.evaluation.results_table import NOTHING
 
 _TERA = 1e12
@@ -49,3 +50,7 @@ def _write_costs(
     values = [find(each) for each in costs]
     cells = [NOTHING if value is None else f"{value / _TERA:{form}}" for value in values]
     return write_row([name, *cells])
+
+
+if __name__ == "__main__":
+    print(PACKAGES, make_cost_table(), sep="\n\n")
