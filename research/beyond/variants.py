@@ -55,7 +55,7 @@ class Variant(MoBStages):
         places = [first] if self.first == "attention" else []
         return [*places, *later] if self.later == "attention" else places
 
-    def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
+    def _select_prompt_centers(self, view: View, counts: Sequence[int]) -> list[Tensor]:
         is_first = view.layer_idx == self.pruning_layers(view.num_layers)[0]
         signal = self.first if is_first else self.later
         if signal == "none":

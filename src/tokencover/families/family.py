@@ -298,8 +298,8 @@ def _asks(method: type[Method]) -> bool:
 
 def _has(family: Family, needs: set[str]) -> bool:
     offers = {
-        "encoder": family.reads_tower,
-        "tower": family.merges_tower,
+        "vision attention": family.reads_tower,
+        "vision merging": family.merges_tower,
         "class token": family.class_token,
         "tiles": family.tiles,
     }

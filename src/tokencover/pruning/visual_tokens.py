@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tokencover.budget import LayerCost, block_cost
 from tokencover.errors import InputError
 from tokencover.families import Places
-from tokencover.methods import Choice, Told, View, VisionOutputs
+from tokencover.methods import Choice, Details, View, VisionOutputs
 from tokencover.pruning.forward_pass import Kept, VisualPass, pack_left
 from tokencover.pruning.hooks import move_to
 from tokencover.pruning.trace import Trace
@@ -258,11 +258,12 @@ def make_traces(
             places = current.sources[sample, places]
         counts = _count_per_layer(current, keep, sample, stages, decoder.depth)
         others = int(current.real[sample].sum()) - len(visual)
-        details = dict(choice.details[shown]) if choice.details else {}
+        details = Details(choice.details[shown] if choice.details else {})
+        renumbered = {}
         for name in ("prompt_centers", "visual_centers", "wiped"):
             if name in details:  # from the method's numbering to that of all visual tokens
                 positions = tokens.index[shown][details[name].to(tokens.index.device)]
-                details[name] = torch.searchsorted(visual, positions)
+                renumbered[name] = torch.searchsorted(visual, positions)
         planes = current.places
         traces.append(
             Trace(
@@ -278,7 +279,7 @@ def make_traces(
                 flops=round(sum(decoder.cost.of(others + count) for count in counts)),
                 flops_unpruned=round(decoder.depth * decoder.cost.of(others + len(visual))),
                 seconds=current.seconds,
-                details=Told(details),
+                details=Details(details, **renumbered),
                 grid_locations=_stack_places(planes, sample, visual),
             )
         )
