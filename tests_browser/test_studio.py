@@ -27,6 +27,8 @@ from tests_browser.conftest import PHONE
 from tokencover.studio import StudioSettings, open_studio
 from tokencover_models.pebble import PICTURE_CHECKPOINT
 
+FIELD = "#picture"
+UPLOAD = f"{FIELD} input[type=file]"
 FIRST, SECOND = "#first-facts .tc-answer", "#second-facts .tc-answer"
 
 
@@ -153,9 +155,9 @@ def test_error_is_shown_once_and_results_are_cleared(page: Page, studio: str) ->
 
 def test_failed_upload_is_reported_once(page: Page, studio: str, tmp_path: Path) -> None:
     path = tmp_path / "text.png"
-    path.write_bytes(b"this is no picture")
+    path.write_bytes(b"this is not an image")
     open_page(page, studio)
-    page.locator("#picture input[type=file]").set_input_files(path)
+    page.locator(UPLOAD).set_input_files(path)
     expect(page.get_by_test_id("toast-text")).to_have_count(1)
     expect(page.locator("#first-kept svg")).to_have_count(0)
 
@@ -198,14 +200,14 @@ def test_questions_of_scene_are_listed_and_asked(page: Page, studio: str) -> Non
 def test_upload_is_neither_known_nor_in_link(page: Page, studio: str, tmp_path: Path) -> None:
     open_page(page, studio)
     assert page.locator("#notice").inner_text().strip() == ""
-    page.locator("#picture input[type=file]").set_input_files(write_picture(tmp_path))
+    page.locator(UPLOAD).set_input_files(write_picture(tmp_path))
     expect(page.locator("#notice")).to_contain_text("pebble knows only the scenes")
     expect(page.locator("#link")).to_contain_text("your file is not in it")
     expect(page.locator("#asked")).to_be_hidden()
     page.wait_for_url(re.compile("uploaded=1"))
     page.goto(page.url)
     page.wait_for_selector(FIRST)
-    expect(page.locator("#opened")).to_contain_text("uploaded picture, which is not in it")
+    expect(page.locator("#opened")).to_contain_text("which is not in it")
     expect(page.locator("#asked")).to_be_visible()
     page.locator("#fresh").click()
     expect(page.locator("#opened")).not_to_contain_text("uploaded")
@@ -214,9 +216,9 @@ def test_upload_is_neither_known_nor_in_link(page: Page, studio: str, tmp_path: 
 def test_removed_upload_brings_scene_back(page: Page, studio: str, tmp_path: Path) -> None:
     open_page(page, studio)
     before = page.locator("#first-kept image").first.get_attribute("href") or ""
-    page.locator("#picture input[type=file]").set_input_files(write_picture(tmp_path))
+    page.locator(UPLOAD).set_input_files(write_picture(tmp_path))
     expect(page.locator("#notice")).to_contain_text("pebble knows only the scenes")
-    page.locator("#picture button[aria-label='Remove Image']").click()
+    page.locator(f"{FIELD} button[aria-label='Remove Image']").click()
     expect(page.locator("#first-kept image").first).to_have_attribute("href", before)
     expect(page.locator("#notice")).not_to_contain_text("pebble")
 
@@ -254,13 +256,13 @@ def test_questions_with_markup_stay_text(page: Page, studio: str) -> None:
 
 
 def make_bad_files() -> dict[str, bytes]:
-    """Files that are no pictures, or that are too large."""
+    """Files that are not images, or that are too large."""
     picture = Image.effect_noise((64, 64), 50).convert("RGB")
     jpeg, bomb = io.BytesIO(), io.BytesIO()
     picture.save(jpeg, "JPEG")
     Image.new("1", (30_000, 30_000)).save(bomb, "PNG")
     return {
-        "text.png": b"this is no picture",
+        "text.png": b"this is not an image",
         "bomb.png": bomb.getvalue(),
         "truncated.jpg": jpeg.getvalue()[: len(jpeg.getvalue()) // 2],
         "empty.png": b"",
@@ -269,7 +271,7 @@ def make_bad_files() -> dict[str, bytes]:
 
 
 TOLD = {
-    "text.png": "no picture",
+    "text.png": "PNG, JPEG",
     "bomb.png": "too large",
     "truncated.jpg": "cut off",
     "empty.png": "empty",
@@ -278,7 +280,7 @@ TOLD = {
 
 
 def make_odd_files() -> dict[str, bytes]:
-    """Pictures of unusual kinds, which must be shown."""
+    """Images of unusual kinds, which must be shown."""
     files: dict[str, bytes] = {}
     picture = Image.effect_noise((96, 64), 50).convert("RGB")
 
@@ -301,7 +303,7 @@ def test_bad_uploads_are_told(page: Page, studio: str, tmp_path: Path, name: str
     path = tmp_path / name
     path.write_bytes(make_bad_files()[name])
     open_page(page, studio)
-    page.locator("#picture input[type=file]").set_input_files(path)
+    page.locator(UPLOAD).set_input_files(path)
     expect(page.locator(".toast-body").first).to_contain_text(TOLD[name])
     page.locator("#fresh").click()  # and all goes on
     page.wait_for_url(re.compile("scene="))
@@ -314,7 +316,7 @@ def test_unusual_pictures_are_shown(page: Page, studio: str, tmp_path: Path, nam
     path.write_bytes(make_odd_files()[name])
     open_page(page, studio)
     before = page.locator("#first-kept image").first.get_attribute("href")
-    page.locator("#picture input[type=file]").set_input_files(path)
+    page.locator(UPLOAD).set_input_files(path)
     expect(page.locator("#first-kept image").first).not_to_have_attribute("href", before or "")
     wait_for_row(page, "tokens kept", "64 of 576")
 

@@ -22,7 +22,7 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class Asked:
-    """One prompt: pictures, and the text in which they stand."""
+    """One prompt: images, and the text in which they stand."""
 
     pictures: tuple[Image.Image, ...]
     text: str
@@ -127,14 +127,14 @@ def measure_all(found: Sequence[Answered], expected: Sequence[Answered]) -> floa
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was kept of a picture with so many tokens."""
+    """What was kept of an image with so many tokens."""
 
     tokens: int
     kept: list[int]
 
 
 class Choices:
-    """Writes down what the engine's model keeps of each picture.
+    """Writes down what the engine's model keeps of each image.
 
     It goes around `choose_tokens`, where the model calls it; the engine must be in this process.
     """

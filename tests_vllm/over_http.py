@@ -31,5 +31,5 @@ def answer_over_http(
 
 
 def read_id(told: dict[str, Any]) -> int:
-    """The id of a token that is told as ``token_id:5``."""
+    """The id of a token that is reported as ``token_id:5``."""
     return int(told["token"].removeprefix("token_id:"))

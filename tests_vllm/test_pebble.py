@@ -171,13 +171,13 @@ def test_a_choice_that_fails_does_not_end_the_engine(
 
 
 def test_prompts_without_pictures_or_words(engine: Any, pair: Any) -> None:
-    # A picture of its own: the control above has filled the caches for words that are not there.
+    # An image of its own: the control above has filled the caches for words that are not there.
     picture = (list(make_examples("test", 6))[-1].picture,)
     silent = [Asked(picture, "USER: <image> ASSISTANT:")]
     expected, _ = answer_in_transformers(pair, mob(), silent)
     check_same(answer_in_vllm(engine, silent), expected)
     # In transformers the last token of a prompt always stays, as its logits are used. Here a
-    # picture at the end is pruned like any other, so that there is nothing to compare with.
+    # image at the end is pruned like any other, so that there is nothing to compare with.
     others = [Asked((), "USER: what is there ? ASSISTANT:"), Asked(picture, "<image>")]
     assert all(each.tokens for each in answer_in_vllm(engine, others))
 
@@ -200,14 +200,15 @@ def test_the_tower_sees_a_picture_once(
     answer_in_vllm(engine, [Asked((picture,), write(each)) for each in questions])
     answer_in_vllm(engine, [Asked((picture,), write("is there a tree ?"))])
     assert seen == [1]
-    # Many short pictures fit into a step, but the tower gets as many as fit there when whole.
+    # Many short images fit into a step, but the vision encoder gets as many as fit there when
+    # whole.
     both = [Asked((picture.rotate(each),), write("is it day ?")) for each in (90, 180)]
     answer_in_vllm(engine, both, {"budget": 8})
     assert seen == [1, 1, 1]
 
 
 def test_a_prompt_that_ends_beyond_all_positions_is_refused(engine: Any, prompts: Any) -> None:
-    """Two pictures are 128 tokens, but lie 1152 positions wide; pebble has 1024."""
+    """Two images are 128 tokens, but lie 1152 positions wide; pebble has 1024."""
     picture = prompts[0].pictures[0]
     with pytest.raises(VLLMValidationError, match="ends at position 1159"):
         answer_in_vllm(engine, [Asked((picture, picture), write("what is there ?", 2))])

@@ -1,4 +1,4 @@
-"""What cannot go together with pruning is told before a model is loaded."""
+"""What cannot go together with pruning is reported before a model is loaded."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_tower_is_planned_for_whole_pictures() -> None:
     [
         ({"enable_mm_embeds": True}, "embeddings"),
         ({"mm_processor_kwargs": {"tokencover": {"budget": 9}}}, "is for requests"),
-        ({"language_model_only": True}, "without its vision tower"),
+        ({"language_model_only": True}, "without its vision"),
         ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}, "speculative"),
         ({"enable_lora": True, "enable_tower_connector_lora": True}, "LoRA"),
         ({"compilation_config": {"cudagraph_mm_encoder": True}}, "CUDA graphs of the encoder"),
@@ -72,7 +72,7 @@ def test_wrong_settings(settings: Any, reason: str) -> None:
 
 def test_rows_and_columns_are_not_numbered_anew(tmp_path: Path) -> None:
     make_qwen2(tmp_path)
-    with pytest.raises(Exception, match="cannot be numbered anew"):
+    with pytest.raises(Exception, match="rows and columns, which cannot be"):
         make_config(tmp_path, {"budget": 16, "positions": "reindex"})
 
 

@@ -130,10 +130,10 @@ def make_hostile() -> dict[str, dict[str, Any]]:
         "other reading": make_chat(
             "what ?", picture, media_io_kwargs={"image": {"image_mode": "L"}}
         ),
-        "50 pictures": make_chat("what ?", *[dot] * 50),
+        "50 images": make_chat("what ?", *[dot] * 50),
         "20 MB of text": make_chat("what " * 4_000_000, picture),
         "broken base64": make_chat("what ?", "data:image/png;base64,////"),
-        "no picture there": make_chat("what ?", "data:image/png;base64,"),
+        "no image there": make_chat("what ?", "data:image/png;base64,"),
     }
 
 

@@ -1,4 +1,4 @@
-"""The other families, each in a process of its own: ``FAMILY=qwen2_vl pytest ...``."""
+"""The other families, each in a separate process: ``FAMILY=qwen2_vl pytest ...``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check(engine: Any, pair: Any, method: Any, prompts: list[Asked], /, **asked:
 
 
 def were_made(kept: list[int], pictures: int, made: list[Chosen]) -> bool:
-    """Whether the engine made these choices, one after the other, for so many pictures."""
+    """Whether the engine made these choices, one after the other, for so many images."""
     if pictures == 0:
         return not kept
     return any(

@@ -81,7 +81,7 @@ def make_llava_next(folder: Path) -> None:
 
 
 def describe_qwen(tokenizer: Any) -> dict[str, Any]:
-    """Ids of the tokens that stand for pictures."""
+    """Ids of the tokens that stand for images."""
     names = {
         "image_token_id": "<|image_pad|>",
         "video_token_id": "<|video_pad|>",
@@ -125,7 +125,7 @@ def make_qwen2(folder: Path) -> None:
 
 
 def make_qwen25(folder: Path) -> None:
-    """Qwen2.5-VL, whose tower attends in windows."""
+    """Qwen2.5-VL, whose vision encoder attends in windows."""
     tokenizer = make_tokenizer(QWEN_TOKENS, QWEN_TEMPLATE)
     config = Qwen2_5_VLConfig(
         text_config=describe_text(
@@ -177,7 +177,7 @@ def make_qwen3(folder: Path) -> None:
 
 
 def make_qwen_pictures(patch: int) -> Any:
-    """Pictures of 16 to 100 tokens."""
+    """Images of 16 to 100 tokens."""
     return Qwen2VLImageProcessor(
         patch_size=patch,
         merge_size=2,

@@ -1,4 +1,4 @@
-"""Pictures and questions for the tiny families, as text and as chats."""
+"""Images and questions for the tiny families, as text and as chats."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SIZES = ((64, 48), (40, 72), (56, 56))
 
 @dataclass(frozen=True)
 class Question:
-    """One question, and which of the pictures it is about."""
+    """One question, and which of the images it is about."""
 
     text: str
     shown: tuple[int, ...]
 
     @property
     def pictures(self) -> tuple[Image.Image, ...]:
-        """The pictures themselves."""
+        """The images themselves."""
         return tuple(draw(each, *SIZES[each]) for each in self.shown)
 
 
 QUESTIONS = (
-    Question("What is in the picture?", (0,)),
+    Question("What is in the image?", (0,)),
     Question("Is there a red ball at the left?", (1,)),
     Question("How many birds fly?", (2,)),
     Question("Which one is larger?", (0, 1)),

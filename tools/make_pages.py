@@ -112,7 +112,7 @@ def make_method_page(method: dict[str, Any], catalog: dict[str, list[dict[str, A
 
 def make_family_page(family: dict[str, Any], catalog: dict[str, list[dict[str, Any]]]) -> str:
     """Describe a family: its classes, how it is tested, and the methods that support it."""
-    docstring = read_docstring(find_family_module(family["name"]))
+    docstring = read_docstring(get_family_module(family["name"]))
     supported = [entry for entry in catalog["methods"] if family["name"] in entry["families"]]
     original = [entry for entry in supported if family["name"] in entry["original_only"]]
     unsupported = [entry for entry in catalog["methods"] if family["name"] not in entry["families"]]
@@ -153,7 +153,7 @@ def make_reference() -> str:
     for node in stub.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [alias.name for alias in node.names if alias.name not in methods]
-            found = [find_definition(node.module, name) for name in names]
+            found = [locate_definition(node.module, name) for name in names]
             sections.setdefault(node.module, []).extend(path for path in found if path)
     lines = []
     for package in sorted(sections, key=lambda name: (name != FIRST, name)):
@@ -166,13 +166,13 @@ def make_reference() -> str:
     return "\n".join(lines)
 
 
-def find_definition(module: str, name: str) -> str | None:
+def locate_definition(module: str, name: str) -> str | None:
     """The dotted path of a function or class, found through imports; None for other values."""
     for node in parse_module(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return f"{module}.{name}"
         if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
-            return find_definition(node.module or "", name)
+            return locate_definition(node.module or "", name)
     return None
 
 
@@ -189,17 +189,17 @@ def read_docstring(module: str) -> str:
     return ast.get_docstring(parse_module(module)) or ""
 
 
-def find_family_module(name: str) -> str:
+def get_family_module(name: str) -> str:
     """The module that defines a family."""
     for path in sorted((PACKAGE / "families").glob("*.py")):
         module = f"tokencover.families.{path.stem}"
-        if name in _find_names(module):
+        if name in _list_names(module):
             return module
     raise SystemExit(f"no file of families defines {name!r}")
 
 
 @cache
-def _find_names(module: str) -> frozenset[str]:
+def _list_names(module: str) -> frozenset[str]:
     """The values of `name=` in the calls of a module."""
     calls = [node for node in ast.walk(parse_module(module)) if isinstance(node, ast.Call)]
     named = [entry.value for call in calls for entry in call.keywords if entry.arg == "name"]
