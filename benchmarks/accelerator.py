@@ -203,7 +203,7 @@ def time_ways(row: Row, device: torch.device, dtype: torch.dtype, repeats: int =
     return f"| {row.tokens} | {row.width} | {row.budget} | {row.batch} | {cells} |"
 
 
-def find_device() -> torch.device | None:
+def get_accelerator() -> torch.device | None:
     """An accelerator, if there is one."""
     if torch.cuda.is_available():
         return torch.device("cuda")
@@ -230,7 +230,7 @@ def main() -> None:
             print(format_counts(row, way, dtype), flush=True)
     if not arguments.time:
         return
-    device = find_device()
+    device = get_accelerator()
     if device is None:
         parser.error("--time: torch sees neither CUDA nor MPS here")
     name = torch.cuda.get_device_name() if device.type == "cuda" else "Apple MPS"

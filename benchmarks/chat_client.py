@@ -14,14 +14,14 @@ Reply = tuple[int, Any]
 
 
 def to_url(picture: Image.Image) -> str:
-    """A picture as a data URL."""
+    """An image as a data URL."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def make_chat(question: str, *urls: str, **more: Any) -> dict[str, Any]:
-    """The body of a request: pictures, then the question.
+    """The body of a request: images, then the question.
 
     Templates of LLaVA begin without a token for the beginning; transformers' processor adds it.
     """

@@ -58,7 +58,7 @@ class Case:
     inputs: Inputs
 
     def prune(self) -> Any:
-        """Pruning that knows the user's words."""
+        """Pruning that knows the prompt tokens."""
         return tc.prune(self.model, self.method, prompt=self.entry.user_words(self.inputs))
 
     def generate(self) -> Tensor:
@@ -92,7 +92,7 @@ def list_methods(model: PreTrainedModel) -> list[Method]:
     return found
 
 
-def find_kinds(entry: ZooEntry, kinds: Sequence[str] = KINDS) -> list[str]:
+def list_kinds(entry: ZooEntry, kinds: Sequence[str] = KINDS) -> list[str]:
     """Those kinds of batch that there are for a family."""
     return [kind for kind in kinds if kind in entry.kinds]
 
@@ -103,7 +103,7 @@ def make_cases(names: Sequence[str], kinds: Sequence[str] = KINDS) -> list[Case]
     for name in names:
         entry, model = ZOO[name], ZOO[name].build()
         for number, method in enumerate(list_methods(model)):
-            own = find_kinds(entry, kinds)
+            own = list_kinds(entry, kinds)
             inputs = entry.inputs(own[number % len(own)])
             case = Case(entry, model, method, inputs)
             try:
@@ -176,13 +176,13 @@ def run_together(works: Sequence[Callable[[], object]]) -> None:
 
 
 def repaint(case: Case, number: int) -> Case:
-    """The same batch with other pictures."""
+    """The same batch with other images."""
     pixels = case.inputs["pixel_values"] * (1 + 0.1 * number) - 0.05 * number
     return replace(case, inputs={**case.inputs, "pixel_values": pixels})
 
 
 def share_a_model(cases: Sequence[Case], threads: int, repeats: int) -> str:
-    """Threads on one pruned model at the same time, each with pictures of its own."""
+    """Threads on one pruned model at the same time, each with images of its own."""
     for case in cases:
         own = [repaint(case, number) for number in range(threads)]
         with case.prune():

@@ -22,7 +22,7 @@ RANK = 64
 
 @dataclass(frozen=True)
 class Inputs:
-    """What one row works on: visual tokens, prompt words, the tower's features and keys."""
+    """Inputs of one row: visual tokens, prompt tokens, features and keys of the vision encoder."""
 
     visual: Tensor
     prompt: Tensor
@@ -74,7 +74,7 @@ class Inputs:
         return self.attention if count == 1 else self.text_attention[:, :, :count]
 
     def show(self, block: int = 2, *, tiled: bool = False) -> View:
-        """The same as a method sees it before a decoder block; crops are pictures, or tiles."""
+        """The same as a method sees it before a decoder layer; crops are images, or tiles."""
         count = len(self.visual)
         place = torch.arange(count).unsqueeze(0)
         crop, cell = place // CROP, place % CROP
@@ -126,7 +126,7 @@ class Inputs:
         return View(**fields)
 
     def show_tower(self, block: int) -> VisionView:
-        """The crops as a method sees them in a block of the tower, nothing being merged so far."""
+        """The view of the crops in a vision-encoder block before any merging."""
         crops, count = self.features.shape[:2]
         side = math.isqrt(CROP)
         every = torch.arange(count).expand(crops, -1)
@@ -146,7 +146,7 @@ class Inputs:
 
     @cached_property
     def tower_attention(self) -> Tensor:
-        """Attention in a tower block, mean over heads, ``(crops, cells + 1, cells + 1)``."""
+        """Attention of a block, mean over heads, ``(crops, cells + 1, cells + 1)``."""
         logits = self.queries @ self.keys.mT * (TOWER // HEADS) ** -0.5
         weights: Tensor = logits.softmax(-1).mean(1)
         return weights

@@ -5,8 +5,8 @@
 
 The plain formulation is what the method does, written by us in a dozen lines of float32 and without
 care for ties (`plain_choices.py`, `plain_merges.py`): it need not give the same on two machines.
-Ours is exact and settles ties. CPU seconds are compared, turn by turn, so that a busy machine hits
-both. TwigVLM and look-ahead methods have no rows: they choose as FastV does, by another row of
+Ours is exact and settles ties. CPU seconds are compared, turn by turn, so that a loaded machine
+hits both. TwigVLM and look-ahead methods have no rows: they choose as FastV does, by another row of
 attention.
 """
 
@@ -71,7 +71,7 @@ def run_sparsevlm(method: Method, inputs: Inputs) -> Run:
 
 
 def run_mustdrop(method: Method, inputs: Inputs) -> Run:
-    """Windows in the tower, and the first stage."""
+    """Windows in the vision encoder, and the first stage."""
     tower, stage = inputs.show_tower(1), inputs.show(block=3)
 
     def run() -> None:
@@ -83,7 +83,7 @@ def run_mustdrop(method: Method, inputs: Inputs) -> Run:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method of ours, how it is formulated plainly, and how ours is run."""
+    """A method, its plain formulation, and a function that runs the method."""
 
     make: Callable[[int], Method]
     plain: Callable[[Inputs], object]
@@ -137,7 +137,7 @@ PAIRS = {
 
 
 def compare(pair: Pair, inputs: Inputs, repeats: int) -> tuple[float, float, float]:
-    """CPU seconds of the plain formulation and of ours, and the median ratio."""
+    """CPU seconds of the plain formulation and of the method, and the median ratio."""
     run = pair.prepare(pair.make(inputs.budget), inputs)
     plain, ours = [], []
     for turn in range(repeats + 1):

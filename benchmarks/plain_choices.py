@@ -97,7 +97,7 @@ def select_fastervlm(inputs: Inputs) -> None:
 
 
 def select_hired(inputs: Inputs) -> None:
-    """The patches of each picture that its class token looks at most, summed over heads."""
+    """The patches of each image that its class token looks at most, summed over heads."""
     scores = read_class_row(inputs) * HEADS
     scores.topk(inputs.budget // len(scores)).indices.sort()
 

@@ -18,13 +18,13 @@ SIDE = math.isqrt(CROP)
 
 
 def count_removed(inputs: Inputs, blocks: int) -> int:
-    """How many tokens of each crop the first of some tower blocks removes."""
+    """How many tokens of each crop the first of some vision-encoder blocks removes."""
     removed = CROP - inputs.budget // len(inputs.features)
     return -(-removed // blocks)
 
 
 def merge_tome(inputs: Inputs) -> Tensor:
-    """Bipartite soft matching of the keys, in one tower block of 23."""
+    """Bipartite soft matching of the keys, in one vision-encoder block of 23."""
     remove = count_removed(inputs, 23)
     metric = normalize(inputs.keys.mean(1), dim=-1)
     similarity = metric[:, ::2] @ metric[:, 1::2].mT
@@ -46,7 +46,7 @@ def merge_tome(inputs: Inputs) -> Tensor:
 
 
 def merge_ficoco(inputs: Inputs) -> Tensor:
-    """Filter by redundancy, correlate by attention, compress, in one tower block of 11."""
+    """Filter by redundancy, correlate by attention, compress, in one vision-encoder block of 11."""
     remove = count_removed(inputs, 11)
     attention = inputs.tower_attention
     received, important = attention[:, 1:, 1:].mean(1), attention[:, 0, 1:]

@@ -8,7 +8,7 @@ The widths are those of the real 7B models, the weights random, the blocks few, 
 small machine. The *ideal* is what no pruning method can beat. For the time to the first token: the
 blocks before the pruning block run on the whole sequence, all later ones on the short sequence
 natively, and nothing is chosen or moved. For decoding: the caches of all blocks are short. The
-vision tower is a stand-in and costs next to nothing.
+vision encoder is a stand-in and costs next to nothing.
 
 All rows of one prompt are taken in turns, so that a noisy neighbour hits all; the first turn warms
 up, and tells the peaks of memory.
@@ -89,7 +89,7 @@ class Way:
 
 
 def make_model(blocks: int, width: int) -> Any:
-    """A LLaVA with the decoder widths of Vicuna-7B and a vision tower that is only a stand-in."""
+    """A LLaVA with the decoder widths of Vicuna-7B and a vision encoder that is only a stand-in."""
     torch.manual_seed(0)
     text = LlamaConfig(
         hidden_size=width,
@@ -128,7 +128,7 @@ class Answers:
         self._generate(way, self._inputs)
 
     def answer_shortly(self, way: Way, length: int) -> None:
-        """After a prompt without a picture that is as short as a pruned one."""
+        """After a prompt without an image that is as short as a pruned one."""
         ids = self._question.repeat(1 + length // QUESTION)[:length]
         self._generate(way, {"input_ids": ids.repeat(self.prompt.batch, 1)})
 

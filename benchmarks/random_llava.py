@@ -120,7 +120,8 @@ def save(folder: Path, model: Any, processor: Any) -> None:
 def copy_with_known_names(source: Path, folder: Path) -> None:
     """Copy a LLaVA with the names of weights that vLLM's own class knows.
 
-    Newer checkpoints leave out a level in the names of the CLIP tower; our class reads both.
+    Newer checkpoints leave out a level in the names of the CLIP vision encoder; our class reads
+    both.
     """
     tower, level = "vision_tower.", "vision_model."
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))

@@ -2,7 +2,7 @@
 
     python benchmarks/selection.py                       usual tokens, about five minutes
     python benchmarks/selection.py --kinds few-clusters,many-clusters,details
-    python benchmarks/selection.py --kinds copies,tight-clusters,alike     hard to tell apart
+    python benchmarks/selection.py --kinds copies,tight-clusters,alike     hard to distinguish
     python benchmarks/selection.py --tokens 2880 --busy  with all cores but one taken by others
     python benchmarks/selection.py --tokens 100000 --kinds many-clusters --repeats 1
 
@@ -226,7 +226,7 @@ class Machine:
     def bound_seconds(self, case: Case) -> float:
         """What no selection by these distances can beat.
 
-        All tokens must be read once, and compared with the prompt words and with the prompt
+        All tokens must be read once, and compared with the prompt tokens and with the prompt
         centres: without that it is not known which token is farthest from them. Copies need be
         compared once, and as many of the centres may be copies.
         """

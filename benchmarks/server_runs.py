@@ -1,4 +1,4 @@
-"""Starts and ends servers, each a process of its own with its engine in another."""
+"""Starts and ends servers, each a separate process with its engine in another."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     python benchmarks/serving.py --model llava-hf/llava-1.5-7b-hf -- --max-model-len 4096
 
 vLLM must be installed. Two servers run one after the other, with pruning and without; each gets the
-same requests at every concurrency: about fresh pictures, and about one picture again and again, a
+same requests at every concurrency: about fresh images, and about one image again and again, a
 new question each time. On a machine that does other things too, CPU seconds of the server are worth
 more than the clock; all ratios are whole over pruned, so above 1 pruning is better.
 """
@@ -30,7 +30,7 @@ from PIL import Image
 from chat_client import make_chat, to_url
 from random_llava import copy_with_known_names, make_wide_llava
 from server_runs import run, serve_pruned, serve_whole
-from serving_loads import Load, compare, describe, find_percentile
+from serving_loads import Load, compare, compute_percentile, describe
 from tokencover.bundled_models import MODELS
 from tokencover.files import write_atomically
 from tokencover.loading import get_source
@@ -43,7 +43,7 @@ WORDS = (
 
 
 def make_bodies(kind: str, count: int, side: int, tokens: int, seed: int) -> list[bytes]:
-    """Requests: each question is new, and so is each picture if they are fresh."""
+    """Requests: each question is new, and so is each image if they are fresh."""
     draw = random.Random(seed)
     bodies = []
     for number in range(count):
@@ -73,7 +73,7 @@ def ask(port: int, body: bytes) -> float | None:
         connection.close()
 
 
-def find_processes(port: int) -> list[psutil.Process]:
+def list_processes(port: int) -> list[psutil.Process]:
     """The server that listens there and all that it started."""
     listening = [
         each.pid for each in psutil.net_connections("tcp4")
@@ -105,7 +105,7 @@ def put_under_load(
     count = options.requests * max(1, min(concurrency, 4))
     bodies = make_bodies(kind, count, options.side, options.tokens, concurrency)
     ask(port, make_bodies(kind, 1, options.side, options.tokens, 999 + concurrency)[0])
-    processes = find_processes(port)
+    processes = list_processes(port)
     used, begin = count_cpu_seconds(processes), time.perf_counter()
     with ThreadPoolExecutor(concurrency) as clients:
         found = list(clients.map(lambda body: ask(port, body), bodies))
@@ -113,7 +113,7 @@ def put_under_load(
     used = count_cpu_seconds(processes) - used
     answered = [1000 * each for each in found if each is not None] or [float("nan")]
     first = {
-        name: round(find_percentile(answered, share), 1)
+        name: round(compute_percentile(answered, share), 1)
         for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
     }
     lost = sum(each is None for each in found)
@@ -133,7 +133,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--pictures", default="fresh,repeated")
     parser.add_argument("--requests", type=int, default=24, help="up to four times as many")
     parser.add_argument("--tokens", type=int, default=8, help="of each answer")
-    parser.add_argument("--side", type=int, default=336, help="of each picture, in pixels")
+    parser.add_argument("--side", type=int, default=336, help="of each image, in pixels")
     parser.add_argument("--json", type=Path, help="write all numbers there")
     parser.add_argument("vllm", nargs="*", help="after --: options for both servers")
     return parser.parse_args()

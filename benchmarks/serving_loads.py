@@ -17,7 +17,7 @@ class Load:
 
     Attributes
     ----------
-    server, pictures : str
+    server, images : str
         "pruned" or "whole"; "fresh" or "repeated".
     concurrency, requests : int
         Clients at once, and how many requests they sent; `lost` of them failed.
@@ -40,7 +40,7 @@ class Load:
     megabytes: int
 
 
-def find_percentile(values: Sequence[float], share: float) -> float:
+def compute_percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that so many lie at or below."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(share * len(ranked)) - 1)]

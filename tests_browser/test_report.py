@@ -25,11 +25,12 @@ LIST_OVERLAPS = """(chart) => {
   return found;
 }"""
 """Pairs of texts in a chart of which one covers the other."""
+ROW = "tr.pictures"
 TASKS = ("GQA", "POPE", "VizWiz")
 
 
 def make_scores(*right: int) -> dict[str, list[float | None]]:
-    """So many right answers of eight in each task."""
+    """So many correct answers of eight in each task."""
     return {
         task: [float(place < count) for place in range(8)]
         for task, count in zip(TASKS, right, strict=True)
@@ -157,7 +158,7 @@ def draw_side(method: str, budget: str) -> KeptSide:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A report with the pictures of the one question that MoB loses."""
+    """A report with the images of the one question that MoB loses."""
     folder = tmp_path_factory.mktemp("pictures")
     results = open_folder(folder / "results", model=BAD)
     write(results, None, make_scores(8, 8, 7))
@@ -185,7 +186,7 @@ def test_lost_questions_show_both_pictures(page: Page, pictures: str) -> None:
     panel = page.locator("#changes")
     expect(panel.locator("[data-count]")).to_have_text("1 lost, 0 won")
     panel.get_by_role("button").click()
-    shown = panel.locator("tr.pictures [data-method]")
+    shown = panel.locator(f"{ROW} [data-method]")
     assert [each.get_attribute("data-method") for each in shown.all()] == ["mob", "unpruned"]
     panel.locator("[data-choice=other]").select_option(label="fastv, budget 64")
     expect(panel.locator("[data-count]")).to_have_text("0 lost, 1 won")

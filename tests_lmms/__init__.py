@@ -1,1 +1,1 @@
-"""Tests that need lmms-eval, in an environment of their own: ``make test-lmms``."""
+"""Tests that need lmms-eval, in a separate environment: ``make test-lmms``."""

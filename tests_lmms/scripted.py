@@ -25,11 +25,11 @@ SCRIPT: Final[dict[str, list[str]]] = {
     "tokencover_msrvtt_qa": ["x", "x", "x", "x", "{4}"],
     "tokencover_activitynet_qa": ["{0}", "It is {1}.", "x", "{3}", "x"],
 }
-"""By task; ``{2}`` is the right answer to the third question."""
+"""By task; ``{2}`` is the correct answer to the third question."""
 
 
 def read_rights(documents: Any) -> list[str]:
-    """The right answers of a data set, as a person reads them in its own columns."""
+    """The correct answers of a data set, as a person reads them in its own columns."""
     found = []
     for row in documents:
         right: Any = row.get("answers", row.get("answer"))

@@ -77,7 +77,7 @@ def test_it_answers(name: str) -> None:
 
 
 class MixedProcessor(HandmadeProcessor):
-    """Gives a picture's inputs to the question "0", a clip's to the question "1"."""
+    """Gives an image's inputs to the question "0", a video's to the question "1"."""
 
     def __init__(self, entry: ZooEntry) -> None:
         super().__init__(entry)

@@ -99,7 +99,7 @@ def test_answers_are_those_of_our_runner(
     assert number == pytest.approx(sum(right) / len(ours))
     scores = score(
         models[name], Scoring(Combination(method), documents), AskingSettings(batch)
-    )  # the same documents as a task of ours
+    )  # the same documents as our task
     assert [each.answer for each in scores.records] == answers
     assert scores.metrics == {"exact": pytest.approx(number)}
 
@@ -119,7 +119,7 @@ def test_unknown_arguments_are_refused() -> None:
         PrunedChatModel(batch_size="auto")
     with pytest.raises(InputError, match="pad is true or false, not 'no'"):
         PrunedChatModel.create_from_arg_string("pad=no", {"batch_size": "1"})
-    with pytest.raises(InputError, match="budget is a number of tokens or a share, not 'few'"):
+    with pytest.raises(InputError, match=r"budget .*'few'"):
         PrunedChatModel.create_from_arg_string("method=mob,budget=few", {"batch_size": "1"})
 
 

@@ -1,1 +1,1 @@
-"""Tests with vLLM, in an environment that are separate: `make test-vllm`."""
+"""Tests with vLLM, in a separate environment: `make test-vllm`."""

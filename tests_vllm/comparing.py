@@ -127,7 +127,7 @@ def measure_all(found: Sequence[Answered], expected: Sequence[Answered]) -> floa
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was kept of a image with so many tokens."""
+    """What was kept of an image with so many tokens."""
 
     tokens: int
     kept: list[int]

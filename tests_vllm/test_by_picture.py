@@ -1,4 +1,4 @@
-"""One choice for all questions about a image."""
+"""One choice for all questions about an image."""
 
 from __future__ import annotations
 

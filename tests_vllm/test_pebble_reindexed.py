@@ -93,7 +93,7 @@ def test_a_choice_by_picture_is_found_in_the_caches(
 
 
 def test_tower_outputs_stay_within_their_bound(engine: Any, prompts: Any) -> None:
-    """A image takes 0.28 MB, so that three are remembered."""
+    """An image takes 0.28 MB, so that three are remembered."""
     reused = metrics.get_metrics().reused
     (picture,) = prompts[0].pictures
     turned = [picture.rotate(angle) for angle in (15, 90, 180, 270, 45)]

@@ -1,4 +1,4 @@
-"""The other families, each in a process that is separate: ``FAMILY=qwen2_vl pytest ...``."""
+"""The other families, each in a separate process: ``FAMILY=qwen2_vl pytest ...``."""
 
 from __future__ import annotations
 

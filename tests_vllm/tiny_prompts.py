@@ -28,7 +28,7 @@ class Question:
 
 
 QUESTIONS = (
-    Question("What is in the picture?", (0,)),
+    Question("What is in the image?", (0,)),
     Question("Is there a red ball at the left?", (1,)),
     Question("How many birds fly?", (2,)),
     Question("Which one is larger?", (0, 1)),

@@ -1,4 +1,4 @@
-"""Draw the pictures of README and docs from the bundled model and the stored study.
+"""Draw the images of README and docs from the bundled model and the stored study.
 
     python tools/draw_pictures.py                      all of them, into docs/images
     python tools/draw_pictures.py --only kept budgets  some of them
@@ -37,13 +37,13 @@ STUDY = ROOT / "research" / "study" / "answers"
 PEBBLE, BOULDER = ("flops", "seed1-flops"), ("boulder", "boulder-flops")
 """Archives there, and those of one model among them."""
 SIDE, LINE = 768, 34
-"""Pixels of a picture, four for each of pebble's, and of a line of text."""
+"""Pixels of an image, four for each of pebble's, and of a line of text."""
 PLOTTED = ("mob_stages", "mob", "scope", "divprune", "visionzip", "pyramiddrop", "fastv", "dart")
 """Methods in the chart: MoB, and the strongest of each kind."""
 LARGEST_COST = 35
 """Percent of the unpruned model's operations, where the chart ends."""
 ASKED = "read"
-"""The kind of question that the pictures ask: one patch has the answer."""
+"""The kind of question that the images ask: one patch has the answer."""
 
 
 def main() -> None:
@@ -60,8 +60,8 @@ def main() -> None:
 
 
 def draw_kept() -> Image.Image:
-    """For README: the picture, and what is left of it for one question."""
-    example, *_ = find_examples(ASKED)
+    """For README: the image, and what is left of it for one question."""
+    example, *_ = list_examples(ASKED)
     model, processor = load("pebble")
     trace, words, answer = ask(model, processor, example, tc.MoB(64))
     return join(
@@ -78,7 +78,7 @@ def draw_kept() -> Image.Image:
 
 def draw_steps() -> Image.Image:
     """Algorithm 1, step by step: prompt centres, then visual centres, then the cover."""
-    example, *_ = find_examples(ASKED)
+    example, *_ = list_examples(ASKED)
     trace, words, _ = ask(*load("pebble"), example, tc.MoB(64))
     prompt, visual = len(trace.prompt_centers), len(trace.visual_centers)
     shown = [
@@ -98,7 +98,7 @@ def draw_steps() -> Image.Image:
 
 def draw_halves() -> Image.Image:
     """One objective or two: the same budget for each half of MoB alone, and for MoB."""
-    example, *_ = find_examples(ASKED)
+    example, *_ = list_examples(ASKED)
     model, processor = load("pebble")
     made = []
     for method, text in (
@@ -113,11 +113,11 @@ def draw_halves() -> Image.Image:
 
 
 def draw_questions() -> Image.Image:
-    """The same picture, two questions: what changes, and what stays."""
+    """The same image, two questions: what changes, and what stays."""
     model, processor = load("pebble")
     made = []
     for kind in ("read", "common_color"):
-        example, *_ = find_examples(kind)
+        example, *_ = list_examples(kind)
         trace, words, answer = ask(model, processor, example, tc.MoB(64))
         picture = enlarge(overlay(example.picture, trace, words))
         made.append(caption(picture, f"{example.question} “{answer}”", count(trace)))
@@ -126,7 +126,7 @@ def draw_questions() -> Image.Image:
 
 def draw_budgets() -> Image.Image:
     """What is left at four budgets."""
-    example, *_ = find_examples(ASKED)
+    example, *_ = list_examples(ASKED)
     model, processor = load("pebble")
     made = []
     for budget in (192, 128, 64, 32):
@@ -147,7 +147,7 @@ def draw_all_methods() -> Image.Image:
 
 
 def draw_boulder() -> Image.Image:
-    """The same, of the second judge."""
+    """The same, of the second test model."""
     return plot_study(BOULDER)
 
 
@@ -202,7 +202,7 @@ PICTURES: dict[str, Callable[[], Image.Image]] = {
 """What there is, by the name of the file."""
 
 
-def find_examples(kind: str) -> list[PictureExample]:
+def list_examples(kind: str) -> list[PictureExample]:
     """Questions of a kind about the first test scenes."""
     return list(make_examples("test", 1, (kind,)))
 
@@ -234,12 +234,12 @@ def keep_first(trace: Trace, prompt: int, visual: int) -> Trace:
 
 
 def enlarge(picture: Image.Image) -> Image.Image:
-    """All pictures have one size."""
+    """All images have one size."""
     return picture.convert("RGB").resize((SIDE, SIDE), Image.Resampling.NEAREST)
 
 
 def caption(picture: Image.Image, *lines: str) -> Image.Image:
-    """The picture with two lines of text above it."""
+    """The image with two lines of text above it."""
     sheet = Image.new("RGB", (picture.width, picture.height + 2 * LINE + 10), "white")
     brush = ImageDraw.Draw(sheet)
     for place, line in enumerate(lines, start=2 - len(lines)):

@@ -24,7 +24,7 @@ VISUAL: Final = {"image": 576, "video": 8 * 257}
 KEPT: Final = {"image": 64, "video": 136}
 """The paper's smallest budgets."""
 TOWER: Final = {"image": 2 * 0.30e9 * 577, "video": 8 * 2 * 0.30e9 * 257}
-"""Operations of CLIP's large vision tower."""
+"""Operations of CLIP's large vision encoder."""
 
 
 PICTURES: Final = tuple(each.name for each in PAPER_BENCHMARKS if each.shows == "image")
@@ -40,12 +40,12 @@ RESULTS: Final[dict[str, tuple[tuple[str, ...], int, list[int]]]] = {
     "Figure 5, Table 6: fold": (("GQA", "TextVQA"), 576, [*BUDGETS] * 5),
     "Figure 6: layer": (("GQA", "TextVQA"), 576, [*BUDGETS] * 11),
 }
-"""Of each command of the page: benchmarks, visual tokens (Qwen2-VL's depend on the picture, and
+"""Of each command of the page: benchmarks, visual tokens (Qwen2-VL's depend on the image, and
 1000 is a guess), and the budget of each method that runs beside the unpruned model."""
 
 
 def estimate_hours(benchmark: PaperBenchmark, visual: int, left: int, speed: float) -> float:
-    """On one GPU: so many visual tokens come out of the tower, so many are left in the decoder."""
+    """On one GPU: visual tokens of the vision encoder, and those kept in the decoder."""
     tower = TOWER[benchmark.shows] * visual / VISUAL[benchmark.shows]
     operations = benchmark.questions * (2 * WEIGHTS * (left + WORDS) + tower)
     return operations / (speed * UTILIZED) / 3600

@@ -158,7 +158,7 @@ def make_reference() -> str:
     for node in stub.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [alias.name for alias in node.names if alias.name not in methods]
-            found = [find_definition(node.module, name) for name in names]
+            found = [locate_definition(node.module, name) for name in names]
             sections.setdefault(node.module, []).extend(path for path in found if path)
     lines = []
     for package in sorted(sections, key=lambda name: (name != FIRST, name)):
@@ -171,13 +171,13 @@ def make_reference() -> str:
     return "\n".join(lines)
 
 
-def find_definition(module: str, name: str) -> str | None:
+def locate_definition(module: str, name: str) -> str | None:
     """The dotted path of a function or class, found through imports; None for other values."""
     for node in parse_module(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return f"{module}.{name}"
         if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
-            return find_definition(node.module or "", name)
+            return locate_definition(node.module or "", name)
     return None
 
 

@@ -1,8 +1,8 @@
-"""The way of one picture through the house: which files are entered, from `tc.prune` to the logits.
+"""List the files of tokencover that one image passes through, from `tc.prune` to the logits.
 
 Profiles one `generate` of the bundled model under a method, after everything has been imported, and
-prints the files of tokencover whose functions ran, room by room, in the order of first entry, with
-the number of calls::
+prints the files whose functions ran, package by package, in the order of the first call, with the
+number of calls::
 
     python tools/trace_the_path.py                    # tc.MoB(64)
     python tools/trace_the_path.py --method fastv
@@ -24,13 +24,13 @@ from PIL import Image
 import tokencover as tc
 from tokencover.prompting import make_inputs
 
-HOUSE = Path(tc.__file__).parent
+PACKAGE = Path(tc.__file__).parent
 OUTSIDE_FUNCTIONS = {"<module>"}
-"""Code that runs when a file is imported, not when it is used."""
+"""Code that runs on import."""
 
 
 def main() -> None:
-    """Trace one answer and print its way."""
+    """Trace one answer and print the files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--method", default="mob", help="see `tokencover methods` (default: mob)")
     parser.add_argument("--budget", type=int, default=64, help="visual tokens to keep")
@@ -38,30 +38,30 @@ def main() -> None:
     method = tc.get_method(options.method, budget=options.budget)
 
     model, processor = tc.load_pebble()
-    picture = Image.linear_gradient("L").resize((336, 336)).convert("RGB")
-    inputs = make_inputs(processor, [([picture], "what is the most common color ?")])
+    image = Image.linear_gradient("L").resize((336, 336)).convert("RGB")
+    inputs = make_inputs(processor, [([image], "what is the most common color ?")])
     prompt = inputs.prompt_mask
 
     def answer() -> None:
         with torch.no_grad(), tc.prune(model, method, prompt=prompt):
             model.generate(**inputs, max_new_tokens=4, do_sample=False)
 
-    answer()  # what is imported on the first use is imported now
+    answer()  # finish the imports on first use
     print_path(count_calls(answer))
 
 
 def count_calls(action: Callable[[], object]) -> Counter[Path]:
-    """How often functions of each file of tokencover are entered, in the order of first entry."""
+    """Count the calls of functions of each file of tokencover, in the order of the first call."""
     calls: Counter[Path] = Counter()
 
-    def note(frame: FrameType, event: str, argument: Any) -> None:
+    def count(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_name not in OUTSIDE_FUNCTIONS:
             path = Path(code.co_filename)
-            if path.is_relative_to(HOUSE):
-                calls[path.relative_to(HOUSE)] += 1
+            if path.is_relative_to(PACKAGE):
+                calls[path.relative_to(PACKAGE)] += 1
 
-    sys.setprofile(note)
+    sys.setprofile(count)
     try:
         action()
     finally:
@@ -70,13 +70,13 @@ def count_calls(action: Callable[[], object]) -> Counter[Path]:
 
 
 def print_path(calls: Counter[Path]) -> None:
-    """One line a file, numbered in the order of first entry; rooms in that order too."""
+    """Print one line per file, numbered in the order of the first call, and grouped by package."""
     order = {path: number for number, path in enumerate(calls, start=1)}
-    rooms: dict[str, list[Path]] = {}
+    packages: dict[str, list[Path]] = {}
     for path in calls:
-        rooms.setdefault(path.parts[0] if len(path.parts) > 1 else "(top)", []).append(path)
-    for room, paths in rooms.items():
-        print(f"{room}: {len(paths)} files")
+        packages.setdefault(path.parts[0] if len(path.parts) > 1 else "(top)", []).append(path)
+    for package, paths in packages.items():
+        print(f"{package}: {len(paths)} files")
         for path in paths:
             print(f"  {order[path]:>3}  {path!s:<44} {calls[path]:>7} calls")
     print(f"\n{len(calls)} files from tc.prune to the logits")

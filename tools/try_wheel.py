@@ -4,8 +4,8 @@
     python tools/try_wheel.py                every block of the README, in an empty folder
 
 What the wheel depends on (torch, transformers ...) is installed once, into an environment that is
-kept below --cache and copied; the wheel itself is installed anew, by the README's own command, with
-dist/ as the only index, so that a dependency that is not declared cannot come from anywhere.
+kept below --cache and copied; the wheel itself is installed again, by the README's own command,
+with dist/ as the only index, so that a dependency that is not declared cannot come from anywhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Path("{HUB_NAME}").parent.mkdir()
 Path("{HUB_NAME}").symlink_to(PICTURE_CHECKPOINT)
 draw_scene(make_scene(7)).save("cat.png")
 """
-"""The hub cannot be reached, and the reader's picture is not ours: pebble is a LLaVA too."""
+"""The hub cannot be reached, and the reader's image is not ours: pebble is a LLaVA too."""
 HEADING = ["method", "budget"]
 """How the table of methods begins."""
 ANSWERS, COSTS = 1.5, 0.05
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--torch", default="cpu", choices=("cpu", "index"))
     parser.add_argument("--only", choices=("ask",), help="ask a question, and no more")
     options = parser.parse_args()
-    base = find_base(options.cache, options.torch)
+    base = build_base(options.cache, options.torch)
     with tempfile.TemporaryDirectory() as scratch:
         environment, folder = Path(scratch) / "environment", Path(scratch) / "empty"
         folder.mkdir()
@@ -102,7 +102,7 @@ def main() -> None:
             follow(readme, reader)
 
 
-def find_base(cache: Path, torch: str) -> Path:
+def build_base(cache: Path, torch: str) -> Path:
     """An environment with all that the wheel depends on, and nothing else."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     constraints = ROOT / "constraints.txt"
@@ -141,7 +141,7 @@ def follow(readme: str, reader: Reader) -> None:
     compare_tables(read_table(readme), read_table(printed))
     pictures = sorted(path.name for path in (reader.folder / "demo").glob("kept-*.png"))
     if len(pictures) < 6:
-        sys.exit(f"`{ASK}` was to draw six pictures, and drew {pictures}")
+        sys.exit(f"`{ASK}` was to draw six images, and drew {pictures}")
 
 
 def read_table(text: str) -> dict[str, list[str]]:

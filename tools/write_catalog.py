@@ -114,7 +114,7 @@ def _make_stub(homes: dict[str, str], more: str = "") -> str:
 
 
 def fill_in_tables(page: Path, tables: dict[str, str]) -> str:
-    """The page with its tables written anew, between their markers."""
+    """The page with its tables written again, between their markers."""
     text = page.read_text(encoding="utf-8")
     for name, table in tables.items():
         begin, end = f"<!-- {name}: written by `make catalog` -->", f"<!-- end of {name} -->"

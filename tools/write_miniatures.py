@@ -5,7 +5,7 @@
 With ``HF_HOME=FOLDER HF_HUB_OFFLINE=1 HF_TOKEN=none`` lmms-eval then finds every data set in its
 own schema: parquet files under FOLDER/parquet, prepared under FOLDER/datasets as the `datasets`
 package keeps what it has downloaded once, and videos where lmms-eval and Video-LLaVA have them.
-Pictures, clips and questions are pebble's. Needs what `tokencover evaluate --suite paper` needs.
+Images, videos and questions are pebble's. Needs what `tokencover evaluate --suite paper` needs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def list_datasets() -> list[tuple[str, str, str, dict[str, Any], list[Row]]]:
     return [
         (f"{lab}/GQA", "testdev_balanced_instructions", "testdev", *_make_gqa_questions()),
         (f"{lab}/GQA", "testdev_balanced_images", "testdev", *_make_gqa_pictures()),
-        (f"{lab}/MMBench", "en", "dev", *_make_mmbench("", "There is a picture.")),
+        (f"{lab}/MMBench", "en", "dev", *_make_mmbench("", "There is an image.")),
         (f"{lab}/MMBench", "cn", "dev", *_make_mmbench("图中 ", "nan")),
         (f"{lab}/MME", "default", "test", *_make_mme()),
         (f"{lab}/POPE", "default", "test", *_make_pope()),
@@ -71,7 +71,7 @@ def ask_pictures(*kinds: str, count: int = ROWS) -> list[PictureExample]:
 
 
 def ask_clips(count: int = ROWS) -> list[ClipExample]:
-    """Pebble's questions about what is in the first clips."""
+    """Pebble's questions about what is in the first videos."""
     wanted = ("place", "animal_color")
     examples = make_clip_examples("test", count)
     found = {(each.scene_id, each.kind): each for each in examples if each.kind in wanted}
@@ -284,7 +284,7 @@ def write_dataset(
 
 
 def write_videos(folder: Path) -> None:
-    """Write the clips, and the questions of those data sets that are JSON files."""
+    """Write the videos, and the questions of those data sets that are JSON files."""
     clips = ask_clips()
     write_clips(clips, lambda clip: folder / "activitynetqa" / "all_test" / f"v_clip{clip}.mp4")
     for name, videos in (("TGIF", "mp4"), ("MSVD", "videos"), ("MSRVTT", "videos/all")):
@@ -304,7 +304,7 @@ def write_videos(folder: Path) -> None:
 
 
 def write_clips(clips: Sequence[ClipExample], name: Callable[[int], Path]) -> None:
-    """Write clips as MP4 files."""
+    """Write videos as MP4 files."""
     for each in clips:
         path = name(each.scene_id)
         path.parent.mkdir(parents=True, exist_ok=True)

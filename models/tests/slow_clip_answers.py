@@ -1,4 +1,4 @@
-"""A second, slow reading of clips: answers worked out from the words of a question alone."""
+"""A second, slow reading of videos: answers worked out from the words of a question alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tokencover_models.pebble.vocabulary import ANIMALS, COLOR_WORDS, DIGITS, FR
 ROWS, COLUMNS = ("top", "", "bottom"), ("left", "", "right")
 
 
-def find_named(clip: Clip, words: list[str]) -> list[Visitor]:
+def list_named(clip: Clip, words: list[str]) -> list[Visitor]:
     wanted = {word for word in words if word in (*COLOR_WORDS, *SHAPES, *DIGITS)}
     return [t for t in clip.things if wanted <= {t.color, t.shape, t.digit}]
 
@@ -29,7 +29,7 @@ def name_ninth(thing: Visitor) -> str:
 
 
 def answer_about_things(clip: Clip, kind: str, words: list[str]) -> str:
-    found = find_named(clip, words)
+    found = list_named(clip, words)
     if kind == "exist":
         return "yes" if found else "no"
     (thing,) = found

@@ -23,7 +23,7 @@ def name_ninth(row: int, column: int) -> str:
     return "-".join(word for word in (vertical, horizontal) if word) or "center"
 
 
-def find_matching(scene: Scene, words: list[str]) -> list[Thing]:
+def list_matching(scene: Scene, words: list[str]) -> list[Thing]:
     found = []
     for thing in scene.things:
         wanted = {word for word in words if word in (*COLOR_WORDS, *SHAPES, *DIGITS)}
@@ -32,7 +32,7 @@ def find_matching(scene: Scene, words: list[str]) -> list[Thing]:
     return found
 
 
-def find_members(scene: Scene, name: str) -> list[Thing]:
+def list_members(scene: Scene, name: str) -> list[Thing]:
     key = SINGULAR.get(name, name)
     return [thing for thing in scene.things if key in (thing.color, thing.shape)]
 
@@ -48,13 +48,13 @@ def take_only(things: list[Thing]) -> Thing:
 
 def answer_fine(scene: Scene, kind: str, words: list[str]) -> str:
     if kind == "exist":
-        return "yes" if find_matching(scene, words) else "no"
+        return "yes" if list_matching(scene, words) else "no"
     if kind in {"color", "shape"}:
-        return str(getattr(take_only(find_matching(scene, words)), kind))
+        return str(getattr(take_only(list_matching(scene, words)), kind))
     if kind == "read":
-        return take_only(find_matching(scene, words)).digit
+        return take_only(list_matching(scene, words)).digit
     if kind == "where":
-        thing = take_only(find_matching(scene, words))
+        thing = take_only(list_matching(scene, words))
         return name_ninth(thing.row, thing.column)
     if kind == "animal_color":
         (name,) = [word for word in words if word in ANIMALS]
@@ -75,12 +75,12 @@ def answer_coarse(scene: Scene, kind: str, words: list[str]) -> str:
         return str(first)
     if kind == "more":
         first, second = list_classes(words)
-        counts = len(find_members(scene, first)), len(find_members(scene, second))
+        counts = len(list_members(scene, first)), len(list_members(scene, second))
         assert counts[0] != counts[1]
         return first if counts[0] > counts[1] else second
     if kind in {"side", "level"}:
         (name,) = list_classes(words)
-        places = [t.column if kind == "side" else t.row for t in find_members(scene, name)]
+        places = [t.column if kind == "side" else t.row for t in list_members(scene, name)]
         near, far = sum(place < 12 for place in places), sum(place >= 12 for place in places)
         assert near != far
         ends = ("left", "right") if kind == "side" else ("top", "bottom")

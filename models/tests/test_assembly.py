@@ -29,7 +29,7 @@ def base_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random: a tower of pebble's shape, a projector, one low-rank change."""
+    """Random: a vision encoder of pebble's shape, a projector, one low-rank change."""
     torch.manual_seed(2)
     tower: Any = make_picture_model(blocks=1).model.vision_tower
     learned = {f"model.vision_tower.{name}": each for name, each in tower.state_dict().items()}

@@ -11,8 +11,8 @@ from research.pebble_training import (
     Schedule,
     Stage,
     answer_questions,
+    encode_videos,
     make_clip_batch,
-    see_clips,
     train,
 )
 from research.pebble_training.lookup_starting_weights import LOOKUP_BLOCKS
@@ -130,7 +130,7 @@ def test_packed_questions_get_the_stock_models_logits(
     batch = make_clip_batch([SEED], CLIP_QUESTIONS.kinds, 1160)
     processor = ClipProcessor()
     with torch.inference_mode():
-        visual = see_clips(starting_model, batch.pixels)
+        visual = encode_videos(starting_model, batch.pixels)
         packed = answer_questions(starting_model, visual, batch.pack, early_sight=True)
         for slot in (0, 7):
             question = batch.questions[0][slot]
@@ -171,7 +171,7 @@ def test_a_resumed_run_ends_with_the_same_weights_and_loads(
 @pytest.mark.parametrize(
     ("text", "clips", "message"),
     [
-        (make_prompt("which frame is empty ?", VIDEO), 0, "0 clips"),
+        (make_prompt("which frame is empty ?", VIDEO), 0, "times, and 0"),
         ("which frame is empty ?", 1, "0 times"),
     ],
 )

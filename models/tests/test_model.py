@@ -9,7 +9,7 @@ from research.pebble_training.lookup_starting_weights import (
     set_starting_weights,
     start_lookup_model,
 )
-from research.pebble_training.packed_questions import see_pictures
+from research.pebble_training.packed_questions import encode_images
 from tokencover_models.pebble.data import PICTURE_TOKENS, SCENE_QUESTIONS, draw_scene, make_scene
 from tokencover_models.pebble.model import (
     CLIP_BLOCKS,
@@ -86,7 +86,7 @@ def test_packed_questions_get_the_stock_models_logits(
     batch = make_picture_batch([seed], SCENE_QUESTIONS.kinds, PICTURE_TOKENS)
     processor = make_picture_processor()
     with torch.inference_mode():
-        visual, _ = see_pictures(model, batch.pixels)
+        visual, _ = encode_images(model, batch.pixels)
         packed = answer_questions(model, visual, batch.pack, early_sight=True)
         for slot in (0, 5, 10):
             question = batch.questions[0][slot]

@@ -8,7 +8,7 @@ from tokencover_models.pebble.data import (
     COARSE,
     FINE,
     SCENE_QUESTIONS,
-    find_training_seed,
+    get_training_seed,
     list_seeds,
     make_examples,
     make_scene,
@@ -79,7 +79,7 @@ def test_each_kind_has_several_phrasings() -> None:
 
 def test_splits_share_no_scene() -> None:
     test, validation = set(list_seeds("test")), set(list_seeds("validation"))
-    train = {find_training_seed(run, stage, 0) for run in range(3) for stage in range(6)}
+    train = {get_training_seed(run, stage, 0) for run in range(3) for stage in range(6)}
     assert not test & validation
     assert max(test | validation) < FIRST_SEED["train"] <= min(train)
     assert SPLIT_SCENES["test"] == len(test)

@@ -1,8 +1,8 @@
-"""MoB beyond the paper: what was tried, at equal operations, on validation scenes.
+"""MoB beyond the paper: what was tried, at equal FLOPs, on validation scenes.
 
     python -m research.beyond.run --out results/beyond
 
-What is done is kept in the folder, and the same command goes on from there.
+What is done is kept in the folder, and the same command continues from there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 import tokencover as tc
 from research.beyond.variants import Variant
-from research.study.plan import find_amounts, make_tasks
+from research.study.plan import build_amounts, make_tasks
 from tokencover.evaluation import load_model
 from tokencover.tables import TextTable, print_table
 from tokencover_models.pebble.data import PICTURE_TOKENS
@@ -57,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(1)
     tc.register(Variant)
     model = load_model(options.checkpoint)
-    amounts = find_amounts(model.model, "flops", PICTURE_TOKENS)
+    amounts = build_amounts(model.model, "flops", PICTURE_TOKENS)
     specs = [_give(TRIED[name], each.budget) for name in options.only for each in amounts]
     results = tc.evaluate(
         model,

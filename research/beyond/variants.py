@@ -31,7 +31,8 @@ class Variant(MoBStages):
         What prompt centres are chosen by, at the first stage and after it: cosines with words, the
         same with each word by how much its cosines stand out, or attention of the last token.
     mass
-        Instead of `asked`: as many prompt centres as have this share of the last token's attention.
+        Instead of `asked`: as many prompt centres as have this fraction of the last token's
+        attention.
     """
 
     name: ClassVar[str] = "variant"
@@ -55,7 +56,7 @@ class Variant(MoBStages):
         places = [first] if self.first == "attention" else []
         return [*places, *later] if self.later == "attention" else places
 
-    def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
+    def _select_prompt_centers(self, view: View, counts: Sequence[int]) -> list[Tensor]:
         is_first = view.layer_idx == self.pruning_layers(view.num_layers)[0]
         signal = self.first if is_first else self.later
         if signal == "none":
@@ -86,7 +87,7 @@ def _compare(view: View, signal: Signal) -> Tensor:
 
 
 def _count_until(mass: float, scores: Tensor, counts: Sequence[int]) -> list[int]:
-    """How many of the best tokens have that share of all scores; at most the counts."""
+    """How many of the best tokens have that fraction of all scores; at most the counts."""
     shares = scores.sort(-1, descending=True).values.cumsum(-1) / scores.sum(-1, keepdim=True)
     needed = (shares < mass).sum(-1) + 1
     return [min(count, int(need)) for count, need in zip(counts, needed, strict=True)]

@@ -1,4 +1,4 @@
-"""How boulder was trained: pebble's tower with a pretrained language model for a decoder.
+"""How boulder was trained: pebble's vision encoder with a pretrained language model for a decoder.
 
 See ``docs/research/boulder.md`` for its purpose and results. From the folder ``benchmarks``, with
 ``tokencover[boulder]`` and ``peft``::

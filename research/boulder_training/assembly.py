@@ -76,7 +76,7 @@ class Boulder:
         return state
 
     def publish(self, path: Path) -> None:
-        """Write what `tokencover.load_boulder` reads: tower, projector and LoRA in float16."""
+        """Write what `tokencover.load_boulder` reads: encoder, projector and LoRA in float16."""
         tower = {
             name: tensor
             for name, tensor in self.llava.state_dict().items()
@@ -90,7 +90,7 @@ class Boulder:
 
 
 def prepare() -> Boulder:
-    """Put tower, a new projector and the base model together; the LoRA starts without effect."""
+    """Assemble vision encoder, a new projector and the base model; the LoRA starts as zero."""
     torch.manual_seed(1)
     base = read_base_model()
     tokenizer = base.make_tokenizer()
@@ -149,7 +149,7 @@ def list_word_vectors(boulder: Boulder) -> tuple[Tensor, Tensor]:
 
 
 def see(llava: Any, pixels: Tensor) -> Tensor:
-    """Features of all patches, shape (pictures, 576, width of the tower)."""
+    """Features of all patches, shape (images, 576, width of the vision encoder)."""
     states = llava.model.vision_tower(pixels, output_hidden_states=True).hidden_states
     features: Tensor = states[VISION_FEATURE_LAYER][:, 1:]
     return features

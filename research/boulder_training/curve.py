@@ -22,7 +22,7 @@ def cut(lines: list[Line], steps: int) -> Iterator[list[Line]]:
         yield from (stage[start : start + steps] for start in range(0, len(stage), steps))
 
 
-def tell_share(lines: list[Line], kind: str) -> str:
+def format_fraction(lines: list[Line], kind: str) -> str:
     """Percent right of a kind, or a dash where it was not asked."""
     right = sum(line[kind][0] for line in lines if kind in line)
     asked = sum(line[kind][1] for line in lines if kind in line)
@@ -40,7 +40,7 @@ def main() -> None:
     print("|---|" + "---:|" * (3 + len(COLUMNS)))
     for part in cut(lines, arguments.steps):
         last, asked = part[-1], sum(line["exist"][1] for line in part)
-        shares = " | ".join(tell_share(part, kind) for kind in COLUMNS)
+        shares = " | ".join(format_fraction(part, kind) for kind in COLUMNS)
         print(f"| {last['stage']} | {last['step']} | {last['minutes']:.1f} | {asked} | {shares} |")
 
 

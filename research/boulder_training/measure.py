@@ -1,7 +1,7 @@
-"""What the shipped boulder knows: the benchmark's questions, with the whole picture and blind.
+"""What the shipped boulder knows: the benchmark's questions, with the whole image and blind.
 
 All questions about a scene are read in one pass, so this is quicker than ``tokencover evaluate
---model boulder``, and asks the same. *Blind* are the same questions with the picture of the next
+--model boulder``, and asks the same. *Blind* are the same questions with the image of the next
 scene. Intervals (95 %) resample scenes.
 """
 
@@ -47,7 +47,7 @@ def ask_scene(llava: Any, tokenizer: Any, seed: int, shown: int) -> list[tuple[Q
     seed
         Of the scene that is asked about.
     shown
-        Of the scene whose picture is shown.
+        Of the scene whose image is shown.
     """
     asked = SCENE_QUESTIONS.ask(make_scene(seed))
     tree = grow_tree([write_question(tokenizer, question, ended=True) for question in asked])
@@ -70,7 +70,7 @@ def mark_scenes(llava: Any, tokenizer: Any, seeds: Sequence[int], blind: bool) -
     return marks
 
 
-def tell_share(marks: list[bool]) -> str:
+def format_fraction(marks: list[bool]) -> str:
     """Percent right with its interval."""
     sums = np.array([[float(right)] for right in marks])
     ones = np.ones((len(marks), 1), dtype=np.int64)
@@ -91,8 +91,8 @@ def main() -> None:
     whole, blind = (mark_scenes(llava, processor.tokenizer, seeds, each) for each in (False, True))
     print("| kind | asked | right, % | blind, % |\n|---|---:|---:|---:|")
     for kind in SCENE_QUESTIONS.kinds:
-        row = [kind, str(len(whole[kind])), tell_share(whole[kind]), tell_share(blind[kind])]
-        print("| " + " | ".join(row) + " |")
+        right = format_fraction(whole[kind]), format_fraction(blind[kind])
+        print("| " + " | ".join([kind, str(len(whole[kind])), *right]) + " |")
     means = [
         100 * float(np.mean([np.mean(each) for each in marks.values()])) for marks in (whole, blind)
     ]

@@ -1,4 +1,4 @@
-"""What boulder is shown in one step: parts of pictures, with texts about what they show."""
+"""What boulder is shown in one step: parts of images, with texts about what they show."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SALT: Final = 0xB01D
 
 @dataclass(frozen=True)
 class PartLesson:
-    """Parts of pictures, all with as many patches.
+    """Parts of images, all with as many patches.
 
     Attributes
     ----------
     features
-        The tower's, of the patches shown, shape (parts, patches, width).
+        The vision encoder's, of the patches shown, shape (parts, patches, width).
     positions
         Which patches these are, shape (parts, patches).
     trees
@@ -69,7 +69,7 @@ def make_lesson(boulder: Boulder, stage: Stage, patches: int, seeds: list[int]) 
     Parameters
     ----------
     boulder
-        Its tower sees, its tokenizer writes.
+        Its vision encoder sees, its tokenizer writes.
     stage
         What to show and to ask.
     patches
@@ -85,7 +85,8 @@ def make_lesson(boulder: Boulder, stage: Stage, patches: int, seeds: list[int]) 
     features, positions, trees = [], [], []
     for scene, its_features in zip(scenes, seen, strict=True):
         rng = np.random.default_rng([scene.seed, SALT])
-        for part in deal_parts(rng, find_ground(scene), stage.things, patches)[: stage.parts]:
+        ground = compute_ground_mask(scene)
+        for part in deal_parts(rng, ground, stage.things, patches)[: stage.parts]:
             shown = restrict_scene(scene, part)
             asked = dict.fromkeys(questions.ask(shown, kinds))
             told = describe_objects(shown, rng)[: stage.phrases]
@@ -100,7 +101,7 @@ def make_lesson(boulder: Boulder, stage: Stage, patches: int, seeds: list[int]) 
     return PartLesson(torch.stack(features), torch.stack(positions), trees)
 
 
-def find_ground(scene: Scene) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def compute_ground_mask(scene: Scene) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which patches hold no object's centre and no animal, shape (576,)."""
     stuff = label_scene(scene)[:, SCENE_GROUP_INDEX["stuff"]]
     return np.asarray(stuff != NONE).reshape(PICTURE_TOKENS)

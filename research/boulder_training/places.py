@@ -19,14 +19,14 @@ from tokencover_models.pebble.data import (
     GRID,
     PICTURE_TOKENS,
     draw_scene,
-    find_training_seed,
+    get_training_seed,
     make_scene,
 )
 from tokencover_models.pebble.model import normalise_pictures
 
 ROWS: Final = ("top", "top upper", "upper", "lower", "lower bottom", "bottom")
 COLUMNS: Final = ("left", "left west", "west", "east", "east right", "right")
-"""Words for every sixth of the picture."""
+"""Words for every sixth of the image."""
 PICTURES: Final = 24
 RIDGE: Final = 1e-2
 
@@ -45,7 +45,7 @@ def list_place_vectors(boulder: Boulder) -> Tensor:
 def teach_places(boulder: Boulder) -> None:
     """Change the projector's last layer once; everything else stays as it is."""
     projector: Any = boulder.llava.model.multi_modal_projector
-    scenes = [make_scene(find_training_seed(RUN, 0, index)) for index in range(PICTURES)]
+    scenes = [make_scene(get_training_seed(RUN, 0, index)) for index in range(PICTURES)]
     with torch.no_grad():
         features = see(boulder.llava, normalise_pictures([draw_scene(scene) for scene in scenes]))
         known = projector.act(projector.linear_1(features)).flatten(0, 1).double()

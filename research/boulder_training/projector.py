@@ -1,7 +1,7 @@
 """Teach the projector, without the language model, to describe patches in that model's words.
 
 A patch's description is the sum of the base model's own vectors of its words (colour, shape,
-number, ground, where it lies), as for the models that pebble's clips start from.
+number, ground, where it lies), as for the models that pebble's videos start from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from research.boulder_training.assembly import list_word_vectors, prepare, see
 from research.boulder_training.stages import RUN
 from research.pebble_training import compute_description_loss
 from research.pebble_training.patch_labels import label_scene, weigh_words
-from tokencover_models.pebble.data import draw_scene, find_training_seed, make_scene
+from tokencover_models.pebble.data import draw_scene, get_training_seed, make_scene
 from tokencover_models.pebble.model import normalise_pictures
 
 PICTURES: Final = 4
@@ -37,7 +37,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(projector.parameters(), lr=RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.steps)
     for step in range(arguments.steps):
-        seeds = [find_training_seed(RUN, 0, PICTURES * step + index) for index in range(PICTURES)]
+        seeds = [get_training_seed(RUN, 0, PICTURES * step + index) for index in range(PICTURES)]
         scenes = [make_scene(seed) for seed in seeds]
         labels = np.stack([label_scene(scene) for scene in scenes])
         with torch.no_grad():

@@ -1,7 +1,7 @@
-"""Many texts behind one picture, with beginnings that they share run once.
+"""Many texts behind one image, with beginnings that they share run once.
 
 The questions "is there a red star ?" and "is there a red heart ?" have four words in common. All
-texts about a picture form a tree; each word sees the picture and the words on its way from the
+texts about an image form a tree; each word sees the image and the words on its way from the
 root, hence exactly what it sees when its text stands alone.
 """
 
@@ -40,7 +40,7 @@ class Text:
 
 @dataclass
 class TextTree:
-    """Texts about one picture.
+    """Texts about one image.
 
     Attributes
     ----------
@@ -89,20 +89,20 @@ def grow_tree(texts: Sequence[Text]) -> TextTree:
 def read_trees(
     llava: Any, visual: Tensor, positions: Tensor, places: int, trees: Sequence[TextTree]
 ) -> Tensor:
-    """Run the decoder over pictures with all their texts.
+    """Run the decoder over images with all their texts.
 
     Parameters
     ----------
     llava
         The model.
     visual
-        Projected visual tokens, shape (pictures, visual, width).
+        Projected visual tokens, shape (images, visual, width).
     positions
-        Their places among all of the picture's, shape (pictures, visual).
+        Their places among all of the image's, shape (images, visual).
     places
         How many places there are: texts are numbered on from there.
     trees
-        One for each picture.
+        One for each image.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def read_trees(
 
 
 def _list_seen(tree: TextTree, shared: int, longest: int) -> Tensor:
-    """Who sees whom, bool; the picture is causal, rows of padding see the picture."""
+    """Who sees whom, bool; the image is causal, rows of padding see the image."""
     seen = torch.zeros(shared + longest, shared + longest, dtype=torch.bool)
     seen[:shared, :shared] = torch.ones(shared, shared).tril().bool()
     seen[shared:, :shared] = True

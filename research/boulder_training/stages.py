@@ -1,4 +1,4 @@
-"""The course of boulder's training, as data: six patches first, then more, then whole pictures."""
+"""The course of boulder's training, as data: six patches first, then more, then whole images."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Stage:
     steps
         At most so many optimiser steps.
     enough
-        Share of right answers about existence, over the last steps, that ends the stage early.
-    pictures, parts
-        Pictures a step, and at most so many parts of each.
+        Share of correct answers about existence, over the last steps, that ends the stage early.
+    images, parts
+        Images a step, and at most so many parts of each.
     things, patches
         Objects and animals in a part, and from how many patches in all a step draws.
     kinds
@@ -50,15 +50,15 @@ class Stage:
     rate
         Peak learning rate of the LoRA.
     filled
-        Patches a step shows in all, if it is to show more pictures the fewer patches of each.
+        Patches a step shows in all, if it is to show more images the fewer patches of each.
     whole_kinds
-        Kinds asked in addition where the whole picture is shown.
+        Kinds asked in addition where the whole image is shown.
     ends
-        Share of the questions whose answer's end is taught too.
+        Fraction of the questions whose answer's end is taught too.
     falls_to
-        Share of the rate that is left after the last step.
+        Fraction of the rate that is left after the last step.
     places
-        Whether the projector is told places in other words before it, see `boulder.places`.
+        Whether the projector is reported places in other words before it, see `boulder.places`.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Stage:
     places: bool = False
 
     def count_pictures(self, patches: int) -> int:
-        """Pictures of a step that shows so many patches of each."""
+        """Images of a step that shows so many patches of each."""
         return max(self.pictures, self.filled // patches)
 
 

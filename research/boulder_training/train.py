@@ -1,6 +1,6 @@
-"""Train boulder: the projector and the LoRA, stage by stage; goes on where it was left.
+"""Train boulder: the projector and the LoRA, stage by stage; continues where it was left.
 
-Every scene is new, so the shares of right answers in ``log.jsonl`` are of pictures that the model
+Every scene is new, so the shares of correct answers in ``log.jsonl`` are of images that the model
 has not been shown before.
 """
 
@@ -25,7 +25,7 @@ from research.boulder_training.part_lessons import PHRASE, PartLesson, make_less
 from research.boulder_training.places import teach_places
 from research.boulder_training.question_trees import TextTree, read_trees
 from research.boulder_training.stages import CONTROL, RUN, STAGES, Stage
-from tokencover_models.pebble.data import PICTURE_TOKENS, find_training_seed
+from tokencover_models.pebble.data import PICTURE_TOKENS, get_training_seed
 
 PHRASE_WEIGHT: Final = 0.5
 PROJECTOR_SHARE: Final = 0.3
@@ -98,7 +98,7 @@ def run_step(
     patches = int(coin.choice(stage.patches))
     most = stage.count_pictures(min(stage.patches))
     seeds = [
-        find_training_seed(RUN, 1 + progress.stage, progress.step * most + index)
+        get_training_seed(RUN, 1 + progress.stage, progress.step * most + index)
         for index in range(stage.count_pictures(patches))
     ]
     lesson = make_lesson(boulder, stage, patches, seeds)

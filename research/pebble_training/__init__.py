@@ -14,8 +14,8 @@ from research.pebble_training.packed_questions import (
     NO_TARGET,
     PackedQuestions,
     answer_questions,
-    see_clips,
-    see_pictures,
+    encode_images,
+    encode_videos,
 )
 from research.pebble_training.part_batches import deal_parts
 from research.pebble_training.picture_learner import PictureLearner
@@ -48,10 +48,10 @@ __all__ = [
     "compute_answer_loss",
     "compute_description_loss",
     "deal_parts",
+    "encode_images",
+    "encode_videos",
     "make_clip_batch",
     "make_picture_batch",
     "run_training",
-    "see_clips",
-    "see_pictures",
     "train",
 ]

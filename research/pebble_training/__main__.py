@@ -1,4 +1,4 @@
-"""Train pebble: ``python -m research.pebble_training --out DIR [--clips] [--resume]``."""
+"""Train pebble: `python -m research.pebble_training --out DIR [--clips] [--resume]`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder for state, log and model")
     parser.add_argument("--seed", type=int, default=0, help="of weights and scenes (default 0)")
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
-    parser.add_argument("--clips", action="store_true", help="train the model for clips instead")
-    parser.add_argument("--start", type=Path, help="checkpoint that --clips starts from")
-    parser.add_argument("--resume", action="store_true", help="go on from the state in --out")
+    parser.add_argument("--clips", action="store_true", help="train the model for videos instead")
+    parser.add_argument("--start", type=Path, help="checkpoint that `--clips` starts from")
+    parser.add_argument("--resume", action="store_true", help="continue from the state in --out")
     return parser
 
 

@@ -40,13 +40,13 @@ class Batch:
     Attributes
     ----------
     pixels
-        Normalised pictures, shape (pictures, 3, 192, 192); of clips (clips, 8, 3, 96, 96).
+        Normalised images, shape (images, 3, 192, 192); of videos (videos, 8, 3, 96, 96).
     labels
-        Words of every visual token, shape (pictures, 576, groups); of clips (clips, 1160, groups).
+        Words of every visual token, shape (images, 576, groups); of videos (videos, 1160, groups).
     weights
-        The same as weights over the vocabulary, shape (pictures, 576, words).
+        The same as weights over the vocabulary, shape (images, 576, words).
     questions
-        Per picture.
+        Per image.
     pack
         The questions as tokens.
     """
@@ -59,7 +59,7 @@ class Batch:
 
 
 def make_picture_batch(seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -> Batch:
-    """Make a batch of pictures.
+    """Make a batch of images.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def make_picture_batch(seeds: Sequence[int], kinds: Sequence[str], visual_tokens
 
 
 def make_clip_batch(seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -> Batch:
-    """Make a batch of clips; parameters as in `make_picture_batch`, with 1160 tokens in all."""
+    """Make a batch of videos; parameters as in `make_picture_batch`, with 1160 tokens in all."""
     clips = [make_clip(seed) for seed in seeds]
     labels = np.stack([label_clip(clip) for clip in clips])
     questions = [CLIP_QUESTIONS.ask(clip, kinds) for clip in clips]
@@ -110,18 +110,18 @@ def _choose_positions(
     Parameters
     ----------
     labels
-        Words of every token, shape (pictures, tokens, groups).
+        Words of every token, shape (images, tokens, groups).
     groups
         What the labels stand for.
     seeds
-        One for each picture.
+        One for each image.
     visual_tokens
         How many to show; all, when there are not more.
 
     Returns
     -------
     Tensor
-        Their indices in ascending order, shape (pictures, shown).
+        Their indices in ascending order, shape (images, shown).
     """
     places = labels.shape[1]
     if visual_tokens >= places:

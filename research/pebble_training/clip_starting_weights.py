@@ -1,9 +1,9 @@
-"""Weights that the model for clips starts from: those of the look-up model, fitted to frames.
+"""Weights that the model for videos starts from: those of the look-up model, fitted to frames.
 
-Frames are a quarter of a picture, so positions are those of its upper left quarter. The words for
-frames take over the vectors of rows and columns, which clips do not need: these are orthogonal to
+Frames are a quarter of an image, so positions are those of its upper left quarter. The words for
+frames take over the vectors of rows and columns, which videos do not need: these are orthogonal to
 everything else that is described. Which frame it is stands in one corner, where no patch of a
-picture would look; one head of the tower starts by looking there. Of the decoder's heads
+image would look; one head of the vision encoder starts by looking there. Of the decoder's heads
 that look things up, one matches frames where it matched regions, and two tell frames as well.
 """
 
@@ -20,7 +20,7 @@ from research.pebble_training.lookup_starting_weights import (
     LOOKUP_BLOCKS,
     SEEN_AXIS,
     match_words,
-    tell_words,
+    pass_words,
 )
 from research.pebble_training.starting_weights import HEAD
 from tokencover.errors import InputError
@@ -64,8 +64,8 @@ _BLANK_WORDS: Final = [
 
 
 def load_lookup_model(folder: str | os.PathLike[str]) -> LlavaForConditionalGeneration:
-    """Load a model that a model for clips can start from."""
-    advice = "leave --start out to train the look-up model that clips start from"
+    """Load a model that a model for videos can start from."""
+    advice = "leave --start out to train the look-up model that videos start from"
     try:
         model: LlavaForConditionalGeneration = load_pebble(folder)[0]
     except CheckpointError as error:
@@ -74,7 +74,7 @@ def load_lookup_model(folder: str | os.PathLike[str]) -> LlavaForConditionalGene
     blocks = config.text_config.num_hidden_layers
     if blocks != CLIP_BLOCKS:
         raise InputError(
-            f"{folder} has {blocks} decoder blocks, and a model for clips grows from one with "
+            f"{folder} has {blocks} decoder layers, and a model for videos grows from one with "
             f"{CLIP_BLOCKS}; {advice}"
         )
     return model
@@ -83,7 +83,7 @@ def load_lookup_model(folder: str | os.PathLike[str]) -> LlavaForConditionalGene
 def start_clip_model(
     seed: int, lookup_folder: str | os.PathLike[str]
 ) -> VideoLlavaForConditionalGeneration:
-    """Make a model for clips out of the look-up model.
+    """Make a model for videos out of the look-up model.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def start_clip_model(
 
 
 def share_tower(model: VideoLlavaForConditionalGeneration) -> None:
-    """Give the tower for single images what the tower for clips has learned."""
+    """Give the vision encoder for single images what the vision encoder for videos has learned."""
     towers: Any = model.model
     towers.image_tower.load_state_dict(towers.video_tower.state_dict())
 
@@ -128,10 +128,10 @@ def _fit_words(
     words.copy_(length * torch.nn.functional.normalize(mixed, dim=1))
     taken = [PICTURE_WORD_IDS[place] for place in (*ROW_WORDS, *COLUMN_WORDS)][: len(FRAMES)]
     kept = [index for index in range(len(PICTURE_WORDS)) if index not in taken]
-    # Two words with one vector could not be told apart in an answer, so these are swapped.
+    # Two words with one vector could not be reported apart in an answer, so these are swapped.
     words[kept] = known[kept]
     frames = known[taken]
-    # Rows and columns are never asked about; frames are, and must not look like parts of a picture.
+    # Rows and columns are never asked about; frames are, and must not look like parts of an image.
     frames[:, SEEN_AXIS] = 0
     words[[CLIP_WORD_IDS[frame] for frame in FRAMES]] = frames
 
@@ -174,4 +174,4 @@ def _look_up_frames(model: VideoLlavaForConditionalGeneration) -> None:
         attention = decoder.layers[block].self_attn
         match_words(attention, ANIMAL_HEAD, frames, start=len(ANIMALS))
         for head in (THING_HEAD, ANIMAL_HEAD):
-            tell_words(attention, head, frames, start=HEAD - len(FRAMES))
+            pass_words(attention, head, frames, start=HEAD - len(FRAMES))

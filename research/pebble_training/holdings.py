@@ -1,9 +1,8 @@
-"""What a picture holds as a whole: the vision tower's class token is taught to tell it.
+"""The content of a whole image, which the vision encoder's class token learns to predict.
 
-It is told as how often each word ("red", "star", "7", "cat") and each pair of words ("red star",
-"star 7", "blue cat") fits a thing of the picture. Words are what is learned first; pairs cannot be
-told from the colours and the shapes of a picture alone: a class token that tells them has looked
-at objects one by one.
+The labels are how often each word ("red", "star", "7", "cat") and each pair of words ("red star",
+"star 7", "blue cat") describes an object of the image. Words are learned first; pairs do not follow
+from the colors and shapes of an image alone, so they require attention to single objects.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def label_holdings(scene: Scene, *, whole: bool = True) -> NDArray[np.float32]:
     Parameters
     ----------
     scene
-        What the picture shows.
+        What the image shows.
     whole
         Whether to tell the place too; a few patches need not show it.
 

@@ -1,6 +1,6 @@
 """What the training loop trains; here models that start by describing patches with word vectors.
 
-The model for clips does, and the look-up model that it grows from.
+The model for videos does, and the look-up model that it grows from.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from research.pebble_training.losses import (
 )
 from research.pebble_training.packed_questions import (
     answer_questions,
-    see_clips,
-    see_pictures,
+    encode_images,
+    encode_videos,
 )
 from research.pebble_training.patch_labels import CLIP_GROUPS
 from research.pebble_training.run_log import Tally
@@ -125,7 +125,7 @@ def _compute_answers_loss(
 
 @dataclass(frozen=True)
 class LookupLearner(DescribingLearner):
-    """A LLaVA with prepared look-up heads, which the model for clips starts from."""
+    """A LLaVA with prepared look-up heads, which the model for videos starts from."""
 
     def start(self, seed: int) -> LlavaForConditionalGeneration:
         """Model with prepared weights."""
@@ -136,14 +136,14 @@ class LookupLearner(DescribingLearner):
         return make_picture_batch(seeds, kinds, visual_tokens)
 
     def list_vision_parts(self, model: LlavaForConditionalGeneration) -> list[nn.Module]:
-        """Tower and projector."""
+        """Vision encoder and projector."""
         return [model.model.vision_tower, model.model.multi_modal_projector]
 
     def see(
         self, model: LlavaForConditionalGeneration, batch: Batch, words: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """Patches, described one by one, and the class token, which sums the picture up."""
-        visual, summary = see_pictures(model, batch.pixels)
+        """Patches, described one by one, and the class token, which sums the image up."""
+        visual, summary = encode_images(model, batch.pixels)
         loss, told = compute_description_loss(visual, words, batch.labels, batch.weights)
         return visual, loss + compute_summary_loss(summary, words, batch.labels), told
 
@@ -155,7 +155,7 @@ class LookupLearner(DescribingLearner):
 
 @dataclass(frozen=True)
 class ClipLearner(DescribingLearner):
-    """A Video-LLaVA that answers questions about clips.
+    """A Video-LLaVA that answers questions about videos.
 
     Attributes
     ----------
@@ -170,18 +170,18 @@ class ClipLearner(DescribingLearner):
         return start_clip_model(seed, self.lookup_folder)
 
     def make_batch(self, seeds: Sequence[int], kinds: Sequence[str], visual_tokens: int) -> Batch:
-        """Clips with questions."""
+        """Videos with questions."""
         return make_clip_batch(seeds, kinds, visual_tokens)
 
     def list_vision_parts(self, model: VideoLlavaForConditionalGeneration) -> list[nn.Module]:
-        """The tower for clips and the projector."""
+        """The vision encoder for videos and the projector."""
         return [model.model.video_tower, model.model.multi_modal_projector]
 
     def see(
         self, model: VideoLlavaForConditionalGeneration, batch: Batch, words: Tensor
     ) -> tuple[Tensor, Tensor, dict[str, float]]:
         """All tokens of all frames, class tokens included, each described."""
-        visual = see_clips(model, batch.pixels)
+        visual = encode_videos(model, batch.pixels)
         loss, told = compute_description_loss(
             visual, words, batch.labels, batch.weights, CLIP_GROUPS
         )

@@ -19,15 +19,15 @@ class Lesson:
     stage
         The stage that the step belongs to.
     seeds
-        Of the scenes or clips.
+        Of the scenes or videos.
     kinds
         Kinds of questions to ask about each.
     early_sight
-        Whether text may attend to the picture in the first two blocks.
+        Whether text may attend to the image in the first two blocks.
     visual_tokens
         How many visual tokens the decoder is shown.
     renumbered
-        Whether those are numbered anew, without gaps.
+        Whether those are renumbered, without gaps.
     """
 
     stage: Stage
@@ -52,7 +52,7 @@ def draw_lesson(
     schedule, stage
         What is run.
     seeds
-        Of the scenes or clips of this process.
+        Of the scenes or videos of this process.
     coin_seed
         Same seed, same choices.
     unknown

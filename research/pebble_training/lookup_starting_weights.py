@@ -1,9 +1,9 @@
-"""Weights that the look-up model starts training from, of which the model for clips grows.
+"""Weights that the look-up model starts training from, of which the model for videos grows.
 
 Nothing here is needed to run a model. It saves the first half hour of training: the later decoder
 blocks start with heads that match words of the question with words of a patch and copy what they
 find, and the first blocks start almost as identity, so that look-ups do not settle there (see
-`schedules`). The picture model does without (see `picture_starting_weights`).
+`schedules`). The image model does without (see `picture_starting_weights`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOOKUPS: Final = (
 
 
 def start_lookup_model(seed: int) -> LlavaForConditionalGeneration:
-    """Make a model for pictures as deep as that for clips; the same weights for the same seed."""
+    """Make a model for images as deep as that for videos; the same weights for the same seed."""
     model = make_picture_model(CLIP_BLOCKS)
     set_starting_weights(model, seed)
     return model
@@ -68,7 +68,7 @@ def set_starting_weights(model: LlavaForConditionalGeneration, seed: int) -> Non
     Parameters
     ----------
     model
-        What `make_picture_model` returns for as many blocks as the model for clips has.
+        What `make_picture_model` returns for as many blocks as the model for videos has.
     seed
         Same seed, same weights.
     """
@@ -94,8 +94,8 @@ def set_starting_weights(model: LlavaForConditionalGeneration, seed: int) -> Non
             _prefer_picture(block.self_attn, PREFERENCE)
             if index in LOOKUP_BLOCKS:
                 for head, (asked, told) in enumerate(LOOKUPS):
-                    match_words(block.self_attn, head, words[_find_ids(asked)])
-                    tell_words(block.self_attn, head, words[_find_ids(told)])
+                    match_words(block.self_attn, head, words[_list_ids(asked)])
+                    pass_words(block.self_attn, head, words[_list_ids(told)])
             block.mlp.down_proj.weight.mul_(QUIET_SCALE)
     # Word vectors are long; without this the first answers would be confident, wrong and loud.
     decoder.norm.weight.fill_(0.3)
@@ -142,7 +142,7 @@ def match_words(attention: Any, head: int, words: Tensor, start: int = 0) -> Non
         getattr(attention, name).weight[rows] = MATCH * _make_readers(words)
 
 
-def tell_words(attention: Any, head: int, words: Tensor, start: int = 0) -> None:
+def pass_words(attention: Any, head: int, words: Tensor, start: int = 0) -> None:
     """Let a head pass on these words of what it attends to, through dimensions from `start` on."""
     rows = [head * HEAD + start + index for index in range(len(words))]
     attention.v_proj.weight[rows] = _make_readers(words)
@@ -153,12 +153,12 @@ def _make_readers(words: Tensor) -> Tensor:
     return words / words.square().sum(1, keepdim=True)
 
 
-def _find_ids(words: tuple[str, ...]) -> list[int]:
+def _list_ids(words: tuple[str, ...]) -> list[int]:
     return [PICTURE_WORD_IDS[word] for word in words]
 
 
 def _prefer_picture(attention: Any, strength: float) -> None:
-    """Let the last word before an answer look at the picture (or, below 0, away from it)."""
+    """Let the last word before an answer look at the image (or, below 0, away from it)."""
     for head in range(MODEL_HEADS):
         row = _list_slow_rows(head)[0]
         for name, axis, weight in (("q_proj", ASKING_AXIS, 1.0), ("k_proj", SEEN_AXIS, strength)):

@@ -18,12 +18,12 @@ from torch.nn import Parameter
 from research.pebble_training.learners import Learner
 from research.pebble_training.lessons import draw_lesson
 from research.pebble_training.picture_learner import PictureLearner
-from research.pebble_training.revision import find_unknown
+from research.pebble_training.revision import list_unknown
 from research.pebble_training.run_log import Clock, Tally, write_report
 from research.pebble_training.run_state import Position, load_state, save_state
 from research.pebble_training.schedules import PICTURE_SCHEDULE, Schedule, Stage
 from tokencover.errors import InputError
-from tokencover_models.pebble.data import find_training_seed
+from tokencover_models.pebble.data import get_training_seed
 
 WARMUP: Final = 0.06
 FLOOR: Final = 0.04
@@ -73,7 +73,7 @@ def train(settings: PebbleTrainingSettings, resume: bool = False) -> None:
     settings
         What to run.
     resume
-        Go on from the state in ``settings.out``; an interrupted and resumed run ends with the
+        Resume from the state in ``settings.out``; an interrupted and resumed run ends with the
         same weights as one that was never interrupted.
     """
     if settings.workers < 1:
@@ -139,7 +139,7 @@ class _Worker:
         self.tally = Tally()
 
     def go(self) -> None:
-        """Run all stages that are left, and those that revise if need be, then save the model."""
+        """Run all stages that are left, and those that revise if needed, then save the model."""
         schedule = self.settings.schedule
         if not self._run_stages(schedule.stages):
             return
@@ -153,7 +153,7 @@ class _Worker:
         """Whether there is something to revise; found out once, from then on it is known."""
         settings, position = self.settings, self.position
         if (position.stage, position.step) == (len(settings.schedule.stages), 0):
-            found = find_unknown(settings.learner, self.model, self.helpers, settings.schedule)
+            found = list_unknown(settings.learner, self.model, self.helpers, settings.schedule)
             position.unknown = found
             if found and self.rank == 0:
                 print(f"not known yet: {', '.join(found)}; taught once more", flush=True)
@@ -212,7 +212,7 @@ class _Worker:
         run, position = self.settings.seed, self.position
         first = (position.step * self.settings.workers + self.rank) * stage.pictures
         seeds = tuple(
-            find_training_seed(run, position.stage, first + i) for i in range(stage.pictures)
+            get_training_seed(run, position.stage, first + i) for i in range(stage.pictures)
         )
         coin_seed = run * 7919 + position.done
         lesson = draw_lesson(self.settings.schedule, stage, seeds, coin_seed, position.unknown)
@@ -240,7 +240,7 @@ def average_gradients(parameters: list[Parameter], workers: int) -> None:
 
 
 def scale_rate(step: int, steps: int) -> float:
-    """Share of the peak learning rate at a step: a short rise, then half a cosine."""
+    """Fraction of the peak learning rate at a step: a short rise, then half a cosine."""
     rise = max(1, round(WARMUP * steps))
     if step < rise:
         return (step + 1) / rise

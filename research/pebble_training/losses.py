@@ -36,7 +36,7 @@ def compute_description_loss(
     Parameters
     ----------
     patches
-        Visual tokens, shape (pictures, tokens, width).
+        Visual tokens, shape (images, tokens, width).
     words
         Word vectors, shape (words, width).
     labels, weights
@@ -70,14 +70,14 @@ def compute_description_loss(
 
 
 def compute_summary_loss(summary: Tensor, words: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy with how often the picture's things have each colour and shape, and its place.
+    """Cross-entropy with how often the image's things have each colour and shape, and its place.
 
     It is meant to give the summary token's attention, which some pruning methods read, a meaning.
 
     Parameters
     ----------
     summary
-        Shape (pictures, width).
+        Shape (images, width).
     words
         Word vectors, shape (words, width).
     labels
@@ -106,7 +106,7 @@ def compute_answer_loss(logits: Tensor, pack: PackedQuestions) -> tuple[Tensor, 
     loss
         A scalar.
     right
-        Shape (pictures, questions).
+        Shape (images, questions).
     """
     each = cross_entropy(
         logits.flatten(0, 2), pack.targets.flatten(), ignore_index=NO_TARGET, reduction="none"

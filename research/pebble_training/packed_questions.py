@@ -1,6 +1,6 @@
-"""Many questions about one picture in one pass, while training.
+"""Many questions about one image in one pass, while training.
 
-A picture's hundreds of tokens cost far more than a question's dozen, so a picture is run once and
+An image's hundreds of tokens cost far more than a question's dozen, so an image is run once and
 all its questions stand after it, each blind to the others. Every question gets exactly the states
 it would get alone from the stock forward (a test holds this).
 """
@@ -40,16 +40,16 @@ NO_TARGET: Final = -100
 
 @dataclass(frozen=True)
 class PackedQuestions:
-    """Questions of a batch of pictures.
+    """Questions of a batch of images.
 
     Attributes
     ----------
     tokens
-        Words of question and answer, shape (pictures, questions, length), padded on the right.
+        Words of question and answer, shape (images, questions, length), padded on the right.
     targets
         Word to predict at each place or -100, same shape.
     positions
-        Places of the visual tokens among all of the picture's, shape (pictures, visual).
+        Places of the visual tokens among all of the image's, shape (images, visual).
     places
         How many that are.
     """
@@ -63,12 +63,12 @@ class PackedQuestions:
 def pack_questions(
     questions: Sequence[Sequence[Question]], slots: int, positions: Tensor, places: int
 ) -> PackedQuestions:
-    """Turn questions of several pictures into tokens, for the visual tokens they stand after.
+    """Turn questions of several images into tokens, for the visual tokens they stand after.
 
     Parameters
     ----------
     questions
-        Per picture.
+        Per image.
     slots
         How many there can be about one.
     positions, places
@@ -94,12 +94,12 @@ def pack_questions(
 def pack_phrases(
     phrases: Sequence[Sequence[Phrase]], slots: int, positions: Tensor, places: int
 ) -> PackedQuestions:
-    """Turn phrases about several pictures into tokens, each word a target of the one before.
+    """Turn phrases about several images into tokens, each word a target of the one before.
 
     Parameters
     ----------
     phrases
-        Per picture; those beyond `slots` are left out.
+        Per image; those beyond `slots` are left out.
     slots, positions, places
         As in `pack_questions`.
     """
@@ -114,7 +114,7 @@ def pack_phrases(
     return PackedQuestions(tokens, targets, positions, places)
 
 
-def see_pictures(model: LlavaForConditionalGeneration, pixels: Tensor) -> tuple[Tensor, Tensor]:
+def encode_images(model: LlavaForConditionalGeneration, pixels: Tensor) -> tuple[Tensor, Tensor]:
     """Visual tokens and the summary token's features, without the layers that nothing reads.
 
     Parameters
@@ -122,28 +122,28 @@ def see_pictures(model: LlavaForConditionalGeneration, pixels: Tensor) -> tuple[
     model
         Pebble.
     pixels
-        Normalised pictures, shape (pictures, 3, 192, 192).
+        Normalised images, shape (images, 3, 192, 192).
 
     Returns
     -------
     patches
-        Shape (pictures, 576, width), what the stock model feeds its decoder.
+        Shape (images, 576, width), what the stock model feeds its decoder.
     summary
-        Shape (pictures, width).
+        Shape (images, width).
     """
     projected = run_tower(model.model.vision_tower, model.model.multi_modal_projector, pixels)
     return projected[:, 1:], projected[:, 0]
 
 
-def see_clips(model: VideoLlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
-    """Visual tokens of clips, class tokens included, shape (clips, 1160, width).
+def encode_videos(model: VideoLlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
+    """Visual tokens of videos, class tokens included, shape (videos, 1160, width).
 
     Parameters
     ----------
     model
-        Pebble for clips.
+        Pebble for videos.
     pixels
-        Normalised frames, shape (clips, 8, 3, 96, 96).
+        Normalised frames, shape (videos, 8, 3, 96, 96).
     """
     parts = model.model
     each = run_tower(parts.video_tower, parts.multi_modal_projector, pixels.flatten(0, 1))
@@ -151,7 +151,7 @@ def see_clips(model: VideoLlavaForConditionalGeneration, pixels: Tensor) -> Tens
 
 
 def run_tower(tower: Any, projector: nn.Module, pixels: Tensor) -> Tensor:
-    """What decoders are fed, class token first, shape (pictures, 1 + patches, width)."""
+    """What decoders are fed, class token first, shape (images, 1 + patches, width)."""
     states = tower.pre_layrnorm(tower.embeddings(pixels))
     for layer in tower.encoder.layers[: VISION_FEATURE_LAYER + 1]:
         states = layer(states, None)
@@ -162,23 +162,23 @@ def run_tower(tower: Any, projector: nn.Module, pixels: Tensor) -> Tensor:
 def answer_questions(
     model: Any, visual: Tensor, pack: PackedQuestions, early_sight: bool
 ) -> Tensor:
-    """Run the decoder over pictures with all their questions.
+    """Run the decoder over images with all their questions.
 
     Parameters
     ----------
     model
-        Pebble, for pictures or for clips.
+        Pebble, for images or for videos.
     visual
-        Visual tokens, shape (pictures, visual, width).
+        Visual tokens, shape (images, visual, width).
     pack
         The questions.
     early_sight
-        Whether text may attend to the picture in the first two blocks.
+        Whether text may attend to the image in the first two blocks.
 
     Returns
     -------
     Tensor
-        Logits at every place of every question, shape (pictures, questions, length, words).
+        Logits at every place of every question, shape (images, questions, length, words).
     """
     return answer_packs(model, visual, [pack], early_sight)[0]
 
@@ -186,19 +186,19 @@ def answer_questions(
 def answer_packs(
     model: Any, visual: Tensor, packs: Sequence[PackedQuestions], early_sight: bool
 ) -> list[Tensor]:
-    """Run the decoder once over pictures with several packs of texts.
+    """Run the decoder once over images with several packs of texts.
 
     Parameters
     ----------
     model, visual, early_sight
         As in `answer_questions`.
     packs
-        Texts about the same visual tokens of the same pictures.
+        Texts about the same visual tokens of the same images.
 
     Returns
     -------
     list of Tensor
-        Logits of each pack, shape (pictures, questions, length, words).
+        Logits of each pack, shape (images, questions, length, words).
     """
     decoder: Any = model.model.language_model
     lead = decoder.embed_tokens(torch.tensor(LEAD)).expand(len(visual), -1, -1)
@@ -228,7 +228,7 @@ def _make_position_ids(packs: Sequence[PackedQuestions]) -> Tensor:
 
 
 def _make_masks(packs: Sequence[PackedQuestions], shared: int) -> tuple[Tensor, Tensor]:
-    """Rows of text over all columns: without and with sight of the picture."""
+    """Rows of text over all columns: without and with sight of the image."""
     squares = []
     for pack in packs:
         _, questions, length = pack.tokens.shape
@@ -243,7 +243,7 @@ def _make_masks(packs: Sequence[PackedQuestions], shared: int) -> tuple[Tensor, 
 def _run_block(
     block: Any, states: Tensor, angles: tuple[Tensor, Tensor], mask: Tensor, *, only_text: bool
 ) -> Tensor:
-    """One decoder block; the picture is causal by itself, the mask is for the rows of text."""
+    """One decoder layer; the image is causal by itself, the mask is for the rows of text."""
     attention = block.self_attn
     normed: Tensor = block.input_layernorm(states)
     batch, length, _ = normed.shape

@@ -1,7 +1,7 @@
-"""What a step of the picture recipe sees: pictures, and parts of them that the decoder is shown.
+"""What a step of the image recipe sees: images, and parts of them that the decoder is shown.
 
 The decoder is asked about what it is shown and about nothing else, so a part is as good to learn
-from as a whole picture, and much cheaper.
+from as a whole image, and much cheaper.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ GLANCED_GROUND: Final = (0, 4, 16, 64)
 
 @dataclass(frozen=True)
 class PartBatch:
-    """Pictures of one step with what is told and asked about parts of them.
+    """Images of one step with what is reported and asked about parts of them.
 
     Attributes
     ----------
     pixels
-        Normalised pictures, shape (pictures, 3, 192, 192).
+        Normalised images, shape (images, 3, 192, 192).
     labels
-        Words of every patch, shape (pictures, 576, groups).
+        Words of every patch, shape (images, 576, groups).
     holdings
-        What the pictures hold, shape (pictures, HOLDINGS).
+        What the images hold, shape (images, HOLDINGS).
     glances
-        Patches of the parts that copies of the class token see, bool, (pictures, parts, 576).
+        Patches of the parts that copies of the class token see, bool, (images, parts, 576).
     glanced
-        What those hold, shape (pictures, parts, HOLDINGS).
+        What those hold, shape (images, parts, HOLDINGS).
     owners
-        Which picture each part is of, shape (parts,).
+        Which image each part is of, shape (parts,).
     positions
         Patches of each part, shape (parts, visual).
     phrases
@@ -133,7 +133,7 @@ def _stack(arrays: Sequence[Sequence[NDArray[Any]]], empty: tuple[int, ...]) -> 
 def deal_parts(
     rng: Generator, is_ground: NDArray[np.bool_], things: int, visual_tokens: int
 ) -> list[NDArray[np.int64]]:
-    """Choose the patches of each part of a picture.
+    """Choose the patches of each part of an image.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Words for every patch of a scene or clip, as labels: the vision tower is taught to tell them.
+"""Words for every patch of a scene or video, as labels: the vision encoder is taught to tell them.
 
 A patch's *description* is a weighted sum of word vectors. An object is described in the patch that
 holds its centre, an animal in its own, and every other patch by the ground that shows there (or as
@@ -87,7 +87,7 @@ SCENE_GROUPS: Final = (
     WordGroup("column", COLUMN_WORDS, 0.5),
 )
 # Three rows and columns of cells are what regions say already. One of their words stays, for all
-# tokens: it is how the decoder tells a picture from words.
+# tokens: it is how the decoder tells an image from words.
 CLIP_GROUPS: Final = (
     *(group for group in SCENE_GROUPS if group.name not in {"row", "column"}),
     WordGroup("frame", FRAMES, 1.0),
@@ -103,7 +103,7 @@ def label_scene(scene: Scene) -> NDArray[np.int64]:
     Parameters
     ----------
     scene
-        What the picture shows.
+        What the image shows.
 
     Returns
     -------
@@ -120,11 +120,11 @@ def label_scene(scene: Scene) -> NDArray[np.int64]:
 
 
 def label_clip(clip: Clip) -> NDArray[np.int64]:
-    """Label every visual token of a clip.
+    """Label every visual token of a video.
 
     Parameters
     ----------
-    clip
+    video
         What is shown.
 
     Returns
@@ -178,7 +178,7 @@ def _label_objects(
     Parameters
     ----------
     labels
-        Of one picture, shape (rows, columns, groups).
+        Of one image, shape (rows, columns, groups).
     index
         Place of each group among them.
     things, animals

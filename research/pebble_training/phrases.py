@@ -1,7 +1,7 @@
 """Short descriptions of what a scene shows, one for each object: what captions are made of.
 
-A phrase is an object's words in any order. Every word but the first can be told from the words
-before it and the picture, so a phrase asks for as many look-ups as it has words.
+A phrase is an object's words in any order. Every word but the first can be reported from the words
+before it and the image, so a phrase asks for as many look-ups as it has words.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A LLaVA that learns from captions and questions, from weights that know nothing.
 
-The tower first learns to see. Then the decoder learns from phrases about a few objects: with six
-patches to choose from, looking things up is found within a hundred steps, and it carries over to
-whole pictures, where from the start it is not found at all.
+The vision encoder first learns to see. Then the decoder learns from phrases about a few objects:
+with six patches to choose from, looking things up is found within a hundred steps, and it carries
+over to whole images, where from the start it is not found at all.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class PictureLearner:
         return start_picture_model(seed)
 
     def make_helpers(self, seed: int) -> nn.Module:
-        """The tower's heads."""
+        """The vision encoder's heads."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return TowerHeads()
 
     def list_parameters(self, model: Any, helpers: nn.Module, stage: Stage) -> list[dict[str, Any]]:
-        """Tower and heads where the stage has a rate for them, projector and decoder likewise."""
+        """Return the parameter groups that the stage has a learning rate for."""
         parts = model.model
         groups: list[dict[str, Any]] = []
         if stage.vision_rate:
@@ -91,9 +91,9 @@ class PictureLearner:
 
 def _judge_tower(helpers: Any, sight: Sight, batch: PartBatch, tally: Tally) -> Tensor:
     words, told = compute_words_loss(helpers, sight.patches, batch.labels)
-    whole = compute_holdings_loss(helpers.tell_holdings(sight.summary), batch.holdings)
-    parts = compute_holdings_loss(helpers.tell_holdings(sight.glances), batch.glanced)
-    end = compute_holdings_loss(helpers.tell_holdings_at_end(sight.end), batch.holdings)
+    whole = compute_holdings_loss(helpers.compute_holdings(sight.summary), batch.holdings)
+    parts = compute_holdings_loss(helpers.compute_holdings(sight.glances), batch.glanced)
+    end = compute_holdings_loss(helpers.compute_final_holdings(sight.end), batch.holdings)
     for name, value in {**told, "whole": whole.item(), "parts": parts.item()}.items():
         tally.told[name] += value
     return words + HOLDING_WEIGHT * (whole + parts + end)

@@ -1,8 +1,8 @@
-"""Random weights that the model for pictures starts training from.
+"""Random weights that the model for images starts training from.
 
 The decoder and the projector know nothing: no head is prepared, and words and patches have nothing
-to do with each other. Only the tower starts with a sense of where patches lie and with heads that
-look at neighbours, as a convolution would.
+to do with each other. Only the vision encoder starts with a sense of where patches lie and with
+heads that look at neighbours, as a convolution would.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORD_SPREAD: Final = 0.1
 
 @torch.no_grad()
 def start_picture_model(seed: int) -> LlavaForConditionalGeneration:
-    """Make a model for pictures; the same weights for the same seed."""
+    """Make a model for images; the same weights for the same seed."""
     model = make_picture_model()
     rng = torch.Generator().manual_seed(seed)
     decoder: Any = model.model.language_model

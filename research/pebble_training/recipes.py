@@ -31,16 +31,16 @@ def run_training(
     ----------
     out
         Folder for the state, the log and the finished model.
-    clips
-        Train the model for clips instead of the one for pictures.
+    videos
+        Train the model for videos instead of the one for images.
     seed
         Of starting weights, scenes and noise.
     workers
         Processes; each uses one thread.
     resume
-        Go on from the state in `out`.
+        Resume from the state in `out`.
     start
-        Checkpoint of the look-up model that a model for clips starts from; by default one is
+        Checkpoint of the look-up model that a model for videos starts from; by default one is
         trained first, in a folder below `out`.
     """
     settings = PebbleTrainingSettings(Path(out), seed, workers)
@@ -48,8 +48,8 @@ def run_training(
         _train_for_clips(settings, resume, start)
     elif start is not None:
         raise InputError(
-            f"the model for pictures starts from random weights, so --start {start} is of no use; "
-            "it goes with --clips"
+            f"the model for images starts from random weights, so --start {start} is of no use; "
+            "it goes with `--clips`"
         )
     else:
         train(settings, resume=resume)
@@ -58,7 +58,7 @@ def run_training(
 def _train_for_clips(
     settings: PebbleTrainingSettings, resume: bool, start: str | os.PathLike[str] | None
 ) -> None:
-    """Train a look-up model where none is given, then the model for clips."""
+    """Train a look-up model where none is given, then the model for videos."""
     if not resume:  # before an hour is spent on the look-up model
         refuse_overwriting(settings)
     if start is None:
@@ -69,10 +69,10 @@ def _train_for_clips(
 
 
 def _train_start(settings: PebbleTrainingSettings, resume: bool) -> Path:
-    """Train the look-up model of a run for clips; return its checkpoint."""
+    """Train the look-up model of a run for videos; return its checkpoint."""
     out = settings.out / START_FOLDER
     if settings.state.exists() and not out.exists():
         raise InputError(f"the run in {settings.out} began from a --start; pass it again")
-    print(f"training the look-up model that clips start from, in {out}", flush=True)
+    print(f"training the look-up model that videos start from, in {out}", flush=True)
     train(replace(settings, out=out, schedule=LOOKUP_SCHEDULE, learner=LookupLearner()), resume)
     return out / "checkpoint"

@@ -2,7 +2,7 @@
 
 Some kinds of questions are learned all at once or not at all: of some seeds one never finds how to
 tell whether there is a red star, and answers by chance to the end. Asked that alone, about six
-patches, it finds it in a hundred steps, and keeps it when it is shown whole pictures again.
+patches, it finds it in a hundred steps, and keeps it when it is shown whole images again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from research.pebble_training.schedules import Schedule
 from tokencover_models.pebble.data import PICTURE_TOKENS, list_seeds
 
 KNOWN: Final = 0.75
-"""Share of right answers; by chance a question with two answers has half."""
+"""Share of correct answers; by chance a question with two answers has half."""
 EXAMINED: Final = 40
 """Validation scenes."""
 AT_ONCE: Final = 4
 
 
-def find_unknown(
+def list_unknown(
     learner: Learner, model: Any, helpers: nn.Module, schedule: Schedule
 ) -> tuple[str, ...]:
     """Kinds of questions that a model does not know, by its answers about validation scenes.
@@ -36,7 +36,7 @@ def find_unknown(
     learner, model, helpers
         What was trained.
     schedule
-        By which it was trained; its kinds are asked, about whole pictures.
+        By which it was trained; its kinds are asked, about whole images.
     """
     stage = replace(schedule.stages[-1], vision_rate=0.0)
     seeds, tally = tuple(list_seeds("validation", EXAMINED)), Tally()

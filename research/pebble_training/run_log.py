@@ -28,7 +28,7 @@ class Tally:
     steps
         How many.
     right
-        Right answers and questions, per kind.
+        Correct answers and questions, per kind.
     told
         Sum over steps of the share of patches that tell their word, per group.
     """
@@ -45,7 +45,7 @@ class Tally:
             self.right[kind][1] += 1
 
     def count_answers(self, questions: Sequence[Sequence[Question]], right: Tensor) -> None:
-        """Count the answers to questions about several pictures, shape (pictures, questions)."""
+        """Count the answers to questions about several images, shape (images, questions)."""
         for asked, hits in zip(questions, right.tolist(), strict=True):
             for question, hit in zip(asked, hits, strict=False):
                 self.count(question.kind, [hit])

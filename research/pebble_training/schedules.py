@@ -1,19 +1,20 @@
 """The course of a training run, as data.
 
-The picture model starts from random weights. The tower learns to see through heads of its own, then
-the decoder learns from phrases about six patches at a time, then about more, then from questions as
-well. Where the decoder is shown part of a picture, the part is drawn at random, and only what it
-shows is asked about. Every second part keeps the numbers of its patches, the others are numbered
-anew: methods leave tokens both ways, and a model that knew one of them only would favour those.
-What it does not know in the end is taught once more, from six patches on (see `revision`).
+The image model starts from random weights. The vision encoder learns to see through heads of its
+own, then the decoder learns from phrases about six patches at a time, then about more, then from
+questions as well. Where the decoder is shown part of an image, the part is drawn at random, and
+only what it shows is asked about. Every second part keeps the numbers of its patches, the others
+are numbered again: methods leave tokens both ways, and a model that knew one of them only would
+favour those. What it does not know in the end is taught once more, from six patches on (see
+`revision`).
 
-While a decoder learns, text is kept from attending to the picture in the first two blocks for
+While a decoder learns, text is kept from attending to the image in the first two blocks for
 most of the batches. Otherwise all look-ups settle in the very first block, and pruning after it
 could not hurt any more: the model would be useless for studying pruning.
 
-The model for clips starts from a look-up model, which knows objects and how to look them up; what
+The model for videos starts from a look-up model, which knows objects and how to look them up; what
 is new is time. The decoder of such a model first learns to answer from described patches (sums of
-word vectors), the vision tower to describe patches; both use the same fixed word vectors, so that
+word vectors), the vision encoder to describe patches; both use the same fixed word vectors, so that
 afterwards they fit together and learn jointly. Its last stage shows parts of the ground only.
 """
 
@@ -34,16 +35,16 @@ class Stage:
     name
         For the progress line.
     mode
-        ``"words"``: decoder on described patches; ``"vision"``: vision tower and projector;
-        ``"joint"``: everything. Of the picture model those parts are trained that have a rate.
+        ``"words"``: decoder on described patches; ``"vision"``: vision encoder and projector;
+        ``"joint"``: everything. Of the image model those parts are trained that have a rate.
     steps
         Optimiser steps.
-    pictures
-        Pictures a step and process.
+    images
+        Images a step and process.
     rate, vision_rate
         Peak learning rates of decoder and vision.
     blind
-        Share of batches in which text cannot see the picture in the first two blocks.
+        Share of batches in which text cannot see the image in the first two blocks.
     visual_tokens
         Patches the decoder is shown.
     description
@@ -51,17 +52,17 @@ class Stage:
     choices
         Numbers of patches of which each step draws one instead of `visual_tokens`.
     things
-        Of the picture model: objects and animals in each part of a picture; 0 draws patches at
+        Of the image model: objects and animals in each part of an image; 0 draws patches at
         random.
     phrases
-        Of the picture model: phrases about each part.
+        Of the image model: phrases about each part.
     asks
-        Of the picture model: whether questions are asked too.
+        Of the image model: whether questions are asked too.
     renumber
-        Of the picture model: share of batches in which the patches that are shown are numbered
-        anew, without gaps.
+        Of the image model: share of batches in which the patches that are shown are numbered
+        again, without gaps.
     revised
-        Of the picture model: how many questions of kinds that the model does not know are asked
+        Of the image model: how many questions of kinds that the model does not know are asked
         about each part, and no others; 0 asks all kinds.
     cost
         Rough seconds a step, for the estimate of the time left.
@@ -94,7 +95,7 @@ class Schedule:
     stages
         In their order.
     kinds
-        Kinds of questions asked about every picture.
+        Kinds of questions asked about every image.
     extra
         Kinds asked once more.
     again

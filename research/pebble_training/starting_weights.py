@@ -1,7 +1,7 @@
-"""What models for pictures start training with: random matrices, and a tower that knows its place.
+"""Starting weights of image models: random matrices, and sine positions in the vision encoder.
 
-The vision tower is told where its patches lie, and its first heads look at a patch's neighbours, as
-a convolution would.
+The vision encoder is reported where its patches lie, and its first heads look at a patch's
+neighbours, as a convolution would.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokencover_models.pebble.data import GRID
 from tokencover_models.pebble.model import MODEL_HEADS, MODEL_WIDTH
 
 EARLY_BLOCKS: Final = 2
-"""Decoder blocks that text mostly goes through without the picture, while it learns."""
+"""Decoder layers that mostly process text without the image during training."""
 HEAD: Final = MODEL_WIDTH // MODEL_HEADS
 WAVES: Final = HEAD // 4
 NEIGHBOUR_OFFSETS: Final = (
@@ -33,7 +33,7 @@ def draw_weights(part: nn.Module, rng: torch.Generator) -> None:
 
 
 def prepare_vision(tower: Any) -> None:
-    """Tell a tower where its patches lie and let its first heads look at neighbours."""
+    """Tell a vision encoder where its patches lie and let its first heads look at neighbours."""
     embeddings = tower.embeddings
     embeddings.class_embedding.normal_(0, 0.02, generator=torch.Generator().manual_seed(0))
     embeddings.patch_embedding.weight[-HEAD:] = 0

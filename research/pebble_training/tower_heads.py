@@ -1,11 +1,11 @@
-"""What the vision tower learns by itself, through heads that are thrown away afterwards.
+"""What the vision encoder learns by itself, through heads that are thrown away afterwards.
 
-Every patch tells its words, and the class token tells what the picture holds, both where the
-decoder takes the visual tokens from and at the tower's end. The heads read; they do not say what a
+Every patch tells its words, and the class token tells what the image holds, both where the decoder
+takes the visual tokens from and at the vision encoder's end. The heads read; they do not say what a
 visual token must look like.
 
 Among 576 patches the class token does not find the few dozen that hold something: it learns the
-place and stops. So copies of it are shown small parts of the picture, about which they are asked.
+place and stops. So copies of it are shown small parts of the image, about which they are asked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BOUNDS: Final = (0, *torch.tensor([len(g.words) + 1 for g in SCENE_GROUPS]).cums
 
 
 class TowerHeads(nn.Module):
-    """Heads for patches, for the class token where patches are taken, and at the tower's end."""
+    """Heads for patches, for the class token of their block, and at the vision encoder's end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,31 +41,31 @@ class TowerHeads(nn.Module):
             for _ in range(2)
         )
 
-    def tell_holdings(self, middle: Tensor) -> Tensor:
+    def compute_holdings(self, middle: Tensor) -> Tensor:
         """Logits of what is held, from class tokens where patches are taken."""
         told: Tensor = self.holdings[0](self.norm(middle))
         return told
 
-    def tell_holdings_at_end(self, end: Tensor) -> Tensor:
-        """Logits of what is held, from the class token at the tower's end."""
+    def compute_final_holdings(self, end: Tensor) -> Tensor:
+        """Logits of what is held, from the class token at the vision encoder's end."""
         told: Tensor = self.holdings[1](end)
         return told
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What a tower saw.
+    """What a vision encoder saw.
 
     Attributes
     ----------
     patches
-        Where visual tokens are taken, shape (pictures, 576, width).
+        Where visual tokens are taken, shape (images, 576, width).
     summary
-        The class token there, shape (pictures, width).
+        The class token there, shape (images, width).
     glances
-        Its copies there, which saw one part each, shape (pictures, parts, width).
+        Its copies there, which saw one part each, shape (images, parts, width).
     end
-        The class token at the tower's end, shape (pictures, width).
+        The class token at the vision encoder's end, shape (images, width).
     """
 
     patches: Tensor
@@ -75,16 +75,16 @@ class Sight:
 
 
 def run_whole_tower(tower: Any, pixels: Tensor, parts: Tensor) -> Sight:
-    """Run the tower to its end.
+    """Run the vision encoder to its end.
 
     Parameters
     ----------
-    tower
+    vision encoder
         A CLIP vision model.
     pixels
-        Normalised pictures.
+        Normalised images.
     parts
-        Which patches each copy of the class token sees, bool, shape (pictures, parts, 576);
+        Which patches each copy of the class token sees, bool, shape (images, parts, 576);
         there may be none. No other token sees the copies, so they change nothing else.
     """
     states = tower.pre_layrnorm(tower.embeddings(pixels))
@@ -121,9 +121,9 @@ def compute_words_loss(
     heads
         Of the run.
     patches
-        Shape (pictures, 576, width).
+        Shape (images, 576, width).
     labels
-        What `label_scene` returns for each picture, shape (pictures, 576, groups).
+        What `label_scene` returns for each image, shape (images, 576, groups).
 
     Returns
     -------
@@ -146,7 +146,7 @@ def compute_words_loss(
 
 
 def compute_holdings_loss(logits: Tensor, holdings: Tensor) -> Tensor:
-    """How far what is told is from what is held: divergence, summed over the tables.
+    """How far what is reported is from what is held: divergence, summed over the tables.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def make_table(replies: Sequence[tuple[PebbleExample, str]], kinds: Sequence[str
 
 
 def average_kinds(cells: Cells) -> float:
-    """Mean over kinds of the share of right answers."""
+    """Mean over kinds of the share of correct answers."""
     return float(np.nanmean(cells, axis=0).mean())
 
 

@@ -1,4 +1,4 @@
-"""Who is asked in the study: pebble's models of several training seeds, its clip model, boulder."""
+"""Models of the study: pebble with several training seeds, its video model, and boulder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from research.study.plan import CHOICES, EVERY, METHODS, MODES, Amount, find_amounts, name_costs
+from research.study.plan import CHOICES, EVERY, METHODS, MODES, Amount, build_amounts, name_costs
 from tokencover.budget import BudgetMode
 from tokencover.errors import InputError
 from tokencover.evaluation import load_model
@@ -23,10 +23,10 @@ BUNDLED: Final = "seed1"
 BOULDER: Final = "boulder"
 CLIPS: Final = "clips"
 SEEDS: Final = (BUNDLED, "seed0", "seed2")
-"""Pebble's models for pictures, by their seeds of training; the first one's is bundled."""
+"""Pebble's models for images, by their seeds of training; the first one's is bundled."""
 USUAL: Final = (*SEEDS, CLIPS)
 WITHOUT_TWIGS: Final = tuple(name for name in METHODS if name != "twigvlm")
-"""Twigs are trained for pebble's pictures."""
+"""Twigs are trained for pebble's images."""
 Choices = Mapping[str, tuple[dict[str, Any], ...]]
 
 
@@ -79,20 +79,20 @@ class Judge:
         """What tables call it."""
         return self.name.replace("seed", "seed ")
 
-    def find_amounts(self, mode: BudgetMode) -> list[Amount]:
+    def build_amounts(self, mode: BudgetMode) -> list[Amount]:
         """The budgets of its costs."""
-        amounts = _find_all_amounts(self.model, mode, self.tokens)
+        amounts = _build_all_amounts(self.model, mode, self.tokens)
         return [each for each in amounts if each.cost in self.costs[mode]]
 
 
 @cache
-def _find_all_amounts(model: str, mode: BudgetMode, tokens: int) -> list[Amount]:
+def _build_all_amounts(model: str, mode: BudgetMode, tokens: int) -> list[Amount]:
     """Loads the model, which is asked for more than once."""
-    return find_amounts(load_model(model).model, mode, tokens)
+    return build_amounts(load_model(model).model, mode, tokens)
 
 
-def find_judge(name: str) -> Judge:
-    """One by name: "seed" and a number, "clips" or "boulder"."""
+def get_test_model(name: str) -> Judge:
+    """One by name: "seed" and a number, "videos" or "boulder"."""
     if name in ASKED_ELSE:
         return ASKED_ELSE[name]
     if not re.fullmatch(r"seed\d+", name):
@@ -148,4 +148,4 @@ ASKED_ELSE: Final = {
         },
     ),
 }
-"""Those that are no picture model of pebble's."""
+"""Those that are not image model of pebble's."""

@@ -1,9 +1,9 @@
-"""How well Pebble answers, type by type, and how well it guesses from a blank picture.
+"""How well Pebble answers, type by type, and how well it guesses from a blank image.
 
-    python -m research.study.pebble_accuracy --split test
-    python -m research.study.pebble_accuracy --split test --clips
+    `python -m research.study.pebble_accuracy --split test`
+    `python -m research.study.pebble_accuracy --split test --clips`
 
-All questions about a picture are run in one pass, which gives each the answer it would get alone
+All questions about an image are run in one pass, which gives each the answer it would get alone
 (a test holds this).
 """
 
@@ -25,10 +25,10 @@ from research.pebble_training import (
     Batch,
     answer_questions,
     compute_answer_loss,
+    encode_images,
+    encode_videos,
     make_clip_batch,
     make_picture_batch,
-    see_clips,
-    see_pictures,
 )
 from tokencover_models.pebble import load_pebble, load_pebble_clips
 from tokencover_models.pebble.data import (
@@ -53,7 +53,7 @@ def main() -> None:
     torch.set_num_threads(1)
     clips = options.clips
     make_batch = make_clip_batch if clips else make_picture_batch
-    see: See = see_clips if clips else lambda model, pixels: see_pictures(model, pixels)[0]
+    see: See = encode_videos if clips else lambda model, pixels: encode_images(model, pixels)[0]
     model: Any = (load_pebble_clips if clips else load_pebble)(options.checkpoint)[0]
     questions = CLIP_QUESTIONS if clips else SCENE_QUESTIONS
     visual_tokens = CLIP_TOKENS if clips else PICTURE_TOKENS
@@ -78,7 +78,7 @@ def main() -> None:
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--clips", action="store_true", help="the model for clips")
+    parser.add_argument("--clips", action="store_true", help="the model for videos")
     parser.add_argument("--checkpoint", type=Path, help="folder; by default the shipped model")
     parser.add_argument("--split", default="test", choices=("test", "validation"))
     parser.add_argument("--scenes", type=int, help="by default the whole split")
@@ -87,7 +87,7 @@ def _read_options() -> argparse.Namespace:
 
 
 def _mark_answers(model: Any, see: See, batch: Batch) -> Iterator[tuple[str, bool]]:
-    """Answer all questions about one picture, or clip."""
+    """Answer all questions about one image, or video."""
     with torch.inference_mode():
         visual = see(model, batch.pixels)
         _, right = compute_answer_loss(

@@ -1,9 +1,9 @@
-"""Where the class token of Pebble's vision tower looks, block by block.
+"""Where the class token of Pebble's vision encoder looks, block by block.
 
     python -m research.study.pebble_class_token --split validation --scenes 40
 
 Several methods rank visual tokens by the class token's attention. That is a fair signal only if it
-lies on what pictures hold, so this prints how much of it does, beside the share of patches that
+lies on what images hold, so this prints how much of it does, beside the share of patches that
 hold something: equal shares mean that it looks anywhere.
 """
 
@@ -59,12 +59,12 @@ def mark_patches(scene: Scene) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def measure_share(weights: Tensor, patches: NDArray[np.bool_]) -> float:
-    """Share of the class token's attention to patches that some of them get, mean over heads.
+    """Fraction of the class token's attention to patches that some of them get, mean over heads.
 
     Parameters
     ----------
     weights
-        Attention of one picture, shape (1, heads, tokens, tokens), the class token first.
+        Attention of one image, shape (1, heads, tokens, tokens), the class token first.
     patches
         Which ones, shape (patches,).
     """

@@ -1,6 +1,6 @@
 """A plain way to choose and drop visual tokens after a block, to see whether the benchmark bites.
 
-Forward hooks on the stock model, for pictures of one size and prompts of one length; the library's
+Forward hooks on the stock model, for images of one size and prompts of one length; the library's
 runtime does this properly for any input. Keeping it apart lets the benchmark be checked without
 trusting the runtime, and the other way round.
 """
@@ -28,7 +28,7 @@ Selector = Callable[[Tensor, Tensor], Tensor]
 """Visual states (n, d) and the states of the question's words (l, d) to indices to keep."""
 
 BEFORE_PICTURE: Final = 2
-"""Tokens of a prompt before its picture."""
+"""Tokens of a prompt before its image."""
 SELECTORS: Final = ("random", "grid", "farthest", "nearest", "mob")
 
 
@@ -57,7 +57,7 @@ def answer(
     batch_size
         Questions at a time.
     sight
-        What was seen of the pictures before, when they are asked about more than once.
+        What was seen of the images before, when they are asked about more than once.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def answer(
 
 
 def measure_accuracy(results: Sequence[tuple[PictureExample, str]]) -> dict[str, float]:
-    """Share of right answers of each kind."""
+    """Share of correct answers of each kind."""
     hits: dict[str, list[bool]] = defaultdict(list)
     for example, reply in results:
         hits[example.kind].append(reply == example.answer)
@@ -95,7 +95,7 @@ def _group_by_length(asked: Sequence[PictureExample], batch_size: int) -> Iterat
 
 
 class Sight:
-    """Runs the vision tower once a picture and remembers what it saw."""
+    """Runs the vision encoder once an image and remembers what it saw."""
 
     def __init__(self, model: LlavaForConditionalGeneration, processor: LlavaProcessor) -> None:
         self.model = model
@@ -117,7 +117,7 @@ class Sight:
         if id(picture) not in self.known:
             pixels = self.processor.image_processor(picture, return_tensors="pt")
             features = self.model.get_image_features(**pixels).pooler_output[0]
-            # The picture is kept too: nothing else may get its id.
+            # The image is kept too: nothing else may get its id.
             self.known[id(picture)] = (picture, features)
         return self.known[id(picture)][1]
 
@@ -137,7 +137,7 @@ def drop_tokens(
 
     def choose(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         states: Tensor = args[0]
-        kept["rows"] = _find_rows(states, selector)
+        kept["rows"] = _get_kept_rows(states, selector)
         rows = kept["rows"][..., None].expand(-1, -1, states.shape[2])
         return (states.gather(1, rows), *args[1:]), _shorten(kwargs, kept["rows"])
 
@@ -155,13 +155,13 @@ def drop_tokens(
             handle.remove()
 
 
-def _find_rows(states: Tensor, selector: Selector) -> Tensor:
+def _get_kept_rows(states: Tensor, selector: Selector) -> Tensor:
     """Kept rows of every sequence, in their old order, shape (batch, kept)."""
     end = BEFORE_PICTURE + PICTURE_TOKENS
     after_picture = torch.arange(end, states.shape[1])
     rows = []
     for sequence in states:
-        # The last token opens the answer; it is not one of the user's words.
+        # The last token opens the answer; it is not one of the prompt tokens.
         chosen = selector(sequence[BEFORE_PICTURE:end], sequence[end:-1])
         in_picture = BEFORE_PICTURE + chosen.sort().values
         rows.append(torch.cat([torch.arange(BEFORE_PICTURE), in_picture, after_picture]))
@@ -169,7 +169,7 @@ def _find_rows(states: Tensor, selector: Selector) -> Tensor:
 
 
 def _shorten(kwargs: dict[str, Any], rows: Tensor) -> dict[str, Any]:
-    """Take the kept rows of what the blocks are told about positions.
+    """Take the kept rows of what the blocks are reported about positions.
 
     There is no padding and order is kept, so the causal mask needs no rows of its own.
     """
@@ -189,7 +189,7 @@ def make_selector(
     Parameters
     ----------
     method
-        ``"random"``, ``"grid"`` (evenly over the picture), ``"farthest"`` (farthest-point
+        ``"random"``, ``"grid"`` (evenly over the image), ``"farthest"`` (farthest-point
         sampling alone), ``"nearest"`` (nearest to any word of the question) or ``"mob"``.
     budget
         How many tokens to keep.
@@ -215,7 +215,7 @@ def _make_cover_selector(budget: int, prompt_budget: int, fold: int) -> Selector
     def select(visual: Tensor, prompt: Tensor) -> Tensor:
         cover = mob(visual, prompt, budget=budget, prompt_budget=prompt_budget, fold=fold)
         if isinstance(cover, list):
-            raise InputError("a selector sees one picture at a time, got a batch")
+            raise InputError("a selector sees one image at a time, got a batch")
         return cover.indices
 
     return select

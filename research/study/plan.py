@@ -2,7 +2,7 @@
 
 A cost is named by K, the tokens that the paper's MoB keeps after one block: K = 64 is what that
 costs. Methods are compared three ways at each: with K tokens left in the end, with the mean over
-blocks that MoB has, and with the operations of the prefill that MoB has. On a decoder of eleven
+blocks that MoB has, and with the prefill FLOPs that MoB has. On a decoder of eleven
 blocks the first one alone is most of that, so there are two lower costs of operations: those of 64
 and of 32 tokens in every block, which only methods that begin before the decoder can reach.
 """
@@ -67,8 +67,8 @@ CHOICES: Final[dict[str, tuple[dict[str, Any], ...]]] = {
     "sparsevlm": ({}, {"stages": (1, 3, 6)}, {"stages": (2, 4, 7)}),
     "look_ahead": ({}, {"after": 1, "layers": 1}, {"after": 1, "layers": 2}),
 }
-"""Settings that hang on the depth of a decoder: each method has the one that is best for it on
-validation scenes at the operations of K = 64, the first if they are equally good."""
+"""Settings that depend on the depth of a decoder: each method has the one that is best for it on
+validation scenes at the FLOPs of K = 64, the first if they are equally good."""
 EVERY: Final[dict[BudgetMode, int]] = {"flops": 4, "exact": 7, "layer_mean": 7}
 """Each scene is asked every fourth kind of question, or every seventh: a hundred scenes are 350
 or 200 questions for each method and budget."""
@@ -96,7 +96,7 @@ def name_cost(kept: int) -> str:
     return f"K = {kept}"
 
 
-def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
+def build_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
     """The budgets at which MoB, as the paper has it, keeps K tokens, for each K; and lower ones.
 
     Parameters
@@ -111,7 +111,7 @@ def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
     decoder = model.model.language_model
     depth, cost = len(decoder.layers), compute_block_cost(decoder.layers, decoder.config)
 
-    def find_budget(kept: int) -> int:
+    def compute_budget(kept: int) -> int:
         counts = MoB(kept).schedule(kept, total, depth)
         if mode == "exact":
             return kept
@@ -123,7 +123,7 @@ def find_amounts(model: Any, mode: BudgetMode, total: int) -> list[Amount]:
         }
         return min(wasted, key=wasted.__getitem__)
 
-    budgets = [*map(find_budget, COSTS), *(LOWER if mode == "flops" else ())]
+    budgets = [*map(compute_budget, COSTS), *(LOWER if mode == "flops" else ())]
     pairs = zip(name_costs(mode), budgets, strict=True)
     return [Amount(cost, mode, budget) for cost, budget in pairs]
 
@@ -139,7 +139,7 @@ def make_tasks(
     Parameters
     ----------
     benchmark
-        "pebble" or "pebble-clips".
+        "pebble" or "pebble-videos".
     split, scenes
         Which scenes, and how many.
     every

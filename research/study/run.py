@@ -1,13 +1,13 @@
-"""The study: all methods, costs counted three ways, three models of pebble's, clips, and boulder.
+"""The study: all methods, costs counted three ways, three models of pebble's, videos, and boulder.
 
     python -m research.study.run --out results/study        # or: make study
-    python -m research.study.run --judges boulder           # the deeper judge, hours more
+    python -m research.study.run --judges boulder           # the deeper test model, hours more
 
-Takes hours. What is done is kept, and the same command goes on from there. Models that are neither
-bundled nor in `research/seeds` are trained first. Then settings that hang on the depth
-of the decoder are chosen on validation scenes, for all methods and models alike; then the test
-scenes are asked. Of the bundled model times to the first token are measured too: nothing else must
-run then.
+Takes hours. What is done is kept, and the same command continues from there. Models that are
+neither bundled nor in `research/seeds` are trained first. Then settings that depend on the depth of
+the decoder are chosen on validation scenes, for all methods and models alike; then the test scenes
+are asked. Of the bundled model times to the first token are measured too: nothing else must run
+then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 
 import tokencover as tc
 from research.pebble_training import run_training
-from research.study.models import BOULDER, BUNDLED, CLIPS, USUAL, Judge, find_judge
+from research.study.models import BOULDER, BUNDLED, CLIPS, USUAL, Judge, get_test_model
 from research.study.plan import METHODS, MODES, list_specs, make_tasks, name_cost, set_budgets
 from research.study.tables import write_tables
 from research.twig.pebble import train_twig
@@ -107,13 +107,13 @@ def _read_options() -> argparse.Namespace:
     )
     parser.add_argument("--methods", nargs="+", default=METHODS, help="by default all")
     parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
-    parser.add_argument("--scenes", type=int, help="test scenes or clips of each, if not its own")
+    parser.add_argument("--scenes", type=int, help="test scenes or videos of each, if not its own")
     parser.add_argument("--validation", type=int, help="those that settings are chosen with")
     parser.add_argument("--timed", type=int, default=5, help="batches that are timed, or 0")
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each")
     options = parser.parse_args()
     try:
-        options.judges = [find_judge(name) for name in options.judges]
+        options.judges = [get_test_model(name) for name in options.judges]
     except InputError as error:
         parser.error(str(error))
     return options
@@ -126,14 +126,14 @@ def _prepare(options: argparse.Namespace, judge: Judge) -> Judge:
     """A judge as the options have it; its model is trained if it is not there."""
     return replace(
         judge,
-        model=_find_model(options, judge),
+        model=_resolve_model(options, judge),
         methods=tuple(name for name in judge.methods if name in options.methods),
         scenes=judge.scenes if options.scenes is None else options.scenes,
         validation=judge.validation if options.validation is None else options.validation,
     )
 
 
-def _find_model(options: argparse.Namespace, judge: Judge) -> str:
+def _resolve_model(options: argparse.Namespace, judge: Judge) -> str:
     if judge.seed is None or Path(judge.model).is_dir():
         return judge.model
     folder: Path = options.out / "models" / judge.name
@@ -170,7 +170,7 @@ def _choose_settings(options: argparse.Namespace, judge: Judge) -> Settings:
     }
     if not open_choices:
         return known
-    amount = next(each for each in judge.find_amounts("flops") if each.cost == TUNED_AT)
+    amount = next(each for each in judge.build_amounts("flops") if each.cost == TUNED_AT)
     tried = {
         (name, place): {"method": name, **choice, "budget": amount.budget, "budget_mode": "flops"}
         for name, choices in open_choices.items()
@@ -181,7 +181,7 @@ def _choose_settings(options: argparse.Namespace, judge: Judge) -> Settings:
     rows = _do_in_parts(asked, options.workers).to_dicts()[1:]
     found = {key: row["accuracy"] for key, row in zip(tried, rows, strict=True)}
     chosen = {
-        name: choices[_find_best([found[name, place] for place in range(len(choices))])]
+        name: choices[_get_best([found[name, place] for place in range(len(choices))])]
         for name, choices in open_choices.items()
     }
     settings = {**known, **chosen}
@@ -189,14 +189,14 @@ def _choose_settings(options: argparse.Namespace, judge: Judge) -> Settings:
     return settings
 
 
-def _find_best(scores: Sequence[float | None]) -> int:
+def _get_best(scores: Sequence[float | None]) -> int:
     """The first of the best; None, which a method has that cannot run, is below all others."""
     known = [-1.0 if score is None else score for score in scores]
     return known.index(max(known))
 
 
 def _ask(options: argparse.Namespace, judge: Judge, mode: BudgetMode, settings: Settings) -> None:
-    amounts = judge.find_amounts(mode)
+    amounts = judge.build_amounts(mode)
     specs = list_specs(judge.methods, settings, amounts)
     specs += [spec for spec in set_budgets(judge.also, amounts) if spec not in specs]
     name = f"{judge.name}-{mode}"
@@ -206,8 +206,8 @@ def _ask(options: argparse.Namespace, judge: Judge, mode: BudgetMode, settings: 
 
 
 def _measure_times(options: argparse.Namespace, judge: Judge, settings: Settings) -> None:
-    """At equal operations. One process, one thread: nothing must run beside it."""
-    amounts = [each for each in judge.find_amounts("flops") if each.cost == TUNED_AT]
+    """At equal FLOPs. One process, one thread: nothing must run beside it."""
+    amounts = [each for each in judge.build_amounts("flops") if each.cost == TUNED_AT]
     specs = tuple(list_specs(judge.methods, settings, amounts))
     Asked(options.out / "times", judge, "test", 20, specs, timed=options.timed).do()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-from research.study.models import ASKED_ELSE, BOULDER, BUNDLED, SEEDS, USUAL, Judge, find_judge
+from research.study.models import ASKED_ELSE, BOULDER, BUNDLED, SEEDS, USUAL, Judge, get_test_model
 from research.study.plan import MODES
 from tokencover.budget import BudgetMode
 from tokencover.evaluation import Results, read_folder
@@ -39,9 +39,9 @@ class Found:
     Attributes
     ----------
     score
-        Share of the unpruned model's.
+        Fraction of the unpruned model's.
     flops
-        Operations of the prefill, as a share of the unpruned model's.
+        Prefill FLOPs, as a fraction of the unpruned model's.
     difference
         From the method that all are compared with, at the same cost; None for that itself.
     """
@@ -54,7 +54,7 @@ class Found:
 COMPARED: Final = ("mob", "mob_stages")
 """Others are compared with these."""
 
-PICTURES: Final = [find_judge(name) for name in SEEDS]
+PICTURES: Final = [get_test_model(name) for name in SEEDS]
 
 Run = Mapping[tuple[str, str], Found | None]
 """By method and cost; None where the method cannot reach the cost."""
@@ -67,7 +67,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.folder.is_dir():
         parser.error(f"{options.folder} is no folder: name the one that the study writes to")
-    judges = [find_judge(name) for name in (*USUAL, BOULDER)]
+    judges = [get_test_model(name) for name in (*USUAL, BOULDER)]
     print(write_tables(options.folder, judges, MODES))
 
 
@@ -79,7 +79,7 @@ def write_tables(folder: Path, judges: Sequence[Judge], modes: Sequence[BudgetMo
     folder
         Of all runs.
     judges, modes
-        Which runs; those that are not there or not finished are left out, the times are told if
+        Which runs; those that are not there or not finished are left out, the times are reported if
         they are there.
     """
     parts: list[str] = []
@@ -89,10 +89,13 @@ def write_tables(folder: Path, judges: Sequence[Judge], modes: Sequence[BudgetMo
         for among, group in group_judges(judges).items():
             read = read_all(folder, group, mode)
             if read:
-                parts += [f"## {TITLES[mode]}{among}", *tell_runs(read, mode, group[0].costs[mode])]
+                parts += [
+                    f"## {TITLES[mode]}{among}",
+                    *format_runs(read, mode, group[0].costs[mode]),
+                ]
                 stored[mode] |= {name: _as_json(results) for name, results in read.items()}
             if read and group[0].name == BOULDER:
-                parts += tell_kinship(read[BOULDER], read_all(folder, PICTURES, mode), mode)
+                parts += format_similarity(read[BOULDER], read_all(folder, PICTURES, mode), mode)
     if (folder / "times").is_dir():
         parts += ["## Time to the first token", make_time_table(read_folder(folder / "times"))]
     text = "\n\n".join(parts) + "\n"
@@ -115,7 +118,9 @@ def read_all(folder: Path, judges: Sequence[Judge], mode: BudgetMode) -> dict[st
     return {title: results for title, results in found.items() if results.finished}
 
 
-def tell_runs(read: Mapping[str, Results], mode: BudgetMode, costs: Sequence[str]) -> Iterator[str]:
+def format_runs(
+    read: Mapping[str, Results], mode: BudgetMode, costs: Sequence[str]
+) -> Iterator[str]:
     """All tables of one mode, for runs with several models."""
     # The first row alone: others would draw their intervals for nothing.
     unpruned = {
@@ -134,11 +139,11 @@ def tell_runs(read: Mapping[str, Results], mode: BudgetMode, costs: Sequence[str
     runs = compared[COMPARED[0]]
     yield make_table("score, %", runs, costs, show_score)
     if mode != "flops":
-        yield make_table("operations, %", runs, costs, show_flops)
+        yield make_table("FLOPs, %", runs, costs, show_flops)
     for reference, differing in compared.items():
         yield make_table(f"minus {reference}", differing, costs, show_difference)
     if len(runs) > 1:
-        yield tell_agreement(runs, costs)
+        yield format_agreement(runs, costs)
 
 
 def read_run(results: Results, costs: Sequence[str]) -> Run:
@@ -146,7 +151,7 @@ def read_run(results: Results, costs: Sequence[str]) -> Run:
     rows = [row for row in results.to_dicts() if row["budget"]]
     budgets = sorted({row["budget"] for row in rows}, reverse=True)
     cost_of = dict(zip(budgets, costs, strict=True))
-    names = shorten_labels([row["method"] for row in rows])  # settings are told once for all
+    names = shorten_labels([row["method"] for row in rows])  # settings are reported once for all
     return {(names[row["method"]], cost_of[row["budget"]]): _read_row(row) for row in rows}
 
 
@@ -178,23 +183,23 @@ def make_table(
         Makes a cell of what all runs found.
     """
     names = list(dict.fromkeys(name for run in runs.values() for name, _ in run))
-    order = sorted(names, key=lambda name: -_find_mean(runs, name, costs))
+    order = sorted(names, key=lambda name: -_compute_mean(runs, name, costs))
     lines = [
-        [name, *(show(found) if (found := _find_all(runs, name, cost)) else "-" for cost in costs)]
+        [name, *(show(found) if (found := _get_all(runs, name, cost)) else "-" for cost in costs)]
         for name in order
     ]
     return _join_table([title, *costs], lines)
 
 
-def _find_all(runs: Mapping[str, Run], name: str, cost: str) -> list[Found]:
+def _get_all(runs: Mapping[str, Run], name: str, cost: str) -> list[Found]:
     """What was found in all runs; nothing if the method cannot in one."""
     found = [run.get((name, cost)) for run in runs.values()]
     return [] if None in found else [each for each in found if each is not None]
 
 
-def _find_mean(runs: Mapping[str, Run], name: str, costs: Sequence[str]) -> float:
+def _compute_mean(runs: Mapping[str, Run], name: str, costs: Sequence[str]) -> float:
     """Mean over costs and runs; a cost that cannot be reached counts nothing."""
-    scores = [each.score for cost in costs for each in _find_all(runs, name, cost)]
+    scores = [each.score for cost in costs for each in _get_all(runs, name, cost)]
     return sum(scores) / (len(costs) * len(runs))
 
 
@@ -209,7 +214,7 @@ def show_flops(found: Sequence[Found]) -> str:
 
 
 def show_difference(found: Sequence[Found]) -> str:
-    """In points, and in how many runs it is beyond doubt."""
+    """In points, and in how many runs it is significantly."""
     differences = [each.difference for each in found if each.difference is not None]
     if not differences:
         return ""
@@ -220,7 +225,7 @@ def show_difference(found: Sequence[Found]) -> str:
     return ", ".join([points, *filter(None, sure)])
 
 
-def tell_agreement(runs: Mapping[str, Run], costs: Sequence[str]) -> str:
+def format_agreement(runs: Mapping[str, Run], costs: Sequence[str]) -> str:
     """How alike two runs rank the methods: Kendall's tau, at each cost."""
     lines = [
         [f"{first}, {second}", *(f"{compute_tau(one, other, cost):.2f}" for cost in costs)]
@@ -229,11 +234,11 @@ def tell_agreement(runs: Mapping[str, Run], costs: Sequence[str]) -> str:
     return _join_table(["ranked alike (tau)", *costs], lines)
 
 
-def tell_kinship(
+def format_similarity(
     boulder: Results, pictures: Mapping[str, Results], mode: BudgetMode
 ) -> Iterator[str]:
     """How alike boulder and each of pebble's models rank the methods that both were asked."""
-    costs, theirs = find_judge(BOULDER).costs[mode], find_judge(BUNDLED).costs[mode]
+    costs, theirs = get_test_model(BOULDER).costs[mode], get_test_model(BUNDLED).costs[mode]
     own = read_run(boulder, costs)
     others = {name: read_run(results, theirs) for name, results in pictures.items()}
     lines = [
@@ -261,7 +266,7 @@ def _sign(value: float) -> int:
 
 
 def make_time_table(results: Results) -> str:
-    """Operations and time to the first token, both as shares of the unpruned model's."""
+    """Operations and time to the first token, both as fractions of the unpruned model's."""
     lines = [
         [
             row.combination.label,

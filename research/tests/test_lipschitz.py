@@ -139,7 +139,7 @@ def test_no_constant_is_large_enough() -> None:
 def test_what_it_cannot_measure_is_refused() -> None:
     entry = ZOO["llava"]
     inputs = entry.inputs("single")
-    with pytest.raises(tc.InputError, match="acts before 2 decoder blocks"):
+    with pytest.raises(tc.InputError, match="acts before 2 decoder layers"):
         estimate(entry, inputs, KeepRandom(7, (1, 3)))
     with pytest.raises(tc.InputError, match="changes states"):
         estimate(entry, inputs, KeepRandom(7, merges=True))

@@ -1,4 +1,4 @@
-"""The recipe of the model for pictures: what it teaches, and that it teaches what it says."""
+"""The recipe of the model for images: what it teaches, and that it teaches what it says."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from research.pebble_training import (
 )
 from research.pebble_training.holdings import HOLDINGS, TABLES, label_holdings
 from research.pebble_training.lessons import Lesson, draw_lesson
-from research.pebble_training.packed_questions import answer_packs, see_pictures
+from research.pebble_training.packed_questions import answer_packs, encode_images
 from research.pebble_training.part_batches import PartBatch, deal_parts, make_part_batch
 from research.pebble_training.patch_labels import SCENE_GROUP_INDEX, label_scene
 from research.pebble_training.phrases import describe_objects, restrict_scene
@@ -144,7 +144,7 @@ def test_packs_do_not_see_each_other(model: LlavaForConditionalGeneration) -> No
     batch = make_batch(PART)
     assert batch.asked is not None
     with torch.inference_mode():
-        visual = see_pictures(model, batch.pixels)[0].gather(
+        visual = encode_images(model, batch.pixels)[0].gather(
             1, batch.positions[..., None].expand(-1, -1, 128)
         )
         phrases, answers = answer_packs(model, visual, [batch.phrases, batch.asked], True)

@@ -1,4 +1,4 @@
-"""Places are told in words that mean them, and nothing else is changed by it."""
+"""Places are reported in words that mean them, and nothing else is changed by it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CELLS = 6
 
 @pytest.fixture
 def boulder(tmp_path: Path) -> Boulder:
-    """Pebble's tower, a random projector, a small decoder."""
+    """Pebble's vision encoder, a random projector, a small decoder."""
     base = read_base_model(write_base(make_base(), tmp_path / "small.gguf"))
     tower: Any = load_pebble()[0].model.vision_tower
     torch.manual_seed(3)

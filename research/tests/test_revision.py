@@ -17,7 +17,7 @@ from research.pebble_training import (
     train,
 )
 from research.pebble_training.lessons import draw_lesson
-from research.pebble_training.revision import find_unknown
+from research.pebble_training.revision import list_unknown
 from tokencover_models.pebble import load_pebble
 
 LEARNER = PictureLearner()
@@ -34,10 +34,10 @@ def _few_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bundled_model_knows_all_kinds_and_a_blind_one_does_not() -> None:
     model, _ = load_pebble()
     helpers = LEARNER.make_helpers(1)
-    assert find_unknown(LEARNER, model, helpers, PICTURE_SCHEDULE) == ()
+    assert list_unknown(LEARNER, model, helpers, PICTURE_SCHEDULE) == ()
     with torch.no_grad():
         model.model.multi_modal_projector.linear_2.weight.zero_()
-    unknown = find_unknown(LEARNER, model, helpers, PICTURE_SCHEDULE)
+    unknown = list_unknown(LEARNER, model, helpers, PICTURE_SCHEDULE)
     assert {"color", "read", "where", "animal_name"} <= set(unknown)
 
 

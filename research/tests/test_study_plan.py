@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import tokencover as tc
-from research.study.models import ASKED_ELSE, SEEDS, Judge, find_judge
+from research.study.models import ASKED_ELSE, SEEDS, Judge, get_test_model
 from research.study.plan import (
     CHOICES,
     COSTS,
     LOWER,
     METHODS,
     MODES,
-    find_amounts,
+    build_amounts,
     list_specs,
     make_tasks,
     name_costs,
@@ -28,12 +28,12 @@ from research.study.run import main
 from research.study.tables import (
     Found,
     compute_tau,
+    format_agreement,
+    format_runs,
+    format_similarity,
     make_table,
     read_all,
     show_difference,
-    tell_agreement,
-    tell_kinship,
-    tell_runs,
 )
 from tokencover.budget import BudgetMode
 from tokencover.errors import InputError
@@ -56,16 +56,16 @@ def pebble() -> tuple[Any, Any]:
 def run_study(folder: Path) -> None:
     """One judge, which is the bundled model under another name."""
 
-    def find_small(name: str) -> Judge:
+    def get_small(name: str) -> Judge:
         model = os.path.relpath(folder.parent / "models" / name)
         choices = {"mob": ({"after": 1}, {"after": 0})}
-        return replace(find_judge(name), model=model, choices=choices, every={"exact": 1})
+        return replace(get_test_model(name), model=model, choices=choices, every={"exact": 1})
 
     options = "--judges seed0 --methods random mob --modes exact --scenes 1 --validation 1"
     options += f" --workers 1 --timed 0 --out {folder}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["study.py", *options.split()])
-        patch.setattr("research.study.run.find_judge", find_small)
+        patch.setattr("research.study.run.get_test_model", get_small)
         patch.setattr("research.study.run.make_tasks", lambda *asked: make_tasks(*asked)[:3])
         main()
 
@@ -85,7 +85,7 @@ def test_a_judge_is_asked_what_its_record_says(
 ) -> None:
     """Boulder's part of the study, with pebble in its place."""
     boulder = replace(
-        find_judge("boulder"),
+        get_test_model("boulder"),
         model="pebble",
         kinds=("exist", "color"),
         methods=("mob", "random"),
@@ -95,39 +95,39 @@ def test_a_judge_is_asked_what_its_record_says(
     )
     options = "--judges boulder --scenes 1 --validation 1 --workers 1 --timed 0"
     monkeypatch.setattr("sys.argv", ["study.py", *options.split(), "--out", str(tmp_path)])
-    monkeypatch.setattr("research.study.run.find_judge", {"boulder": boulder}.get)
+    monkeypatch.setattr("research.study.run.get_test_model", {"boulder": boulder}.get)
     main()
     settings = json.loads((tmp_path / "settings-boulder.json").read_text())
     assert set(settings) == {"mob"}
     assert not (tmp_path / "boulder-layer_mean").exists()
     for mode, costs in boulder.costs.items():
         read = read_all(tmp_path, [boulder], mode)
-        _, scores, *_ = tell_runs(read, mode, costs)
+        _, scores, *_ = format_runs(read, mode, costs)
         assert scores.splitlines()[0] == "| score, % | " + " | ".join(costs) + " |"
         asked = [line.split(" | ")[0] for line in scores.splitlines()[2:]]
         assert sorted(asked) == ["| mob", "| random", "| random:after=2"]
-    [kinship] = tell_kinship(read["boulder"], {"seed 7": read["boulder"]}, mode)
+    [kinship] = format_similarity(read["boulder"], {"seed 7": read["boulder"]}, mode)
     assert kinship.splitlines()[2].startswith("| boulder, seed 7 | ")
 
 
 @pytest.mark.parametrize("name", [*SEEDS, *ASKED_ELSE])
 def test_what_a_judge_is_asked_is_part_of_the_study(name: str) -> None:
-    judge = find_judge(name)
+    judge = get_test_model(name)
     assert set(judge.methods) <= set(METHODS)
     assert set(judge.choices) == set(CHOICES)
     for mode, costs in judge.costs.items():
         assert set(costs) <= set(name_costs(mode))
         assert mode in judge.every
     with pytest.raises(InputError, match="seed0"):
-        find_judge(f"no {name}")
+        get_test_model(f"no {name}")
 
 
 @pytest.mark.parametrize("name", [*SEEDS, *ASKED_ELSE])
 def test_costs_are_named_from_high_to_low(name: str) -> None:
     """Tables give the largest budget the first name."""
-    judge = find_judge(name)
+    judge = get_test_model(name)
     for mode in judge.costs:
-        amounts = judge.find_amounts(mode)
+        amounts = judge.build_amounts(mode)
         budgets = [each.budget for each in amounts]
         assert budgets == sorted(set(budgets), reverse=True)
         assert tuple(each.cost for each in amounts) == judge.costs[mode]
@@ -135,10 +135,10 @@ def test_costs_are_named_from_high_to_low(name: str) -> None:
 
 def test_means_over_many_blocks_come_to_the_same_as_operations() -> None:
     """So boulder is not asked at equal means."""
-    judge = find_judge("boulder")
+    judge = get_test_model("boulder")
     model = tc.load(judge.model)[0]
     operations, means = (
-        find_amounts(model, mode, judge.tokens) for mode in ("flops", "layer_mean")
+        build_amounts(model, mode, judge.tokens) for mode in ("flops", "layer_mean")
     )
     for of_operations, of_means in zip(operations, means, strict=False):
         assert of_operations.cost == of_means.cost
@@ -149,7 +149,7 @@ def test_means_over_many_blocks_come_to_the_same_as_operations() -> None:
 def test_at_each_cost_the_papers_mob_keeps_its_tokens(pebble: Any, mode: BudgetMode) -> None:
     model, processor = pebble
     inputs = tc.make_inputs(processor, [([draw_scene(make_scene(7))], "what number is here ?")])
-    amounts = find_amounts(model, mode, PICTURE_TOKENS)
+    amounts = build_amounts(model, mode, PICTURE_TOKENS)
     assert tuple(amount.cost for amount in amounts) == name_costs(mode)
     for kept, amount in zip(COSTS, amounts, strict=False):
         method = tc.MoB(amount.budget, budget_mode=amount.mode)
@@ -162,7 +162,7 @@ def test_lower_costs_are_reached_before_the_decoder_only(pebble: Any) -> None:
     model, processor = pebble
     inputs = tc.make_inputs(processor, [([draw_scene(make_scene(7))], "what number is here ?")])
     for tokens, amount in zip(
-        LOWER, find_amounts(model, "flops", PICTURE_TOKENS)[len(COSTS) :], strict=True
+        LOWER, build_amounts(model, "flops", PICTURE_TOKENS)[len(COSTS) :], strict=True
     ):
         before, inside = (tc.MoB(amount.budget, budget_mode="flops", after=at) for at in (0, 1))
         with torch.inference_mode(), tc.prune(model, before, processor=processor) as run:
@@ -183,9 +183,9 @@ def test_every_scene_is_asked_a_part_of_the_kinds(every: int) -> None:
     assert max(asked.values()) - min(asked.values()) <= 1
 
 
-def test_every_method_is_compared(pebble: Any) -> None:
-    assert {method.name for method in REGISTERED} - EXTRA == set(METHODS)
-    amounts = find_amounts(pebble[0], "exact", PICTURE_TOKENS)
+def test_methods_of_the_study_are_registered(pebble: Any) -> None:
+    assert set(METHODS) <= {method.name for method in REGISTERED} - EXTRA
+    amounts = build_amounts(pebble[0], "exact", PICTURE_TOKENS)
     specs = list_specs(["mob", "fastv"], {"fastv": {"after": 3}}, amounts)
     assert len(specs) == 2 * len(COSTS)
     assert {getattr(make_method(spec), "after", None) for spec in specs} == {1, 3}
@@ -196,7 +196,7 @@ def test_agreement_is_told() -> None:
     other = {**one, ("b", "high"): Found(0.95, 0.2, None)}
     assert compute_tau(one, one, "high") == 1
     assert compute_tau(one, other, "high") == -1
-    told = tell_agreement({"one": one, "other": other, "third": one}, ["high"]).splitlines()
+    told = format_agreement({"one": one, "other": other, "third": one}, ["high"]).splitlines()
     assert told[2:] == [
         "| one, other | -1.00 |",
         "| one, third | 1.00 |",
@@ -214,9 +214,9 @@ def test_differences_beyond_doubt_are_counted() -> None:
 
 
 def test_tables_tell_what_finished_runs_found(study: Path) -> None:
-    read = read_all(study, [find_judge("seed0"), find_judge("seed7")], "exact")
+    read = read_all(study, [get_test_model("seed0"), get_test_model("seed7")], "exact")
     assert list(read) == ["seed 0"]
-    unpruned, *tables = tell_runs(read, "exact", name_costs("exact"))
+    unpruned, *tables = format_runs(read, "exact", name_costs("exact"))
     assert unpruned.startswith("Unpruned: seed 0 ")
     scores, operations, *compared = [table.splitlines() for table in tables]
     assert scores[0] == "| score, % | " + " | ".join(name_costs("exact")) + " |"

@@ -135,7 +135,7 @@ def test_one_call_trains_the_model_for_pictures(runs: Runs, tmp_path: Path) -> N
     run_training(tmp_path, seed=4, workers=1, resume=True)
     expected = PebbleTrainingSettings(tmp_path, 4, 1, PICTURE_SCHEDULE, PictureLearner())
     assert runs == [(expected, True)]
-    with pytest.raises(InputError, match=r"--start somewhere is of no use.*--clips"):
+    with pytest.raises(InputError, match=r"--start somewhere is of no use.*`--clips`"):
         run_training(tmp_path, start="somewhere")
 
 
@@ -155,7 +155,7 @@ def test_one_call_trains_a_look_up_model_and_from_it_the_one_for_clips(
 
 def test_clips_refuse_before_an_hour_is_spent(runs: Runs, tmp_path: Path) -> None:
     PictureLearner().save(PictureLearner().start(0), tmp_path / "deep")
-    with pytest.raises(InputError, match=r"11 decoder blocks.*one with 6; leave --start out"):
+    with pytest.raises(InputError, match=r"11 decoder layers.*one with 6; leave --start out"):
         run_training(tmp_path / "out", clips=True, start=tmp_path / "deep")
     with pytest.raises(InputError, match=r"nothing holds no checkpoint.*leave --start out"):
         run_training(tmp_path / "out", clips=True, start=tmp_path / "nothing")

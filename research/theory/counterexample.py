@@ -27,7 +27,7 @@ Places = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """Places on the circle: the picture, the words, and the two tokens that are kept."""
+    """Places on the circle: the image, the words, and the two tokens that are kept."""
 
     visual: Places
     prompt: Places

@@ -62,7 +62,7 @@ def sampled_coupling(
         index = torch.randperm(len(tokens), generator=generator)[:count]
         subsets.append(tokens[index.to(tokens.device)])
         if count < len(tokens):
-            # (1 - share)**count is the chance that a share of far tokens is missed entirely; the
+            # (1 - share)**count is the chance that a fraction of far tokens is missed entirely; the
             # two sides divide the allowed failure between them.
             missed = max(missed, 1 - ((1 - confidence) / 2) ** (1 / count))
     return CouplingEstimate(hausdorff(*subsets), missed, confidence)
@@ -96,12 +96,12 @@ def projected_coupling(
     first, second = (tokens @ projection for tokens in units)
     table = torch.cdist(first, second)
     value = torch.maximum(table.amin(1).amax(), table.amin(0).amax()).double()
-    distortion = _find_distortion(len(visual) * len(prompt), dimension, 1 - confidence)
+    distortion = _compute_distortion(len(visual) * len(prompt), dimension, 1 - confidence)
     error = 1 / math.sqrt(1 - distortion) - 1 if distortion < 1 else math.inf
     return CouplingEstimate(value, error, confidence)
 
 
-def _find_distortion(pairs: int, dimension: int, failure: float) -> float:
+def _compute_distortion(pairs: int, dimension: int, failure: float) -> float:
     """The e such that all squared distances keep within 1 +- e, by the lemma's union bound.
 
     2 * pairs * exp(-dimension / 2 * (e**2 / 2 - e**3 / 3)) = failure, solved by bisection.

@@ -35,7 +35,7 @@ class Move:
     Attributes
     ----------
     distance : float
-        d_H(X, X_s) before the pruning block, with X the visual tokens and prompt words. Euclidean
+        d_H(X, X_s) before the pruning block, with X the visual tokens and prompt tokens. Euclidean
         between unit vectors, as in `tokencover.theory.certificate`.
     change : float
         Euclidean distance of the logits at the sample's last token.
@@ -105,9 +105,9 @@ def estimate_lipschitz(
     model, prompt, processor
         As for `tokencover.prune`.
     inputs : Mapping
-        What the model takes: a batch, with pictures.
+        What the model takes: a batch, with images.
     method : Method
-        One that drops tokens before one decoder block and changes no states.
+        One that drops tokens before one decoder layer and changes no states.
     subsets : int
         How many times to keep a random part of the visual tokens, of random size.
     nudges : int
@@ -117,7 +117,7 @@ def estimate_lipschitz(
     seed : int
         Another seed, other changes.
     """
-    block = _find_only_block(model, method)
+    block = _get_only_layer(model, method)
     generator = torch.Generator().manual_seed(seed)
     changes = [_keep_random_subset(generator) for _ in range(subsets)]
     changes += [_nudge(generator, size) for _ in range(nudges)]
@@ -175,7 +175,7 @@ class _ChangedTokens(Method):
     def list_sets(self, kept: Sequence[Tensor] | None = None) -> list[Tensor]:
         """For each sample its visual tokens after the change, or some of them, and its words."""
         if not self.views:
-            raise InputError("the inputs hold no picture: there is nothing to prune.")
+            raise InputError("the inputs hold no image: there is nothing to prune.")
         view, states = self.views[-1], self.choices[-1].hidden_states
         states = view.hidden_states if states is None else states
         found = []
@@ -213,11 +213,11 @@ def _nudge(generator: torch.Generator, size: float) -> Change:
     return change
 
 
-def _find_only_block(model: nn.Module, method: Method) -> int:
+def _get_only_layer(model: nn.Module, method: Method) -> int:
     blocks = method.pruning_layers(len(family_of(model).layers(model)))
     if len(blocks) != 1 or method.merges:
         raise InputError(
-            f"{method!r} acts before {len(blocks)} decoder blocks"
+            f"{method!r} acts before {len(blocks)} decoder layers"
             f"{' and changes states' if method.merges else ''}: the estimate is for methods that "
             "drop tokens once, for example tc.MoB(budget=64)."
         )

@@ -2,7 +2,7 @@
 
     python -m research.theory.predictions --scenes 100 --budgets 64 32
 
-Of the questions that the unpruned model answers rightly, which does it get wrong after MoB? For
+Of the questions that the unpruned model answers correctly, which does it get wrong after MoB? For
 each quantity of the paper this prints the area under the ROC curve (AUC): the chance that a
 question which pruning hurts has a larger value than one which it does not, 0.5 if the quantity
 tells nothing. Kinds of questions differ in both, so a second column compares questions of one kind

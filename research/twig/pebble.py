@@ -28,7 +28,7 @@ from tokencover_models.pebble.data import (
     PICTURE_TOKENS,
     SCENE_QUESTIONS,
     PictureExample,
-    find_training_seed,
+    get_training_seed,
     make_examples,
 )
 from tokencover_models.pebble.model import IMAGE, PAD, PICTURE_WORD_IDS, PICTURE_WORDS, make_prompt
@@ -95,11 +95,11 @@ def train_twig(
     Parameters
     ----------
     model
-        A picture model.
+        An image model.
     out
         Folder for the twig.
-    steps, pictures, rate
-        Steps, pictures in each, and the learning rate.
+    steps, images, rate
+        Steps, images in each, and the learning rate.
     depth
         Blocks of the twig.
     """
@@ -125,21 +125,19 @@ def train_twig(
 
 
 def make_batches(pictures: int) -> Iterator[Mapping[str, Tensor]]:
-    """Training batches without end: all kinds of questions after each picture.
+    """Training batches without end: all kinds of questions after each image.
 
     The questions do not see each other, and each has the positions it would have alone.
     """
     step = 0
     while True:
-        seeds = [
-            find_training_seed(TWIG_RUN, 0, step * pictures + each) for each in range(pictures)
-        ]
+        seeds = [get_training_seed(TWIG_RUN, 0, step * pictures + each) for each in range(pictures)]
         yield make_batch(seeds)
         step += 1
 
 
 def make_batch(seeds: list[int]) -> Mapping[str, Tensor]:
-    """What the stock forward takes for pictures with many questions each, and the labels."""
+    """What the stock forward takes for images with many questions each, and the labels."""
     batch = make_picture_batch(seeds, KINDS, PICTURE_TOKENS)
     count, questions, length = batch.pack.tokens.shape
     shared = len(LEAD) + PICTURE_TOKENS

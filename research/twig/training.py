@@ -41,7 +41,7 @@ class TrainingSettings:
     rate : float
         Peak learning rate; it rises, then falls to zero along half a cosine.
     warm_up : float
-        Share of the steps in which it rises.
+        Fraction of the steps in which it rises.
     weight_decay : float
         Of AdamW.
     seed : int
@@ -60,7 +60,7 @@ class TrainingSettings:
         if self.steps < 1 or self.rate <= 0 or not 0 <= self.warm_up < 1:
             raise InputError(
                 f"steps={self.steps}, rate={self.rate} and warm_up={self.warm_up} train nothing: "
-                "give at least one step, a positive rate and a share below 1."
+                "give at least one step, a positive rate and a fraction below 1."
             )
 
     def compute_rate(self, step: int) -> float:
@@ -93,7 +93,7 @@ def train(
     settings : TrainingSettings
         How.
     checkpoint : Path, optional
-        File for the state of the training. If it exists, training goes on from there: `batches`
+        File for the state of the training. If it exists, training continues from there: `batches`
         must be the same ones from the beginning, those already seen are skipped. The result is
         the same as without an interruption.
     save_every : int
@@ -254,7 +254,7 @@ def _load_state(
     except (RuntimeError, KeyError, EOFError, TypeError, pickle.UnpicklingError) as error:
         raise InputError(
             f"{path} is not the state of a training of this twig ({error}): delete it to begin "
-            "anew, or name another file."
+            "again, or name another file."
         ) from error
     if began != settings:
         raise InputError(

@@ -53,8 +53,8 @@ def test_a_model_for_clips_is_shown_clips(tmp_path: Path) -> None:
     [
         (["--methods", "magic"], "no method 'magic'; there are"),
         (["--methods", "mob:later=2"], "mob has no setting later"),
-        (["--methods", "mob:after"], "'after' is no setting"),
-        (["--methods", "mob:budget=3"], "option of their own"),
+        (["--methods", "mob:after"], "'after' is not a setting"),
+        (["--methods", "mob:budget=3"], "separate option"),
         (["--methods", "mob:after=99"], "after=99"),
         (["--model", "./no/such/folder"], "'./no/such/folder' cannot be loaded"),
         (["--budgets", "64,many"], "a count .64. or a fraction .0.111."),

@@ -53,7 +53,7 @@ def test_one_method_in_detail(capsys: pytest.CaptureFixture[str]) -> None:
     lines = print_lines(capsys, "methods", "fastv")
     facts = {line.split("  ")[0]: line for line in lines if not line.startswith(" ")}
     assert "FastV, 2024, 2403.06764" in facts["name"]
-    assert facts["prunes"].endswith("after 2 decoder blocks")
+    assert facts["prunes"].endswith("after 2 decoder layers")
     assert facts["settings"].endswith("budget, budget_mode=exact, positions=original, after=2")
     assert facts["class"].endswith("tokencover.methods.fastv.FastV")
     assert "LLaVA-1.5, LLaVA-Next, Qwen2-VL" in "\n".join(lines)

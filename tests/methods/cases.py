@@ -1,4 +1,4 @@
-"""One row a method: what the matrix runs. Add yours here."""
+"""The shared test list: one row per method. Add a row for a new method here."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.zoo.entry import ZooEntry
 from tokencover.methods import METHODS, BudgetedMethod, FastV, Method, get_method
 from tokencover.pruning import Trace
 
-PICTURES = ("ragged", "two_images", "mixed")
+IMAGES = ("ragged", "two_images", "mixed")
 MAKES = ("llava", "llava_next", "qwen2_5_vl", "qwen3_vl", "video_llava", "smolvlm", "gemma3")
 """One family of each make: tiles, windows, DeepStack, videos, rows with marks, own masks."""
 FOLDED_ALIKE = ("qwen2_vl", "qwen3_vl", "idefics3")
-"""Their towers are read like those of Qwen2.5-VL and SmolVLM: two methods are enough there."""
+"""Read like Qwen2.5-VL and SmolVLM: two methods are enough."""
 
 
 def _budget(trace: Trace, method: Method, newlines: int) -> int:
@@ -39,15 +39,15 @@ class Case:
     method
         Its name.
     settings
-        What it is made with; the tiny models have five decoder blocks.
+        What it is made with; the tiny models have five decoder layers.
     expected
-        How many visual tokens must be left of a sample; None for methods that act in the tower,
-        whose counts depend on the crops (see `test_in_towers`).
+        How many visual tokens must be left of a sample; None for methods that merge in the vision
+        encoder, whose counts depend on the crops (see `test_vision_merging`).
     keeps_all
-        Whether a budget of everything leaves the model as it is.
+        Whether a budget of everything gives the unpruned model.
     moves
         Whether it writes states to other tokens' slots, so that kept tokens need not ascend.
-    pictures
+    images
         The kinds of batch that it is tried on, as far as a family has them.
     like
         Another method that asks a model for the same things at the same place, and is tried on
@@ -59,7 +59,7 @@ class Case:
     expected: Callable[[Trace, Method, int], int] | None = _budget
     keeps_all: bool = True
     moves: bool = False
-    pictures: tuple[str, ...] = (*PICTURES, "video")
+    images: tuple[str, ...] = (*IMAGES, "video")
     like: str | None = None
 
     @property
@@ -71,13 +71,13 @@ class Case:
 
     def kinds(self, entry: ZooEntry) -> list[str]:
         few = () if entry.name in MAKES else ("two_images",)
-        return [kind for kind in self.pictures if kind in entry.kinds and kind not in few]
+        return [kind for kind in self.images if kind in entry.kinds and kind not in few]
 
     def tells_new(self, entry: ZooEntry) -> bool:
         """Whether no other family or method tells the same."""
         if self.like is not None and entry.name not in MAKES:
             return False
-        reads_alone = "encoder" in METHODS[self.method].card.needs and self.method not in (
+        reads_alone = "vision attention" in METHODS[self.method].card.needs and self.method not in (
             "fastervlm", "visionzip",
         )  # fmt: skip
         return entry.alike is None and not (reads_alone and entry.name in FOLDED_ALIKE)
@@ -101,7 +101,7 @@ CASES = [
     Case("visionzip", moves=True),
     Case("prumerge", moves=True, like="visionzip"),
     Case("prumerge+", moves=True, like="visionzip"),
-    Case("globalcom2", pictures=("ragged", "mixed")),  # several pictures may come without tiles
+    Case("globalcom2", images=("ragged", "mixed")),  # several images may come without tiles
     Case("mustdrop"),
     Case("tome", {"budget": 0.5}, expected=None),
     Case("ficoco_v", {"budget": 0.5}, expected=None),

@@ -1,4 +1,4 @@
-"""Hand-made vision towers: what methods read of crops, from plain tensors, without a model."""
+"""Hand-made vision encoders: what methods read of crops, from plain tensors, without a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokencover.methods import View, VisionOutputs
 from .views import hand_made
 
 WIDTH, STATE = 5, 7
-"""Of the tower's features, and of the decoder's states."""
+"""Of the vision encoder's features, and of the decoder's states."""
 NEWLINE, CLASS = -1, -2
 """What a token has for a cell if it has none."""
 
@@ -76,7 +76,7 @@ class Video:
         return found
 
 
-Picture = Plain | Tiled | Video
+Image = Plain | Tiled | Video
 
 
 def _view(crop: int, side: int, frame: int) -> list[Token]:
@@ -132,7 +132,7 @@ def random_tower(crops: int, side: int = 4, classes: int = 1, seed: int = 0) -> 
 
 
 def tower_with_rows(rows: Mapping[int, Tensor]) -> Tower:
-    """A tower whose class tokens have these logits ``(c, cells)``; one head of width one."""
+    """A vision encoder with these class-token logits ``(c, cells)``; one head of width one."""
     crops, cells = next(iter(rows.values())).shape
     random = random_tower(crops, int(cells**0.5))
     keys = {
@@ -143,23 +143,23 @@ def tower_with_rows(rows: Mapping[int, Tensor]) -> Tower:
     return replace(random, queries=queries, keys=keys, scaling=1.0)
 
 
-def tokens_of(tower: Tower, samples: Sequence[Sequence[Picture]]) -> list[list[Token]]:
+def tokens_of(tower: Tower, samples: Sequence[Sequence[Image]]) -> list[list[Token]]:
     """All visual tokens of each sample, newline tokens included; crops are used in order."""
     crop, found = 0, []
-    for pictures in samples:
+    for images in samples:
         mine: list[Token] = []
-        for picture in pictures:
-            mine += picture.tokens(crop, tower.side)
-            crop += picture.crops
+        for image in images:
+            mine += image.tokens(crop, tower.side)
+            crop += image.crops
         found.append(mine)
     assert crop == len(tower.features)
     return found
 
 
 def seen(
-    tower: Tower, samples: Sequence[Sequence[Picture]], *, newlines: bool = True
+    tower: Tower, samples: Sequence[Sequence[Image]], *, newlines: bool = True
 ) -> tuple[View, list[list[Token]]]:
-    """A view of samples with these pictures, and its tokens."""
+    """A view of samples with these images, and its tokens."""
     tokens = tokens_of(tower, samples)
     if not newlines:
         tokens = [[token for token in mine if token.cell != NEWLINE] for mine in tokens]
@@ -177,7 +177,7 @@ def seen(
         for name in ("frame", "row", "column")
     }
     flat = tower.features.flatten(0, 1)
-    newline = torch.full((STATE,), 0.5)
+    newline = torch.full_like(tower.project(flat[0]), 0.5)
     states = [
         torch.stack(
             [newline if each < 0 else tower.project(flat[each]) for each in row[: len(mine)]]
@@ -200,17 +200,17 @@ def seen(
 
 
 def _media(
-    samples: Sequence[Sequence[Picture]], side: int, newlines: bool
+    samples: Sequence[Sequence[Image]], side: int, newlines: bool
 ) -> tuple[list[list[int]], list[list[int]]]:
     media: list[list[int]] = []
     videos: list[list[int]] = []
-    for pictures in samples:
+    for images in samples:
         media.append([])
         videos.append([])
-        for number, picture in enumerate(pictures):
-            shown = [t for t in picture.tokens(0, side) if newlines or t.cell != NEWLINE]
+        for number, image in enumerate(images):
+            shown = [t for t in image.tokens(0, side) if newlines or t.cell != NEWLINE]
             media[-1] += [number] * len(shown)
-            videos[-1] += [int(isinstance(picture, Video))] * len(shown)
+            videos[-1] += [int(isinstance(image, Video))] * len(shown)
     return media, videos
 
 

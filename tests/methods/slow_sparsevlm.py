@@ -25,7 +25,7 @@ def slow_raters(visual: Tensor, words: Tensor) -> list[int]:
 
 
 def slow_clusters(points: Tensor, count: int) -> tuple[list[int], list[int]]:
-    """Centres, and the number of the centre that each point belongs to."""
+    """Centres, and the number of the center that each point belongs to."""
     values, size, width = points.double(), len(points), points.shape[1]
     far = [
         [float((values[i] - values[j]).norm()) / math.sqrt(width) for j in range(size)]
@@ -41,18 +41,18 @@ def slow_clusters(points: Tensor, count: int) -> tuple[list[int], list[int]]:
         ]
         delta = min(denser) if denser else max(max(row) for row in far)
         score.append(density[i] * delta)
-    centres = sorted(range(size), key=lambda i: (-score[i], i))[:count]
+    centers = sorted(range(size), key=lambda i: (-score[i], i))[:count]
     owner = [
-        centres.index(i) if i in centres else min(range(count), key=lambda c: far[i][centres[c]])
+        centers.index(i) if i in centers else min(range(count), key=lambda c: far[i][centers[c]])
         for i in range(size)
     ]
-    return centres, owner
+    return centers, owner
 
 
 def slow_stage(
     states: Tensor, scores: Tensor, left: int
 ) -> tuple[list[int], list[int], list[Tensor]]:
-    """Kept tokens ascending, centres, and the states of the clusters."""
+    """Kept tokens ascending, centers, and the states of the clusters."""
     count = len(states)
     order = sorted(range(count), key=lambda i: (-float(scores[i]), i))
     fitting = [k for k in range(1, count) if k + clusters_of(count - k) == left]
@@ -60,7 +60,7 @@ def slow_stage(
     recycled = sorted(order[kept : kept + int(0.3 * (count - kept)) + 1])
     if left == kept:
         return sorted(order[:kept]), [], []
-    centres, owner = slow_clusters(states[recycled], left - kept)
+    centers, owner = slow_clusters(states[recycled], left - kept)
     members = [[i for i, own in zip(recycled, owner, strict=True) if own == c] for c in range(left)]
-    means = [states[each].double().sum(0) / len(each) for each in members[: len(centres)]]
-    return sorted(order[:kept]), [recycled[c] for c in centres], means
+    means = [states[each].double().sum(0) / len(each) for each in members[: len(centers)]]
+    return sorted(order[:kept]), [recycled[c] for c in centers], means

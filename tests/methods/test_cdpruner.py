@@ -12,7 +12,7 @@ from tests.pruning.test_matrix import built
 from tests.zoo import ZOO
 from tokencover.covering.exact import snap
 from tokencover.errors import InputError
-from tokencover.methods._shared.volume_sets import choose_volume
+from tokencover.methods._shared.greedy_sets import choose_volume
 from tokencover.methods.cdpruner import CDPruner, rate_by_prompt
 from tokencover.pruning import prune
 

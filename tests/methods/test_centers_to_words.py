@@ -1,4 +1,4 @@
-"""The word of each prompt centre, against a slow search."""
+"""The word of each prompt center, against a slow search."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_it_is_the_word_with_the_largest_cosine() -> None:
                 first = view.prompt_positions[sample, 0]
                 assert place == first + cosines.index(max(cosines))
                 best.append(max(cosines))
-            assert best == sorted(best, reverse=True)  # centres are ranked by this cosine
+            assert best == sorted(best, reverse=True)  # centers are ranked by this cosine
 
 
 def test_ties_go_to_the_first_word() -> None:

@@ -1,4 +1,4 @@
-"""Random, uniform grid and downsampling: exact counts on any pictures, against slow geometry."""
+"""Random, uniform grid and downsampling: exact counts on any images, against slow geometry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.methods.views import hand_made
 from tokencover import InputError
 from tokencover.methods import BudgetedMethod, View
-from tokencover.methods._shared.picture_cells import cut_rectangles
+from tokencover.methods._shared.image_cells import cut_rectangles
 from tokencover.methods.downsample import Downsample
 from tokencover.methods.random_tokens import Random
 from tokencover.methods.uniform_grid import UniformGrid
@@ -38,7 +38,7 @@ def places(grids: list[tuple[int, int, Grid]], nowhere: int = 0) -> dict[str, Te
     return dict(zip(("medium", "frame", "row", "column"), table.T, strict=True))
 
 
-def pictures(
+def images(
     *samples: list[tuple[int, int, Grid]], nowhere: int = 0, states: list[Tensor] | None = None
 ) -> View:
     """A view of samples, each a list of (medium, frame, grid)."""
@@ -69,7 +69,7 @@ MIXED = [
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("budget", [1, 2, 3, 7, 19, 20, 30, 46, 47, 1000, 0.01, 0.3, 0.5, 1.0])
 def test_exactly_the_budget_is_kept(control: Any, budget: float) -> None:
-    view = pictures(*MIXED)
+    view = images(*MIXED)
     for found, total in zip(kept(control(budget), view), [20, 47, 30], strict=True):
         share = max(1, int(budget * total + 0.5)) if isinstance(budget, float) else budget
         assert len(found) == len(set(found)) == min(share, total)
@@ -80,9 +80,9 @@ def test_exactly_the_budget_is_kept(control: Any, budget: float) -> None:
 @pytest.mark.parametrize("budget", [1, 6, 13, 0.4])
 def test_a_batch_equals_its_samples_alone(control: Any, budget: float) -> None:
     states = [tokens(3, 20), tokens(4, 47), tokens(5, 30)]
-    together = control(budget).choose(pictures(*MIXED, states=states))
+    together = control(budget).choose(images(*MIXED, states=states))
     for sample, (grids, own) in enumerate(zip(MIXED, states, strict=True)):
-        alone = control(budget).choose(pictures(grids, states=[own]))
+        alone = control(budget).choose(images(grids, states=[own]))
         index = alone.kept[0]
         assert torch.equal(together.kept[sample], index)
         if alone.hidden_states is not None:
@@ -91,7 +91,7 @@ def test_a_batch_equals_its_samples_alone(control: Any, budget: float) -> None:
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_the_mean_over_blocks_can_be_the_budget(control: Any) -> None:
-    view = pictures(image(6, 6))
+    view = images(image(6, 6))
     method = control(20, after=1, budget_mode="layer_mean")
     assert len(kept(method, view)[0]) == 15  # (36 + 3 * 15) / 4 = 20.25; with 14 it is 19.5
 
@@ -99,7 +99,7 @@ def test_the_mean_over_blocks_can_be_the_budget(control: Any) -> None:
 def test_random_sets_depend_on_seed_and_length_alone() -> None:
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
-    view = pictures(image(6, 6), image(5, 6), image(6, 6))
+    view = images(image(6, 6), image(5, 6), image(6, 6))
     first, second, third = kept(Random(9), view)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert first == third
@@ -109,7 +109,7 @@ def test_random_sets_depend_on_seed_and_length_alone() -> None:
 
 
 def test_every_token_is_drawn_as_often_as_any_other() -> None:
-    view = pictures(image(4, 5))
+    view = images(image(4, 5))
     drawn = torch.zeros(20)
     for seed in range(400):
         drawn[Random(5, seed=seed).choose(view).kept[0]] += 1
@@ -122,7 +122,7 @@ def test_every_token_is_drawn_as_often_as_any_other() -> None:
 def test_square_budgets_of_a_square_picture_are_lattices(budget: int, side: int) -> None:
     step = 24 // side
     lattice = [(step - 1) // 2 + step * number for number in range(side)]
-    found = kept(UniformGrid(budget), pictures(image(24, 24)))[0]
+    found = kept(UniformGrid(budget), images(image(24, 24)))[0]
     assert found == [24 * row + column for row in lattice for column in lattice]
 
 
@@ -130,7 +130,7 @@ Rectangle = tuple[int, int, int, int]
 
 
 def slow_cut(rows: int, columns: int, count: int, bands: int) -> list[Rectangle]:
-    """Bands as high as their share of the cells, to the nearest row but at least one."""
+    """Bands as high as their fraction of the cells, to the nearest row but at least one."""
     cuts, top, done = [], 0, 0
     for band in range(bands):
         cells = (band + 1) * count // bands - done
@@ -185,7 +185,7 @@ def test_cells_cut_the_grid_into_near_equal_rectangles(grid: Grid, data: st.Data
 
 
 def test_few_tokens_are_spread_over_all_frames() -> None:
-    view = pictures([(0, frame, (4, 4)) for frame in range(8)])
+    view = images([(0, frame, (4, 4)) for frame in range(8)])
     assert [token // 16 for token in kept(UniformGrid(8), view)[0]] == list(range(8))
     frames = [token // 16 for token in kept(UniformGrid(4), view)[0]]
     assert frames == [0, 2, 4, 6]
@@ -193,7 +193,7 @@ def test_few_tokens_are_spread_over_all_frames() -> None:
 
 
 def test_every_picture_gets_its_share() -> None:
-    view = pictures([(0, 0, (4, 4)), (0, 1, (8, 8)), (1, 0, (4, 4))])
+    view = images([(0, 0, (4, 4)), (0, 1, (8, 8)), (1, 0, (4, 4))])
     found = kept(UniformGrid(24), view)[0]
     spans = (0, 16), (16, 80), (80, 96)
     shares = [sum(begin <= token < end for token in found) for begin, end in spans]
@@ -202,7 +202,7 @@ def test_every_picture_gets_its_share() -> None:
 
 @pytest.mark.parametrize("control", [UniformGrid, Downsample])
 def test_tokens_without_a_place_come_last(control: Any) -> None:
-    view = pictures(image(3, 4), nowhere=2)
+    view = images(image(3, 4), nowhere=2)
     assert min(kept(control(5), view)[0]) >= 2
     assert kept(control(12), view)[0] == list(range(2, 14))
     assert kept(control(13), view)[0] == [0, *range(2, 14)]
@@ -223,7 +223,7 @@ def test_tokens_on_one_another_are_all_counted() -> None:
 
 
 def slow_pooling(states: Tensor, wide: int, cell: int) -> dict[int, Tensor]:
-    """Square cells of a picture, by hand: slot of the middle and the mean."""
+    """Square cells of an image, by hand: slot of the middle and the mean."""
     found = {}
     tall = len(states) // wide
     for top, left in product(range(0, tall, cell), range(0, wide, cell)):
@@ -237,7 +237,7 @@ def slow_pooling(states: Tensor, wide: int, cell: int) -> dict[int, Tensor]:
 def test_a_cell_becomes_its_mean(tall: int, wide: int, cell: int) -> None:
     states = tokens(7, tall * wide)
     expected = slow_pooling(states, wide, cell)
-    choice = Downsample(len(expected)).choose(pictures(image(tall, wide), states=[states]))
+    choice = Downsample(len(expected)).choose(images(image(tall, wide), states=[states]))
     assert sorted(choice.kept[0].tolist()) == sorted(expected)
     assert choice.hidden_states is not None
     for slot, mean in expected.items():
@@ -247,7 +247,7 @@ def test_a_cell_becomes_its_mean(tall: int, wide: int, cell: int) -> None:
 @pytest.mark.parametrize("budget", [2, 3, 5, 7, 11, 19])
 def test_cells_of_different_sizes_become_means_too(budget: int) -> None:
     states = tokens(6, 20)
-    choice = Downsample(budget).choose(pictures(image(4, 5), states=[states]))
+    choice = Downsample(budget).choose(images(image(4, 5), states=[states]))
     assert choice.hidden_states is not None
     cuts = cut_rectangles(4, 5, budget)
     assert len({(bottom - top) * (right - left) for top, bottom, left, right in cuts}) > 1
@@ -259,7 +259,7 @@ def test_cells_of_different_sizes_become_means_too(budget: int) -> None:
 
 def test_pooling_half_precision_rounds_once() -> None:
     states = torch.tensor([[0.9140625], [0.396484375], [0.875]]).bfloat16()
-    choice = Downsample(1).choose(pictures(image(1, 3), states=[states]))
+    choice = Downsample(1).choose(images(image(1, 3), states=[states]))
     assert choice.hidden_states is not None
     assert choice.hidden_states.dtype == torch.bfloat16
     once, twice = (states.float().sum(0) / 3).bfloat16(), states.sum(0) / 3
@@ -269,16 +269,16 @@ def test_pooling_half_precision_rounds_once() -> None:
 
 def test_pooling_all_or_nothing() -> None:
     states = tokens(8, 12)
-    choice = Downsample(12).choose(pictures(image(3, 4), states=[states]))
+    choice = Downsample(12).choose(images(image(3, 4), states=[states]))
     assert choice.hidden_states is not None
     assert torch.equal(choice.hidden_states[0], states)
-    one = Downsample(1).choose(pictures(image(3, 4), states=[states]))
+    one = Downsample(1).choose(images(image(3, 4), states=[states]))
     assert one.hidden_states is not None
     torch.testing.assert_close(one.hidden_states[0, one.kept[0][0]], states.mean(0))
 
 
 def test_padding_and_what_lies_there_is_no_part_of_a_mean() -> None:
-    view = pictures(image(2, 2), image(3, 5))
+    view = images(image(2, 2), image(3, 5))
     view.hidden_states[0, 4:] = torch.inf
     choice = Downsample(3).choose(view)
     assert choice.hidden_states is not None
@@ -287,7 +287,7 @@ def test_padding_and_what_lies_there_is_no_part_of_a_mean() -> None:
 
 def test_gradients_reach_every_pooled_token() -> None:
     states = tokens(9, 9).requires_grad_()
-    choice = Downsample(1).choose(pictures(image(3, 3), states=[states]))
+    choice = Downsample(1).choose(images(image(3, 3), states=[states]))
     assert choice.hidden_states is not None
     choice.hidden_states[0, choice.kept[0]].sum().backward()
     assert states.grad is not None
@@ -324,5 +324,5 @@ def test_wrong_seeds_are_refused(seed: Any) -> None:
 
 
 def test_a_place_after_the_last_block_is_refused() -> None:
-    with pytest.raises(InputError, match="after=4 leaves no block"):
+    with pytest.raises(InputError, match="after=4 is out of range"):
         Random(4, after=4).pruning_layers(4)

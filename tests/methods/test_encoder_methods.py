@@ -1,4 +1,4 @@
-"""Methods that read the vision tower, on real models: the decoder gets what the oracle made."""
+"""Methods that read the vision encoder, on real models: the decoder gets what the oracle made."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tokencover.methods.visionzip import VisionZip
 from tokencover.pruning.prune import prune
 from tokencover.pruning.trace import Trace
 
-from .crops import NEWLINE, Picture, Plain, Tiled, Token, Tower, slow_rows, tokens_of
+from .crops import NEWLINE, Image, Plain, Tiled, Token, Tower, slow_rows, tokens_of
 from .test_fastervlm import slow_fastervlm
 from .test_globalcom2 import slow_globalcom2
 from .test_hired import slow_best
 from .test_prumerge import slow_prumerge
 from .test_visionzip import slow_visionzip
 
-PICTURES: dict[str, Picture] = {"llava": Plain(), "llava_next": Tiled((2, 2), cut=(0, 1))}
+IMAGES: dict[str, Image] = {"llava": Plain(), "llava_next": Tiled((2, 2), cut=(0, 1))}
 """What the first batch of the zoo shows to each family."""
 
 
 def tower_of(model: Any, inputs: dict[str, Tensor]) -> Tower:
-    """All that the model's own tower computes, by hooks on its own modules."""
+    """All that the model's own vision encoder computes, by hooks on its own modules."""
     vision, parts = model.model.vision_tower, {"q_proj": {}, "k_proj": {}}  # type: ignore[var-annotated]
     handles = []
     for number, layer in enumerate(vision.encoder.layers):
@@ -62,9 +62,9 @@ def tower_of(model: Any, inputs: dict[str, Tensor]) -> Tower:
     )
 
 
-def expected_tokens(method: BudgetedMethod, tower: Tower, picture: Picture, trace: Trace) -> Any:
-    """What should stand where the picture stood; None for a newline token."""
-    (tokens,) = tokens_of(tower, [[picture]])
+def expected_tokens(method: BudgetedMethod, tower: Tower, image: Image, trace: Trace) -> Any:
+    """What should stand where the image stood; None for a newline token."""
+    (tokens,) = tokens_of(tower, [[image]])
     assert isinstance(method.budget, int)
     media = [0] * len(tokens)
     if isinstance(method, VisionZip):
@@ -74,9 +74,9 @@ def expected_tokens(method: BudgetedMethod, tower: Tower, picture: Picture, trac
         made = slow_prumerge(tower, tokens, media, method.budget, method.neighbours, plus)
         return [state for _, state in made]
     if isinstance(method, GlobalCom2):
-        assert isinstance(picture, Tiled)
+        assert isinstance(image, Tiled)
         patches = [token for token in tokens if token.cell != NEWLINE]
-        kept, _ = slow_globalcom2(tower, patches, method.budget, picture.grid)
+        kept, _ = slow_globalcom2(tower, patches, method.budget, image.grid)
         chosen = [patches[place] for place in kept]
         left = [token for token in tokens if token.cell == NEWLINE or token in chosen]
         return [None if token.cell == NEWLINE else _state(tower, token) for token in left]
@@ -91,7 +91,7 @@ def _state(tower: Tower, token: Token) -> Tensor:
     return tower.project(tower.features[token.crop, tower.classes + token.cell][None])[0]
 
 
-@pytest.mark.parametrize("family", PICTURES)
+@pytest.mark.parametrize("family", IMAGES)
 def test_rows_are_the_towers_own_attention(family: str) -> None:
     entry = ZOO[family]
     model: Any = entry.build(attn_implementation="eager")
@@ -114,7 +114,7 @@ METHODS = (
 @pytest.mark.parametrize(
     ("family", "method"),
     [
-        *((family, method) for family in PICTURES for method in METHODS),
+        *((family, method) for family in IMAGES for method in METHODS),
         ("llava_next", GlobalCom2(11)),
     ],
 )
@@ -128,11 +128,11 @@ def test_the_decoder_gets_what_the_oracle_made(family: str, method: BudgetedMeth
         visual = entry.visual(inputs)[0]
         first, last = visual.nonzero()[[0, -1], 0].tolist()
         tower = tower_of(model, inputs)
-        made = expected_tokens(method, tower, PICTURES[family], run.trace[0])
+        made = expected_tokens(method, tower, IMAGES[family], run.trace[0])
         newline: Any = getattr(model.model, "image_newline", None)
-        picture = torch.stack([newline if each is None else each for each in made])
+        image = torch.stack([newline if each is None else each for each in made])
         text = model.get_input_embeddings()(inputs["input_ids"])[0]
-        whole = torch.cat([text[:first], picture, text[last + 1 :]])
+        whole = torch.cat([text[:first], image, text[last + 1 :]])
         states = model.model.language_model(inputs_embeds=whole[None]).last_hidden_state
         expected = model.lm_head(states)[0, -1]
     assert len(run.trace[0].kept) == len(made)

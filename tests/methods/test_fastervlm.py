@@ -4,7 +4,7 @@ import torch
 from tokencover.methods.fastervlm import FasterVLM
 
 from .crops import (
-    Picture,
+    Image,
     Plain,
     Tiled,
     Token,
@@ -18,7 +18,7 @@ from .crops import (
     tower_with_rows,
 )
 
-BATCH: list[list[Picture]] = [
+BATCH: list[list[Image]] = [
     [Plain(), Tiled((2, 2), cut=(2, 0))],
     [Plain()],
     [Tiled((1, 3), cut=(0, 1)), Plain()],
@@ -44,9 +44,9 @@ def slow_fastervlm(tower: Tower, tokens: list[Token], budget: int) -> list[int]:
 @pytest.mark.parametrize("classes", [0, 1])
 @pytest.mark.parametrize("budget", [1, 7, 30, 61, 1000])
 def test_it_keeps_what_the_formula_says(classes: int, budget: int) -> None:
-    pictures = BATCH if classes else BATCH[:3]
-    tower = random_tower(sum(p.crops for row in pictures for p in row), classes=classes)
-    view, tokens = seen(tower, pictures)
+    images = BATCH if classes else BATCH[:3]
+    tower = random_tower(sum(p.crops for row in images for p in row), classes=classes)
+    view, tokens = seen(tower, images)
     choice = FasterVLM(budget).choose(view)
     for kept, mine in zip(choice.kept, tokens, strict=True):
         count = min(budget, len(mine))
@@ -59,9 +59,9 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch() -> None:
     view, _ = seen(tower, BATCH)
     together = FasterVLM(0.3).choose(view)
     start = 0
-    for pictures, kept in zip(BATCH, together.kept, strict=True):
-        count = sum(picture.crops for picture in pictures)
-        alone, _ = seen(tower.only(slice(start, start + count)), [pictures])
+    for images, kept in zip(BATCH, together.kept, strict=True):
+        count = sum(image.crops for image in images)
+        alone, _ = seen(tower.only(slice(start, start + count)), [images])
         assert torch.equal(FasterVLM(0.3).choose(alone).kept[0], kept)
         start += count
 

@@ -114,7 +114,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 
 
 def test_a_model_with_too_few_blocks_is_refused() -> None:
-    with pytest.raises(InputError, match="after=2 leaves no block"):
+    with pytest.raises(InputError, match="after=2 is out of range"):
         FastV(64).pruning_layers(2)
 
 
@@ -144,7 +144,7 @@ def test_on_a_model_it_reads_the_map_that_eager_attention_forms(name: str, kind:
 
 
 def eager_maps(model: Any, inputs: dict[str, Tensor], block: int) -> Tensor:
-    """The attention ``(b, heads, s, s)`` of a decoder block, nothing pruned."""
+    """The attention ``(b, heads, s, s)`` of a decoder layer, nothing pruned."""
     seen = []
     attention: Any = decoder_blocks(model)[block].self_attn
     hook = attention.register_forward_hook(lambda module, args, output: seen.append(output[1]))

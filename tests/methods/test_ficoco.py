@@ -11,10 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.methods.tower_views import crop_of, lists, run_through, tower_view
+from tests.methods.vision_views import crop_of, lists, run_through, vision_view
 from tokencover.errors import InputError
 from tokencover.methods.base import VisionView
-from tokencover.methods.ficoco import FiCoCoV, find_windows, penalise_locally, share_dropped
+from tokencover.methods.ficoco import (
+    FiCoCoV,
+    compute_merge_weights,
+    compute_windows,
+    penalize_locally,
+)
 from tokencover.methods.registry import from_json, get_method, to_json
 
 Row = list[float]
@@ -99,7 +104,7 @@ def test_every_block_equals_the_slow_loop(
     grid: tuple[int, int], classes: int, epsilon: float
 ) -> None:
     method = FiCoCoV(budget=3 * 7, quantile=epsilon)
-    view = tower_view(grid, crops=(3, 3), classes=classes, depth=6, feature_block=5)
+    view = vision_view(grid, crops=(3, 3), classes=classes, depth=6, feature_block=5)
     views = run_through(method, view)
     assert len(views) == 4
     for before, after in pairwise(views):
@@ -135,7 +140,7 @@ def test_blocks_of_towers_whose_features_come_early() -> None:
 
 
 def test_one_block_may_drop_all_but_one() -> None:
-    view = tower_view((4, 4), depth=1, feature_block=0)
+    view = vision_view((4, 4), depth=1, feature_block=0)
     choice = FiCoCoV(budget=1).merge_in_vision_encoder(view)
     assert choice.hidden_states.shape[1] == 2
     assert choice.groups.tolist() == [[0] + [1] * 16]
@@ -143,7 +148,7 @@ def test_one_block_may_drop_all_but_one() -> None:
 
 def test_kept_tokens_lie_where_they_were() -> None:
     method = FiCoCoV(budget=10)
-    view = tower_view((6, 6), depth=6, feature_block=5)
+    view = vision_view((6, 6), depth=6, feature_block=5)
     own = torch.arange(36)
     views = run_through(method, view)
     for before, after in pairwise(views):
@@ -158,28 +163,28 @@ def test_kept_tokens_lie_where_they_were() -> None:
 
 
 def test_penalty_finds_windows_of_odd_grids() -> None:
-    view = tower_view((3, 5), classes=1)
-    assert find_windows(view).tolist() == [[0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4, 5]]
+    view = vision_view((3, 5), classes=1)
+    assert compute_windows(view).tolist() == [[0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4, 5]]
     # Tokens 1 and 3 of the first row are one token, as are 0 and the last of all.
     members = torch.tensor([[0, 1, 2, 3, 2, 4, *range(5, 14), 1]])
     merged = dataclasses.replace(view, members=members, hidden_states=view.hidden_states[:, :14])
-    assert find_windows(merged).tolist() == [[0, 0, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4]]
+    assert compute_windows(merged).tolist() == [[0, 0, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4]]
 
 
 def test_penalty_pushes_the_first_of_the_most_redundant() -> None:
     scores = torch.tensor([[1.0, 3.0, 3.0, -1.0, -2.0, 0.0, -4.0]])
     windows = torch.tensor([[0, 0, 0, 1, 1, 2, 5]])
     expected = [[1.0, 6.0, 3.0, -0.5, -2.0, 0.0, -2.0]]
-    assert penalise_locally(scores, windows).tolist() == expected
+    assert penalize_locally(scores, windows).tolist() == expected
 
 
 def test_ties_drop_the_first_and_share_alike() -> None:
     def attention() -> Tensor:
         return torch.full((1, 17, 17), 1 / 17)
 
-    view = tower_view((4, 4), depth=1, feature_block=0, attention=attention)
+    view = vision_view((4, 4), depth=1, feature_block=0, attention=attention)
     choice = FiCoCoV(budget=13).merge_in_vision_encoder(view)
-    # The first token of each window goes first: places 0, 2 and 8 of the picture.
+    # The first token of each window goes first: places 0, 2 and 8 of the image.
     assert choice.groups.tolist() == [[0, 1, 1, 1, 2, 3, 4, 5, 6, 1, 7, 8, 9, 10, 11, 12, 13]]
     dropped = view.hidden_states[0, [1, 3, 9]].sum(0)
     kept = view.hidden_states[0, [2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16]]
@@ -189,23 +194,23 @@ def test_ties_drop_the_first_and_share_alike() -> None:
 
 def test_shares() -> None:
     rows = torch.tensor([[[0.1, 0.5, 0.3, 0.1], [0.2, 0.4, 0.4, 0.0], [0.0, 0.0, 0.0, 0.0]]])
-    top = share_dropped(rows, 0.998)
+    top = compute_merge_weights(rows, 0.998)
     torch.testing.assert_close(
         top, torch.tensor([[[0.0, 1.0, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0], [0.25] * 4]])
     )
-    half = share_dropped(rows[:, :1], 0.5)
+    half = compute_merge_weights(rows[:, :1], 0.5)
     torch.testing.assert_close(half, torch.tensor([[[0.0, 0.625, 0.375, 0.0]]]))
 
 
 def test_targets_at_the_lengths_of_llava_1_5() -> None:
     rows = torch.rand(1, 8, 541, generator=torch.Generator().manual_seed(3))
-    assert (share_dropped(rows, 0.998) > 0).sum(-1).tolist() == [[2] * 8]
-    assert (share_dropped(rows[..., :64], 0.998) > 0).sum(-1).tolist() == [[1] * 8]
+    assert (compute_merge_weights(rows, 0.998) > 0).sum(-1).tolist() == [[2] * 8]
+    assert (compute_merge_weights(rows[..., :64], 0.998) > 0).sum(-1).tolist() == [[1] * 8]
 
 
 def test_a_batch_of_crops_equals_each_alone() -> None:
     method = FiCoCoV(budget=0.4)
-    view = tower_view((4, 5), crops=(4,), depth=2, feature_block=1, block=1)
+    view = vision_view((4, 5), crops=(4,), depth=2, feature_block=1, block=1)
     together = method.merge_in_vision_encoder(view)
     for crop in range(4):
         alone = method.merge_in_vision_encoder(crop_of(view, crop))
@@ -216,14 +221,14 @@ def test_a_batch_of_crops_equals_each_alone() -> None:
 
 
 def test_keeping_everything_changes_nothing() -> None:
-    view = tower_view((3, 3), crops=(2,))
+    view = vision_view((3, 3), crops=(2,))
     for each in run_through(FiCoCoV(budget=18), view):
         assert torch.equal(each.hidden_states, view.hidden_states)
         assert torch.equal(each.members, view.members)
 
 
 def test_half_precision_states_are_summed_in_float32() -> None:
-    view = tower_view((4, 4), depth=1, feature_block=0)
+    view = vision_view((4, 4), depth=1, feature_block=0)
     half = dataclasses.replace(view, hidden_states=view.hidden_states.half())
     full = dataclasses.replace(view, hidden_states=half.hidden_states.float())
     found, exact = (FiCoCoV(budget=6).merge_in_vision_encoder(each) for each in (half, full))
@@ -236,8 +241,10 @@ def test_what_is_not_a_number_is_refused() -> None:
         rows[1, 4, 4] = torch.nan
         return rows
 
-    view = tower_view((4, 4), crops=(1, 1), depth=1, feature_block=0, attention=attention)
-    with pytest.raises(InputError, match=r"tower block 0 the scores of crop 1 are not numbers"):
+    view = vision_view((4, 4), crops=(1, 1), depth=1, feature_block=0, attention=attention)
+    with pytest.raises(
+        InputError, match=r"block 0 of the vision encoder, the scores of crop 1 are NaN"
+    ):
         FiCoCoV(budget=8).merge_in_vision_encoder(view)
 
 

@@ -169,16 +169,16 @@ def test_it_round_trips_as_json() -> None:
 
 @pytest.mark.parametrize("block", [0, -1, True, 0.0, 1.0, 1.5, "24"])
 def test_what_is_no_block_is_refused(block: Any) -> None:
-    with pytest.raises(tc.InputError, match="share of the depth"):
+    with pytest.raises(tc.InputError, match="fraction of the depth"):
         FinalWipe(FastV(8), block=block)
 
 
 @pytest.mark.parametrize(
     ("method", "message"),
     [
-        (FinalWipe(FastV(8, after=2), block=2), "Give a block from 3 to 4"),
-        (FinalWipe(FastV(8, after=2), block=5), "the model has 5 blocks"),
-        (FinalWipe(FastV(8, after=4)), "no block left to wipe before"),
+        (FinalWipe(FastV(8, after=2), block=2), "Use a layer from 3 to 4"),
+        (FinalWipe(FastV(8, after=2), block=5), "the model has 5 layers"),
+        (FinalWipe(FastV(8, after=4)), "no layer is left for a wipe"),
     ],
 )
 def test_a_wipe_that_is_not_after_the_method_is_refused(method: Method, message: str) -> None:
@@ -188,7 +188,7 @@ def test_a_wipe_that_is_not_after_the_method_is_refused(method: Method, message:
 
 @pytest.mark.parametrize("inner", [64, FinalWipe(FastV(8))])
 def test_only_other_methods_can_be_wrapped(inner: Any) -> None:
-    with pytest.raises(tc.InputError, match="goes on top of another method"):
+    with pytest.raises(tc.InputError, match="wraps another method"):
         FinalWipe(inner)
 
 

@@ -1,4 +1,4 @@
-"""Methods that read towers whose patches are folded: attention in segments, folded tokens."""
+"""Methods with vision encoders that merge patches: attention in segments, merged tokens."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tests.pruning.test_encoder import Read, encoded_in, views_of
 from tests.zoo import ZOO
-from tokencover.methods._shared import tower_crops
-from tokencover.methods._shared.tower_crops import compute_attention_rows
+from tokencover.methods._shared import vision_tiles
+from tokencover.methods._shared.vision_tiles import compute_patch_attention
 from tokencover.methods.base import View
 from tokencover.methods.visionzip import VisionZip
 
@@ -34,24 +34,24 @@ def slow_received(queries: Tensor, keys: Tensor, segments: list[int]) -> list[li
 
 @pytest.mark.parametrize("size", [2**22, 7])
 def test_attention_received_in_segments(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tower_crops, "MAP_SIZE", size)  # a few rows of the map at a time
+    monkeypatch.setattr(vision_tiles, "MAP_SIZE", size)  # a few rows of the map at a time
     generator = torch.Generator().manual_seed(0)
     queries, keys = (torch.randn(3, 2, 9, 4, generator=generator) for _ in range(2))
     segments = torch.tensor([[0] * 9, [4, 4, 4, 7, 7, 7, 7, 4, 4], [1, 1, 2, 2, 2, -1, -1, -1, -1]])
-    rows = compute_attention_rows(queries, keys, 0.6, 0, segments)
+    rows = compute_patch_attention(queries, keys, 0.6, 0, segments)
     for crop in range(3):
         expected = slow_received(queries[crop], keys[crop], segments[crop].tolist())
         torch.testing.assert_close(rows[crop], torch.tensor(expected), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(
-        compute_attention_rows(queries[:1], keys[:1], 0.6, 0), rows[:1], atol=1e-7, rtol=1e-5
+        compute_patch_attention(queries[:1], keys[:1], 0.6, 0), rows[:1], atol=1e-7, rtol=1e-5
     )
 
 
 def test_a_class_token_attends_to_its_segment() -> None:
     queries, keys = torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, 4)
     segments = torch.tensor([[3, 3, 3, 3, -1, -1]])
-    rows = compute_attention_rows(queries, keys, 0.6, 1, segments)
-    whole = compute_attention_rows(queries[:, :, :4], keys[:, :, :4], 0.6, 1)
+    rows = compute_patch_attention(queries, keys, 0.6, 1, segments)
+    whole = compute_patch_attention(queries[:, :, :4], keys[:, :, :4], 0.6, 1)
     torch.testing.assert_close(rows[..., :3], whole)
     assert not bool(rows[..., 3:].any())
 
@@ -65,7 +65,7 @@ def slow_visionzip_of(view: View, sample: int, crop: int, count: int) -> dict[in
         if place >= 0 and place // encoded.features.shape[1] == crop
     ]
     block = encoded.feature_block
-    rows = tower_crops.read_attention_rows(encoded, block)[crop].mean(0)
+    rows = vision_tiles.compute_cell_attention(encoded, block)[crop].mean(0)
     keys = encoded.keys(block)[:, :, encoded.classes :].mean(1)
     keys = encoded.fold(keys.transpose(1, 2))[crop].T
     tokens, classes = encoded.features.shape[1], encoded.classes

@@ -8,7 +8,7 @@ from tokencover.errors import InputError
 from tokencover.methods.globalcom2 import GlobalCom2, weigh_tiles
 
 from .crops import (
-    Picture,
+    Image,
     Plain,
     Tiled,
     Token,
@@ -20,7 +20,7 @@ from .crops import (
     tower_with_rows,
 )
 
-BATCH: list[list[Picture]] = [
+BATCH: list[list[Image]] = [
     [Tiled((2, 2), cut=(1, 0))],
     [Tiled((1, 3), cut=(0, 1)), Tiled((2, 1))],
     [Tiled((2, 3))],
@@ -42,7 +42,7 @@ def slow_scores(tower: Tower, crop: int) -> list[float]:
 
 
 def slow_enlarged(scores: list[float], side: int, row: int, column: int, size: Tensor) -> float:
-    """Bilinear, pixel centres at halves, edges repeated."""
+    """Bilinear, pixel centers at halves, edges repeated."""
     value = 0.0
     ends = []
     for place, count in zip((row, column), size.tolist(), strict=True):
@@ -83,7 +83,7 @@ def slow_counts(
 def slow_globalcom2(
     tower: Tower, tokens: list[Token], budget: int, grid: tuple[int, int]
 ) -> tuple[list[int], list[int]]:
-    """Kept tokens, and how many of each crop, of a sample with one picture."""
+    """Kept tokens, and how many of each crop, of a sample with one image."""
     crops = crops_of(tokens)
     base, *tiles = crops
     counts = slow_counts(tower, budget, base, [len(crops[tile]) for tile in tiles], grid)
@@ -108,13 +108,13 @@ def slow_globalcom2(
 @pytest.mark.parametrize("classes", [0, 1])
 @pytest.mark.parametrize("budget", [1, 6, 19, 30])
 @pytest.mark.parametrize(
-    "picture", [Tiled((2, 2)), Tiled((2, 2), cut=(1, 0)), Tiled((1, 3), cut=(0, 2)), Tiled((3, 1))]
+    "image", [Tiled((2, 2)), Tiled((2, 2), cut=(1, 0)), Tiled((1, 3), cut=(0, 2)), Tiled((3, 1))]
 )
-def test_it_keeps_what_the_formula_says(classes: int, budget: int, picture: Tiled) -> None:
-    tower = random_tower(picture.crops, classes=classes, seed=5)
-    view, tokens = seen(tower, [[picture]], newlines=False)
+def test_it_keeps_what_the_formula_says(classes: int, budget: int, image: Tiled) -> None:
+    tower = random_tower(image.crops, classes=classes, seed=5)
+    view, tokens = seen(tower, [[image]], newlines=False)
     choice = GlobalCom2(budget).choose(view)
-    kept, counts = slow_globalcom2(tower, tokens[0], budget, picture.grid)
+    kept, counts = slow_globalcom2(tower, tokens[0], budget, image.grid)
     assert sum(counts) == budget
     assert choice.details[0]["crop_budgets"] == counts
     assert sorted(choice.kept[0].tolist()) == kept
@@ -158,9 +158,9 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch(budget: float) -> None:
     view, tokens = seen(tower, BATCH, newlines=False)
     together = method.choose(view)
     start = 0
-    for pictures, kept, mine in zip(BATCH, together.kept, tokens, strict=True):
-        count = sum(picture.crops for picture in pictures)
-        alone, _ = seen(tower.only(slice(start, start + count)), [pictures], newlines=False)
+    for images, kept, mine in zip(BATCH, together.kept, tokens, strict=True):
+        count = sum(image.crops for image in images)
+        alone, _ = seen(tower.only(slice(start, start + count)), [images], newlines=False)
         assert torch.equal(method.choose(alone).kept[0], kept)
         assert len(set(kept.tolist())) == method.num_kept(alone)[0] <= len(mine)
         start += count
@@ -180,10 +180,10 @@ def test_pictures_share_by_their_tokens_and_use_their_own_base_view() -> None:
     assert len(tokens[0]) == 80 + 48
 
 
-@pytest.mark.parametrize("picture", [Plain(), Video(2)])
-def test_a_single_view_is_refused(picture: Picture) -> None:
-    view, _ = seen(random_tower(5 + picture.crops), [[Tiled()], [picture]], newlines=False)
-    with pytest.raises(InputError, match="picture 0 of sample 1 has only one view"):
+@pytest.mark.parametrize("image", [Plain(), Video(2)])
+def test_a_single_view_is_refused(image: Image) -> None:
+    view, _ = seen(random_tower(5 + image.crops), [[Tiled()], [image]], newlines=False)
+    with pytest.raises(InputError, match="image 0 of sample 1 has only one view"):
         GlobalCom2(8).choose(view)
 
 

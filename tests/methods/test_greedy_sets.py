@@ -18,7 +18,7 @@ Table = Sequence[Sequence[int | Fraction]]
 
 
 def slow_cover(table: Table, saliency: Sequence[float], count: int, alpha: float) -> list[int]:
-    """Weigh every token anew in every step."""
+    """Weigh every token again in every step."""
     chosen: list[int] = []
     everyone = range(len(saliency))
     while len(chosen) < min(count, len(saliency)):

@@ -7,7 +7,7 @@ from tokencover.errors import InputError
 from tokencover.methods.hired import HiRED
 
 from .crops import (
-    Picture,
+    Image,
     Plain,
     Tiled,
     Token,
@@ -20,7 +20,7 @@ from .crops import (
     tower_with_rows,
 )
 
-BATCH: list[list[Picture]] = [
+BATCH: list[list[Image]] = [
     [Tiled((2, 2), cut=(1, 0))],
     [Plain()],
     [Tiled((1, 3), cut=(0, 1)), Plain()],
@@ -136,9 +136,9 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch(budget: float) -> None:
     view, tokens = seen(tower, BATCH)
     together = method.choose(view)
     start = 0
-    for pictures, kept, mine in zip(BATCH, together.kept, tokens, strict=True):
-        count = sum(picture.crops for picture in pictures)
-        alone, _ = seen(tower.only(slice(start, start + count)), [pictures])
+    for images, kept, mine in zip(BATCH, together.kept, tokens, strict=True):
+        count = sum(image.crops for image in images)
+        alone, _ = seen(tower.only(slice(start, start + count)), [images])
         assert torch.equal(method.choose(alone).kept[0], kept)
         wanted = method.num_kept(alone)[0]
         assert len(set(kept.tolist())) == wanted <= len(mine)
@@ -150,7 +150,7 @@ def test_settings() -> None:
     assert list(method.watched_vision_blocks(24, 22)) == [0, 22]
     assert list(method.watched_vision_blocks(1, 0)) == [0]
     assert method.drops_newlines
-    with pytest.raises(InputError, match=r"alpha is a share in \[0, 1\], got 1.5"):
+    with pytest.raises(InputError, match=r"alpha is a fraction in \[0, 1\], got 1.5"):
         HiRED(64, alpha=1.5)
     with pytest.raises(InputError, match="partition must be 'spatial' or 'bands', got 'rows'"):
         HiRED(64, partition="rows")  # type: ignore[arg-type]

@@ -20,9 +20,8 @@ from tokencover.methods.look_ahead import LookAhead
 from tokencover.methods.registry import from_json
 from tokencover.methods.twigvlm import TwigVLM
 
-# DeepStack and Granite add visual features between blocks, which a look-ahead does not. Blocks of
-# ERNIE 4.5 VL must be told which tokens are visual. What other blocks with masks of their own would
-# see is not known.
+# DeepStack and Granite add visual features between layers, which a look-ahead does not. Layers of
+# ERNIE 4.5 VL get a mask of visual tokens, and other layers build masks that are not known.
 PLAIN = [
     pytest.param(entry, id=name)
     for name, entry in ZOO.items()
@@ -151,9 +150,9 @@ def test_it_round_trips_as_json() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": 0}, "layers must be 1"),
-        ({"layers": True}, "layers must be 1"),
-        ({"wipe": 1.0}, "share of the depth"),
+        ({"layers": 0}, "layers must be an integer of at least 1"),
+        ({"layers": True}, "layers must be an integer of at least 1"),
+        ({"wipe": 1.0}, "fraction of the depth"),
         ({"after": -1}, "got -1"),
     ],
 )
@@ -163,5 +162,5 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 
 
 def test_blocks_that_the_model_does_not_have_are_refused() -> None:
-    with pytest.raises(tc.InputError, match="this model has 5"):
+    with pytest.raises(tc.InputError, match="the model has 5"):
         tc.prune(built("llava"), LookAhead(8, after=3, layers=3))

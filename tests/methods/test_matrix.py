@@ -57,7 +57,7 @@ def test_counts_are_exact_and_a_batch_equals_single_runs(
             single, found = logits_of(model, method, alone, entry.user_words(alone))
             torch.testing.assert_close(together[row, -1], single[0, -1], atol=2e-5, rtol=0)
             if row not in shown:
-                assert not found  # a sample without a picture
+                assert not found  # a sample without an image
                 continue
             kept = shown[row].kept
             assert torch.equal(kept, found[0].kept)

@@ -160,7 +160,7 @@ def test_the_split_can_be_given() -> None:
         ({"budget": 0}, "got 0"),
         ({"budget": 1.5}, r"fraction in \(0, 1\]"),
         ({"budget": 8, "split": "both"}, "'both'"),
-        ({"budget": 8, "split": tc.Split(2, 2, 1)}, "spends 4 tokens, the budget is 8"),
+        ({"budget": 8, "split": tc.Split(2, 2, 1)}, "has a budget of 4 tokens, but budget=8"),
         ({"budget": 8, "split": tc.Split(4, 4, 1), "budget_mode": "layer_mean"}, "'layer_mean'"),
         ({"budget": 8, "after": -1}, "got -1"),
         ({"budget": 8, "per": "video"}, "'video'"),
@@ -172,7 +172,7 @@ def test_wrong_settings_are_refused(arguments: dict[str, Any], message: str) -> 
 
 
 def test_a_place_after_the_last_block_is_refused() -> None:
-    with pytest.raises(tc.InputError, match=r"after=5 leaves no block.*has 5 blocks"):
+    with pytest.raises(tc.InputError, match=r"after=5 is out of range.*has 5 layers"):
         tc.prune(built("llava"), tc.MoB(budget=8, after=5))
 
 
@@ -202,7 +202,7 @@ def test_a_view_tells_where_words_and_the_last_token_are(side: Side) -> None:
 
 
 def seen_by_rules(seed: int = 0, **changes: Any) -> View:
-    """Samples of 30, 24 and 36 tokens; the words of the second are far from its picture."""
+    """Samples of 30, 24 and 36 tokens; the words of the second are far from its image."""
     generator = torch.Generator().manual_seed(seed)
     states = [torch.randn(size, 8, generator=generator) for size in (30, 24, 36)]
     words = [torch.randn(4, 8, generator=generator) for _ in states]
@@ -292,7 +292,7 @@ def test_online_learns_from_what_it_prunes() -> None:
         view = hand_made(list(states), words=list(words), behind=2)
         answers += [each["group"] for each in tc.MoB(budget=6, split=rule).choose(view).details]
     assert answers[:50] == [None] * 50
-    # Words that point where the picture points are strongly coupled: those of odd numbers.
+    # Words that point where the image points are strongly coupled: those of odd numbers.
     assert answers[50:] == ["strong", "strong", "weak", "weak"] * 2 + ["strong", "strong"]
 
 
@@ -338,7 +338,7 @@ def test_every_rule_survives_json(tmp_path: Path) -> None:
 
 
 def test_an_accelerator_is_waited_for_once_more_than_by_algorithm_1() -> None:
-    """For the sizes of all samples; eta and the words of centres are for those who read them."""
+    """For the sizes of all samples; eta and the words of centers are for those who read them."""
     generator = torch.Generator().manual_seed(0)
     states = [torch.randn(size, 24, generator=generator) for size in (90, 70, 90)]
     view = hand_made(states, behind=[4, 3, 5])

@@ -110,10 +110,10 @@ def test_later_stages_keep_what_is_attended_to_and_cover_the_rest(seed: int, ask
         ({"ratio": float("nan")}, "ratio must be"),
         ({"ratio": float("inf")}, "ratio must be"),
         ({"ratio": True}, "ratio must be"),
-        ({"asked": 1.1}, "asked must be a share from 0 to 1, got 1.1"),
+        ({"asked": 1.1}, "asked must be a fraction from 0 to 1, got 1.1"),
         ({"asked": float("nan")}, "asked must be"),
         ({"asked": -0.1}, "asked must be"),
-        ({"folded": 2}, "folded must be a share from 0 to 1, got 2"),
+        ({"folded": 2}, "folded must be a fraction from 0 to 1, got 2"),
         ({"budget": 0}, "budget"),
     ],
 )
@@ -123,14 +123,14 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
 
 
 def test_stages_behind_the_last_block_are_refused() -> None:
-    with pytest.raises(InputError, match=r"\(0, 12\) do not fit a model of 12 blocks.*11 at most"):
+    with pytest.raises(InputError, match=r"\(0, 12\) do not fit a model of 12 layers.*at most 11"):
         MoBStages(64, (0, 12)).pruning_layers(12)
 
 
 @pytest.mark.parametrize("weight", [0.3, 1.0])
 def test_dropped_tokens_are_folded_into_their_nearest(weight: float) -> None:
     states, _ = draw(5)
-    states[1][7] = states[1][3] * 2  # as near to one centre as its copy
+    states[1][7] = states[1][3] * 2  # as near to one center as its copy
     view = hand_made(states, before=BEFORE, behind=TAILS, block=0, depth=4)
     choice = MoBStages(2, folded=weight).choose(view)
     assert choice.hidden_states is not None

@@ -18,7 +18,7 @@ from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods import View, VisionOutputs, VisionView
 from tokencover.methods._shared.window_merging import merge_windows
-from tokencover.methods.mustdrop import MustDrop, find_key_set
+from tokencover.methods.mustdrop import MustDrop, select_key_set
 from tokencover.pruning.prune import prune
 
 
@@ -26,10 +26,10 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-# ---- the vision tower ---------------------------------------------------------------------------
+# ---- the vision encoder -------------------------------------------------------------------------
 
 
-def tower_view(states: Tensor, grid: tuple[int, int], classes: int) -> VisionView:
+def vision_view(states: Tensor, grid: tuple[int, int], classes: int) -> VisionView:
     crops, count, _ = states.shape
 
     def nothing() -> Tensor:
@@ -53,14 +53,14 @@ def tower_view(states: Tensor, grid: tuple[int, int], classes: int) -> VisionVie
 def test_the_class_token_stays_alone_and_first() -> None:
     tokens = alike_in_places((6, 6), 4, (0.1, 0.1))[None]
     states = torch.cat([randn(1, 1, 8, seed=9), tokens], dim=1)
-    choice = MustDrop(4).merge_in_vision_encoder(tower_view(states, (6, 6), classes=1))
+    choice = MustDrop(4).merge_in_vision_encoder(vision_view(states, (6, 6), classes=1))
     groups, merged = merge_windows(tokens, (6, 6), 3, 0.8)
     assert choice.groups.tolist() == [[0, *(groups[0] + 1).tolist()]]
     assert torch.equal(choice.hidden_states, torch.cat([states[:, :1], merged], dim=1))
 
 
 def encodings(crops: int, tokens: int, index: Tensor, classes: int = 1) -> VisionOutputs:
-    """Random queries and keys of a tower of three blocks; only the last may be asked for."""
+    """Random queries and keys of a vision encoder of three blocks; only the last is read."""
     queries, keys = randn(crops, 2, tokens, 4, seed=6), randn(crops, 2, tokens, 4, seed=7)
 
     def last(found: Tensor, block: int) -> Tensor:
@@ -93,7 +93,7 @@ def class_row(encoded: VisionOutputs, crop: int, tokens: Sequence[int]) -> Tenso
 @pytest.mark.parametrize("share", [0.0, 0.08, 0.3, 1.0])
 def test_the_key_set_is_what_the_class_token_looks_at(share: float) -> None:
     encoded = encodings(3, 26, torch.zeros(1, 1))
-    found = find_key_set(encoded, share).view(3, 26)
+    found = select_key_set(encoded, share).view(3, 26)
     for crop in range(3):
         chosen = slow_key_set(class_row(encoded, crop, range(1, 26)), share)
         assert found[crop].nonzero().squeeze(-1).tolist() == sorted(1 + j for j in chosen)
@@ -107,7 +107,7 @@ def test_merged_tokens_count_once_in_the_key_set() -> None:
     # So much looked at that counting it four times would change every other weight.
     encoded.keys(2)[0][0, copies] = 2 * encoded.queries(2)[0][0, 0]
     alone = [j for j in range(1, 26) if j not in copies[1:]]
-    found = find_key_set(encoded, 0.2).view(2, 26)[0]
+    found = select_key_set(encoded, 0.2).view(2, 26)[0]
     weights = class_row(encoded, 0, alone)
     chosen = [alone[j] for j in slow_key_set(weights, 0.2)]
     assert 3 in chosen
@@ -258,7 +258,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
 def test_towers_without_class_token_and_prompts_without_text() -> None:
     states = [randn(4, 3)]
     encoded = encodings(1, 9, torch.arange(4)[None], classes=0)
-    with pytest.raises(InputError, match="no class token"):
+    with pytest.raises(InputError, match="has none: use a model with a CLIP"):
         MustDrop(2).choose(hand_made(states, encoded=encoded))
     with pytest.raises(InputError, match=r"samples \[0\]"):
         MustDrop(2).choose(hand_made(states, behind=0, encoded=encodings(1, 9, encoded.index)))
@@ -290,7 +290,7 @@ def slow_tower(tower: Any, pixels: Tensor, threshold: float) -> list[dict[str, A
 def slow_logits(
     model: Any, states: Tensor, visual: list[int], crop: dict[str, Any], budget: int
 ) -> tuple[Tensor, list[int]]:
-    """Logits of a sample with one picture, and the visual tokens that each stage leaves."""
+    """Logits of a sample with one image, and the visual tokens that each stage leaves."""
     firsts = [group[0] for group in crop["groups"]]
     features = model.model.multi_modal_projector(crop["features"])
     begin, end = visual[0], visual[-1] + 1
@@ -316,7 +316,7 @@ def slow_logits(
 
 @pytest.mark.parametrize(("threshold", "count"), [(1.0, 25), (-1.0, 17)])
 def test_a_model_computes_what_the_slow_one_does(threshold: float, count: int) -> None:
-    """The zoo's tower sees 5 x 5 patches: one window, and a border that fills none."""
+    """The zoo's vision encoder sees 5 x 5 patches: one window, and a border that fills none."""
     entry = ZOO["llava"]
     model: Any = entry.build("eager")
     inputs = entry.inputs("ragged")

@@ -6,7 +6,7 @@ from tokencover.errors import InputError
 from tokencover.methods.prumerge import PruMerge, PruMergePlus, count_outliers
 
 from .crops import (
-    Picture,
+    Image,
     Plain,
     Tiled,
     Token,
@@ -20,7 +20,7 @@ from .crops import (
     tower_with_rows,
 )
 
-BATCH: list[list[Picture]] = [
+BATCH: list[list[Image]] = [
     [Plain(), Tiled((2, 2), cut=(2, 0))],
     [Plain()],
     [Tiled((1, 3), cut=(0, 1)), Plain()],
@@ -103,9 +103,9 @@ def slow_prumerge(
 def test_it_makes_what_the_formula_says(
     kind: type[PruMerge], budget: int, near: int, classes: int
 ) -> None:
-    pictures = BATCH if classes else BATCH[:3]
-    tower = random_tower(sum(p.crops for row in pictures for p in row), classes=classes)
-    view, tokens = seen(tower, pictures)
+    images = BATCH if classes else BATCH[:3]
+    tower = random_tower(sum(p.crops for row in images for p in row), classes=classes)
+    view, tokens = seen(tower, images)
     choice = kind(budget, neighbours=near).choose(view)
     assert choice.hidden_states is not None
     assert choice.sources is not None
@@ -140,7 +140,7 @@ def outstanding(count: int) -> Tensor:
 
 @pytest.mark.parametrize(("count", "step"), [(17, 11), (31, 6), (46, 4), (69, 2)])
 def test_adaptive_numbers(count: int, step: int) -> None:
-    """A share of .03, .055, .08 and .12 of 576 tokens, and grids of 53, 96, 144 and 288 more."""
+    """A fraction of .03, .055, .08 and .12 of 576 tokens, and grids of 53, 96, 144 and 288 more."""
     view, _ = seen(tower_with_rows({2: outstanding(count)}), [[Plain()]])
     best = {number * 5 + 2 for number in range(count)}
     plain = PruMerge(1.0, adaptive=True).choose(view)
@@ -208,7 +208,7 @@ def test_the_pooled_token_is_last_and_holds_what_was_dropped() -> None:
     assert choice.hidden_states is not None
     assert choice.sources is not None
     assert choice.sources[0].tolist() == [3, -1]
-    weight = 1 / (4 + torch.e)  # the class token has a share too
+    weight = 1 / (4 + torch.e)  # the class token has a fraction too
     first, last = choice.hidden_states[0, choice.kept[0]]
     torch.testing.assert_close(first, project(tower.features[0, 4]))
     torch.testing.assert_close(last, project(weight * tower.features[0, 1:4].sum(0)))
@@ -222,9 +222,9 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch(kind: type[PruMerge], adapt
     together = method.choose(seen(tower, BATCH)[0])
     assert together.hidden_states is not None
     start = 0
-    for sample, pictures in enumerate(BATCH):
-        count = sum(picture.crops for picture in pictures)
-        alone = method.choose(seen(tower.only(slice(start, start + count)), [pictures])[0])
+    for sample, images in enumerate(BATCH):
+        count = sum(image.crops for image in images)
+        alone = method.choose(seen(tower.only(slice(start, start + count)), [images])[0])
         assert alone.hidden_states is not None
         kept = alone.kept[0]
         assert torch.equal(kept, together.kept[sample])

@@ -21,7 +21,7 @@ from tests.zoo.oracle import decoder_blocks
 from tokencover import InputError
 from tokencover.budget import LayerCost, tokens_left
 from tokencover.methods import View
-from tokencover.methods._shared.decoder_stages import shrink_evenly
+from tokencover.methods._shared.decoder import shrink_evenly
 from tokencover.methods.pyramiddrop import PyramidDrop
 from tokencover.pruning import prune
 
@@ -193,9 +193,9 @@ def test_wrong_stages_are_refused(stages: Any) -> None:
 
 
 def test_stages_after_the_last_block_are_refused() -> None:
-    with pytest.raises(InputError, match=r"\(8, 16, 24\) do not fit a model of 24 blocks.*23"):
+    with pytest.raises(InputError, match=r"\(8, 16, 24\) do not fit a model of 24 layers.*23"):
         PyramidDrop(64, (8, 16, 24)).pruning_layers(24)
-    with pytest.raises(InputError, match="a model of 1 blocks"):
+    with pytest.raises(InputError, match="a model of 1 layers"):
         PyramidDrop(64).pruning_layers(1)
 
 
@@ -243,7 +243,7 @@ def test_on_a_model_the_next_block_decides(name: str, positions: Any) -> None:
 
 @contextmanager
 def eager_map(model: Any, block: int) -> Iterator[list[Tensor]]:
-    """Collect the attention ``(b, heads, s, s)`` of a decoder block."""
+    """Collect the attention ``(b, heads, s, s)`` of a decoder layer."""
     seen: list[Tensor] = []
     attention: Any = decoder_blocks(model)[block].self_attn
     hook = attention.register_forward_hook(lambda module, args, output: seen.append(output[1]))

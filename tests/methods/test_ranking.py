@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tokencover import InputError
-from tokencover.methods._shared.ranking import choose_best, find_highest
+from tokencover.methods._shared.ranking import choose_best, select_highest
 
 VALUES = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 0.5000001, 2.0, math.inf])
 TOKENS = st.lists(st.tuples(VALUES, st.booleans()), min_size=1, max_size=9)
@@ -64,14 +64,14 @@ def test_too_many_are_refused() -> None:
 
 def test_what_is_not_a_number_is_refused() -> None:
     scores = torch.tensor([[0.0, 1.0], [math.nan, 0.0]])
-    with pytest.raises(InputError, match="token 0 of sample 1 is not a number"):
+    with pytest.raises(InputError, match="token 0 of sample 1 is NaN"):
         choose_best(scores, torch.ones(2, 2, dtype=torch.bool), [1, 1])
 
 
 @given(st.lists(VALUES, min_size=1, max_size=9), st.data())
 def test_the_highest_are_those_of_the_stable_sort(values: list[float], data: st.DataObject) -> None:
     count = data.draw(st.integers(0, len(values)))
-    found = find_highest(torch.tensor([values, values[::-1]]), count)
+    found = select_highest(torch.tensor([values, values[::-1]]), count)
     for row, mine in zip((values, values[::-1]), found, strict=True):
         assert sorted(mine.tolist()) == sorted(slow(row, [True] * len(row), count))
 
@@ -79,5 +79,5 @@ def test_the_highest_are_those_of_the_stable_sort(values: list[float], data: st.
 def test_one_that_is_not_a_number_is_found_among_many_best() -> None:
     scores = torch.rand(2, 600, generator=torch.Generator().manual_seed(0))
     scores[1, 500] = math.nan
-    with pytest.raises(InputError, match="token 500 of sample 1 is not a number"):
+    with pytest.raises(InputError, match="token 500 of sample 1 is NaN"):
         choose_best(scores, torch.ones_like(scores, dtype=torch.bool), [64, 10])

@@ -38,7 +38,7 @@ def define(**changes: Any) -> type[Whole]:
         (3, "a method is a subclass of tokencover.Method, got 3"),
         (tc.Split, "a method is a subclass"),
         (Whole, "must be a dataclass"),
-        (define(name=""), "needs a name of its own .* got ''"),
+        (define(name=""), "needs a unique name .* got ''"),
         (define(name="two words"), "got 'two words'"),
         (define(name="a:b"), "got 'a:b'"),
         (define(card=None), "needs a card"),
@@ -69,7 +69,7 @@ def test_after_is_a_number_of_blocks_for_every_method_that_prunes_once(
     if not issubclass(kind, ActsOnce):
         assert not hasattr(kind, "after")
         return
-    with pytest.raises(InputError, match="after must be a number of blocks, 0 or more, got "):
+    with pytest.raises(InputError, match="after must be a number of layers, 0 or more, got "):
         case.make(after=after)
 
 

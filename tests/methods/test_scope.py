@@ -1,4 +1,4 @@
-"""SCOPE: coverage times saliency, checked against a loop over fractions and a real tower."""
+"""SCOPE: coverage times saliency, against a loop over fractions and a real vision encoder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods.base import Choice, View
-from tokencover.methods.scope import SCOPE, read_saliency
+from tokencover.methods.scope import SCOPE, compute_saliency
 from tokencover.pruning import prune
 
 from .crops import (
-    Picture,
+    Image,
     Plain,
     Tiled,
     Token,
@@ -31,15 +31,15 @@ from .crops import (
 )
 from .test_greedy_sets import slow_cosines, slow_cover
 
-BATCH: list[list[Picture]] = [
+BATCH: list[list[Image]] = [
     [Plain(), Tiled((1, 2), cut=(1, 0))],
     [Plain()],
     [Video(2)],
 ]
 
 
-def crop_count(batch: list[list[Picture]]) -> int:
-    return sum(picture.crops for pictures in batch for picture in pictures)
+def crop_count(batch: list[list[Image]]) -> int:
+    return sum(image.crops for images in batch for image in images)
 
 
 def slow_saliency(tower: Tower, tokens: list[Token]) -> list[float]:
@@ -50,7 +50,7 @@ def slow_saliency(tower: Tower, tokens: list[Token]) -> list[float]:
 
 
 def with_states(rows: Tensor, states: Tensor) -> View:
-    """One picture whose patches have these class-token logits and these states."""
+    """One image whose patches have these class-token logits and these states."""
     view, _ = seen(tower_with_rows({1: rows[None]}), [[Plain()]])
     return replace(view, hidden_states=states[None])
 
@@ -73,7 +73,7 @@ def test_saliency_is_the_tower_s_attention(classes: int) -> None:
     batch = BATCH if classes else BATCH[:2]
     tower = random_tower(crop_count(batch), classes=classes)
     view, tokens = seen(tower, batch)
-    found = read_saliency(view)
+    found = compute_saliency(view)
     for row, mine in zip(found, tokens, strict=True):
         torch.testing.assert_close(row[: len(mine)], torch.tensor(slow_saliency(tower, mine)))
         none = [place for place, token in enumerate(mine) if token.cell < 0]
@@ -86,9 +86,9 @@ def test_a_batch_is_its_samples_alone(side: int) -> None:
     tower = random_tower(crop_count(BATCH), side=side)
     view, _ = seen(tower, BATCH, newlines=False)
     together, start = SCOPE(0.3).choose(view), 0
-    for pictures, kept in zip(BATCH, together.kept, strict=True):
-        count = crop_count([pictures])
-        alone, _ = seen(tower.only(slice(start, start + count)), [pictures], newlines=False)
+    for images, kept in zip(BATCH, together.kept, strict=True):
+        count = crop_count([images])
+        alone, _ = seen(tower.only(slice(start, start + count)), [images], newlines=False)
         assert torch.equal(SCOPE(0.3).choose(alone).kept[0], kept)
         start += count
 
@@ -153,7 +153,7 @@ def test_wrong_powers_are_refused(alpha: Any) -> None:
 
 
 def test_a_view_without_a_tower_is_refused() -> None:
-    with pytest.raises(InputError, match="SCOPE reads the attention of the vision tower"):
+    with pytest.raises(InputError, match="SCOPE reads the attention of the vision encoder"):
         SCOPE(3).choose(hand_made([torch.randn(9, 4)], block=0))
 
 
@@ -174,7 +174,7 @@ class Watched(SCOPE):
     found: list[Tensor] = []  # noqa: RUF012
 
     def choose(self, view: View) -> Choice:
-        self.found.append(read_saliency(view)[view.mask])
+        self.found.append(compute_saliency(view)[view.mask])
         return super().choose(view)
 
 

@@ -16,7 +16,7 @@ from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods import Choice, View
 from tokencover.methods._shared.density_clusters import RecyclingPlan
-from tokencover.methods.sparsevlm import TOKEN_LISTS, SparseVLM, find_raters
+from tokencover.methods.sparsevlm import TOKEN_LISTS, SparseVLM, select_raters
 from tokencover.pruning.prune import prune
 
 ENDS = {192: 113, 128: 39, 96: 27, 64: 18}
@@ -39,7 +39,7 @@ def test_the_published_lists_and_their_means(name: int) -> None:
     after = [counts[0], counts[3], counts[7], counts[16]]
     assert counts[2] == counts[0] == 576
     assert (counts[6], counts[15], counts[31]) == (counts[3], counts[7], counts[16])
-    plans = [RecyclingPlan.for_left(*pair) for pair in zip(after[1:], after, strict=False)]
+    plans = [RecyclingPlan.for_total(*pair) for pair in zip(after[1:], after, strict=False)]
     assert tuple(plan.kept for plan in plans) == TOKEN_LISTS[name]
 
 
@@ -90,7 +90,7 @@ def test_places() -> None:
     assert SparseVLM(1).pruning_layers(2) == (0, 1)
     assert SparseVLM(1, stages=(1, 2)).pruning_layers(5) == (0, 2, 3)
     assert SparseVLM(9, stages=(1, 2)).schedule(9, 90, 4)[-2:] == [49, 9]
-    with pytest.raises(InputError, match="1 blocks"):
+    with pytest.raises(InputError, match="1 layers"):
         SparseVLM(1).pruning_layers(1)
 
 
@@ -125,7 +125,7 @@ SIZES, AFTER = [40, 9, 77, 24], [5, 3, 1, 8]
 
 def test_raters_equal_the_slow_ones() -> None:
     first, _ = views(SIZES, AFTER)
-    found = find_raters(first)
+    found = select_raters(first)
     for sample, (size, tail) in enumerate(zip(SIZES, AFTER, strict=True)):
         expected = slow_raters(first.hidden_states[sample, :size], first.text[sample, :tail])
         places = first.text_positions[sample, expected].tolist()
@@ -134,7 +134,7 @@ def test_raters_equal_the_slow_ones() -> None:
 
 def test_words_that_are_all_alike_all_rate() -> None:
     view = hand_made([randn(4, 3)], words=[torch.ones(3, 3)], block=0)
-    assert find_raters(view).tolist() == [[6, 7, 8]]
+    assert select_raters(view).tolist() == [[6, 7, 8]]
 
 
 def chosen(method: SparseVLM, first: View, second: View) -> Choice:
@@ -159,21 +159,21 @@ def test_a_stage_equals_the_slow_one(budget: int | float, positions: Any) -> Non
         rows = second.attention(0, first.text_positions)[sample, :, who, :size]
         assert len(places) == rows.shape[1]
         left = method.num_kept(second)[sample]
-        kept, centres, means = slow_stage(states, rows.double().mean((0, 1)), left)
+        kept, centers, means = slow_stage(states, rows.double().mean((0, 1)), left)
         if left == size:
-            kept, centres, means = list(range(size)), [], []
+            kept, centers, means = list(range(size)), [], []
         slots = choice.kept[sample].tolist()
         assert slots == sorted(set(slots))
         assert len(slots) == left
         expected = [(token, states[token].double()) for token in kept]
-        expected += list(zip(centres, means, strict=True))
+        expected += list(zip(centers, means, strict=True))
         if positions == "original":
             expected.sort(key=lambda pair: pair[0])
             assert slots == [token for token, _ in expected]
         assert choice.sources[sample].tolist() == [token for token, _ in expected]
         found = choice.hidden_states[sample, choice.kept[sample]]
         torch.testing.assert_close(found.double(), torch.stack([s for _, s in expected]))
-        assert choice.details[sample] == {"clusters": len(centres)}
+        assert choice.details[sample] == {"clusters": len(centers)}
 
 
 @pytest.mark.parametrize("positions", ["reindex", "original"])
@@ -250,7 +250,7 @@ def test_a_picture_without_text_after_it() -> None:
 
 
 def slow_logits(model: Any, states: Tensor, visual: list[int], budget: int) -> Tensor:
-    """One picture: the stages of a decoder of five blocks, slowly."""
+    """One image: the stages of a decoder of five blocks, slowly."""
     begin, count = visual[0], len(visual)
     counts = SparseVLM(budget).schedule(budget, count, 5)
     who = slow_raters(states[visual], states[begin + count :])

@@ -1,4 +1,4 @@
-"""ToMe, and budgets inside the vision tower, against slow loops and hand-made cases."""
+"""ToMe, and budgets inside the vision encoder, against slow loops and hand-made cases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.methods.tower_views import crop_of, lists, run_through, tower_view
+from tests.methods.vision_views import crop_of, lists, run_through, vision_view
 from tokencover.errors import InputError
-from tokencover.methods._shared.bipartite_matching import match_pairs
-from tokencover.methods._shared.tower_method import count_per_crop, limit_to_half, remove_evenly
+from tokencover.methods._shared.vision_merging import (
+    count_per_crop,
+    limit_to_half,
+    match_pairs,
+    remove_evenly,
+)
 from tokencover.methods.base import VisionView
 from tokencover.methods.registry import from_json, get_method, to_json
 from tokencover.methods.tome import ToMe
@@ -69,7 +73,7 @@ def removed_per_block(method: ToMe, total: int, left: int, blocks: int) -> list[
 @pytest.mark.parametrize("classes", [0, 1, 2])
 @pytest.mark.parametrize("grid", [(5, 5), (4, 6)])
 def test_every_block_equals_the_slow_loop(grid: tuple[int, int], classes: int) -> None:
-    view = tower_view(grid, crops=(3, 3), classes=classes)
+    view = vision_view(grid, crops=(3, 3), classes=classes)
     views = run_through(ToMe(budget=3 * 7), view)
     for before, after in pairwise(views):
         remove = before.hidden_states.shape[1] - after.hidden_states.shape[1]
@@ -83,7 +87,7 @@ def test_every_block_equals_the_slow_loop(grid: tuple[int, int], classes: int) -
 
 
 def test_a_merged_token_is_the_mean_of_all_it_stands_for() -> None:
-    view = tower_view((4, 4), crops=(2,))
+    view = vision_view((4, 4), crops=(2,))
     last = run_through(ToMe(budget=6), view)[-1]
     for crop in range(2):
         for token in range(last.hidden_states.shape[1]):
@@ -118,7 +122,7 @@ def test_inflected_removals_follow_the_line_and_end_exactly(inflect: float, left
 
 
 def test_late_removals_move_forward_when_halving_forbids_them() -> None:
-    assert remove_evenly(64, 1, 8) == [56, 48, 40, 32, 24, 16, 8, 1]
+    assert list(remove_evenly(64, 1, 8)) == [56, 48, 40, 32, 24, 16, 8, 1]
     assert limit_to_half(remove_evenly(64, 1, 8), 64) == [56, 48, 32, 16, 8, 4, 2, 1]
     assert limit_to_half(remove_evenly(64, 1, 6), 64) == [32, 16, 8, 4, 2, 1]
 
@@ -126,10 +130,10 @@ def test_late_removals_move_forward_when_halving_forbids_them() -> None:
 def test_what_halving_cannot_reach_names_the_smallest_budget() -> None:
     method = ToMe(budget=12)
     assert method.plan_counts(100, 13, 3) == [52, 26, 13]
-    with pytest.raises(InputError, match=r"100 tokens down to 12: the smallest budget is 13"):
+    with pytest.raises(InputError, match=r"from 100 to 12 tokens: the smallest budget is 13"):
         method.plan_counts(100, 12, 3)
     with pytest.raises(InputError, match="smallest budget is 4"):
-        ToMe(budget=3).merge_in_vision_encoder(tower_view((5, 5)))
+        ToMe(budget=3).merge_in_vision_encoder(vision_view((5, 5)))
 
 
 def test_exact_counts_for_pictures_of_several_crops() -> None:
@@ -137,19 +141,19 @@ def test_exact_counts_for_pictures_of_several_crops() -> None:
         assert count_per_crop(budget, crops, 100) == each
     assert count_per_crop(1000, (5,), 100) == 100
     for budget, left in [(10, 5), (11, 5), (0.5, 8)]:
-        last = run_through(ToMe(budget=budget), tower_view((4, 4), crops=(2, 2)))[-1]
+        last = run_through(ToMe(budget=budget), vision_view((4, 4), crops=(2, 2)))[-1]
         assert last.hidden_states.shape[1] == 1 + left
 
 
 def test_budgets_that_crops_cannot_share() -> None:
-    with pytest.raises(InputError, match=r"3, 5 crops: give a share"):
+    with pytest.raises(InputError, match=r"3, 5 crops: use a fraction"):
         count_per_crop(64, (5, 3, 5), 100)
-    with pytest.raises(InputError, match=r"budget of 4 tokens .* 5 crops .* at least 5"):
+    with pytest.raises(InputError, match=r"budget=4 is too small for the 5 crops .* at least 5"):
         count_per_crop(4, (5,), 100)
 
 
 def test_keeping_everything_changes_nothing() -> None:
-    view = tower_view((3, 3), crops=(2,))
+    view = vision_view((3, 3), crops=(2,))
     for each in run_through(ToMe(budget=1.0), view):
         assert torch.equal(each.hidden_states, view.hidden_states)
         assert torch.equal(each.members, view.members)
@@ -179,7 +183,7 @@ def test_several_merge_into_one_and_sizes_weigh() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_means_are_summed_in_float32(dtype: torch.dtype) -> None:
-    view = tower_view((4, 4), crops=(1,))
+    view = vision_view((4, 4), crops=(1,))
     half = dataclasses.replace(view, hidden_states=view.hidden_states.to(dtype))
     full = dataclasses.replace(view, hidden_states=half.hidden_states.float())
     found, exact = (ToMe(budget=0.6).merge_in_vision_encoder(each) for each in (half, full))
@@ -188,7 +192,7 @@ def test_means_are_summed_in_float32(dtype: torch.dtype) -> None:
 
 
 def test_a_batch_of_crops_equals_each_alone() -> None:
-    view = tower_view((4, 5), crops=(4,))
+    view = vision_view((4, 5), crops=(4,))
     together = ToMe(budget=0.5).merge_in_vision_encoder(view)
     for crop in range(4):
         alone = ToMe(budget=0.5).merge_in_vision_encoder(crop_of(view, crop))
@@ -199,7 +203,7 @@ def test_a_batch_of_crops_equals_each_alone() -> None:
 
 
 def test_gradients_reach_every_state() -> None:
-    view = tower_view((4, 4))
+    view = vision_view((4, 4))
     states = view.hidden_states.clone().requires_grad_()
     ToMe(budget=0.5).merge_in_vision_encoder(
         dataclasses.replace(view, hidden_states=states)
@@ -212,8 +216,10 @@ def test_what_is_not_a_number_is_refused() -> None:
     def keys() -> Tensor:
         return torch.full((1, 2, 17, 5), torch.nan)
 
-    with pytest.raises(InputError, match=r"tower block 0 the scores of crop 0 are not numbers"):
-        ToMe(budget=8).merge_in_vision_encoder(tower_view((4, 4), keys=keys))
+    with pytest.raises(
+        InputError, match=r"block 0 of the vision encoder, the scores of crop 0 are NaN"
+    ):
+        ToMe(budget=8).merge_in_vision_encoder(vision_view((4, 4), keys=keys))
 
 
 def test_settings() -> None:

@@ -7,7 +7,7 @@ from tokencover.methods.visionzip import VisionZip
 
 from .crops import (
     CLASS,
-    Picture,
+    Image,
     Plain,
     Tiled,
     Token,
@@ -22,7 +22,7 @@ from .crops import (
     tower_with_rows,
 )
 
-BATCH: list[list[Picture]] = [
+BATCH: list[list[Image]] = [
     [Plain(), Tiled((2, 2), cut=(2, 0))],
     [Plain()],
     [Tiled((1, 3), cut=(0, 1)), Plain()],
@@ -101,9 +101,9 @@ def check(method: VisionZip, view: View, tokens: list[list[Token]], tower: Tower
         assert choice.sources[sample].tolist() == [source for source, _ in made]
         expected = torch.stack([state for _, state in made])
         torch.testing.assert_close(choice.hidden_states[sample, kept], expected)
-        pictures = view.medium[sample, kept].tolist()
+        images = view.medium[sample, kept].tolist()
         sources = [(place, source) for place, (source, _) in enumerate(made) if source >= 0]
-        assert all(pictures[place] == view.medium[sample, source] for place, source in sources)
+        assert all(images[place] == view.medium[sample, source] for place, source in sources)
 
 
 @pytest.mark.parametrize("budget", [1, 3, 9, 24, 40, 60])
@@ -113,7 +113,7 @@ def test_it_makes_what_the_formula_says(budget: int) -> None:
     within = [budget <= sum(token.cell >= 0 for token in mine) for mine in tokens]
     for sample, fits in enumerate(within):
         if fits:
-            start = sum(picture.crops for row in BATCH[:sample] for picture in row)
+            start = sum(image.crops for row in BATCH[:sample] for image in row)
             part = tower.only(slice(start, start + sum(p.crops for p in BATCH[sample])))
             check(VisionZip(budget), *seen(part, [BATCH[sample]]), part)
     if all(within):
@@ -123,8 +123,8 @@ def test_it_makes_what_the_formula_says(budget: int) -> None:
 @pytest.mark.parametrize("budget", [1, 5, 12, 30])
 def test_towers_without_class_tokens_keep_none(budget: int) -> None:
     tower = random_tower(7, classes=0)
-    pictures: list[list[Picture]] = [[Tiled((2, 2))], [Plain(), Plain()]]
-    view, tokens = seen(tower, pictures)
+    images: list[list[Image]] = [[Tiled((2, 2))], [Plain(), Plain()]]
+    view, tokens = seen(tower, images)
     check(VisionZip(budget), view, tokens, tower)
 
 
@@ -180,9 +180,9 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch() -> None:
     assert together.hidden_states is not None
     assert together.sources is not None
     start = 0
-    for sample, pictures in enumerate(BATCH):
-        count = sum(picture.crops for picture in pictures)
-        alone = method.choose(seen(tower.only(slice(start, start + count)), [pictures])[0])
+    for sample, images in enumerate(BATCH):
+        count = sum(image.crops for image in images)
+        alone = method.choose(seen(tower.only(slice(start, start + count)), [images])[0])
         assert alone.hidden_states is not None
         assert alone.sources is not None
         kept = alone.kept[0]

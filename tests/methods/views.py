@@ -35,12 +35,12 @@ def hand_made(
     before, behind
         Text tokens before and behind them; `behind` may differ between samples.
     words
-        States ``(behind_i, d)`` of the text behind, which are the prompt words too; by default
+        States ``(behind_i, d)`` of the text behind, which are the prompt tokens too; by default
         random ones.
     block, depth
         As in the view.
     columns
-        Width of the picture's grid; by default all tokens lie in one row.
+        Width of the image's grid; by default all tokens lie in one row.
     attention
         For each watched block and each sample a whole map ``(heads, s_i, s_i)``.
     keys

@@ -26,7 +26,7 @@ from tests.zoo.oracle import text_model
 from tokencover.errors import InputError
 from tokencover.families import FAMILIES, Family
 from tokencover.families.folding import order_by_windows
-from tokencover.methods._shared.tower_crops import read_attention_rows
+from tokencover.methods._shared.vision_tiles import compute_cell_attention
 from tokencover.methods.base import View
 from tokencover.pruning.prune import prune
 from tokencover.pruning.vision.encoder import VISION_ENCODER_TYPES
@@ -188,7 +188,7 @@ def test_rows_are_the_towers_own_attention_folded(
             expected = received @ shares.T
             if not tape.classes:
                 expected = expected / compute_sizes(view, shares, received, whole_crop)
-            rows = read_attention_rows(encoded, block)
+            rows = compute_cell_attention(encoded, block)
             classes = encoded.classes
             whole = torch.nn.functional.pad(rows, (classes, 0)).transpose(0, 1).flatten(1)
             found = whole[:, encoded.index.clamp(min=0)[view.mask]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving_loads import Load, compare, describe, find_percentile
+from serving_loads import Load, compare, compute_percentile, describe
 
 
 def make_load(server: str, seconds: float, lost: int = 0) -> Load:
@@ -16,7 +16,7 @@ def make_load(server: str, seconds: float, lost: int = 0) -> Load:
     ("share", "expected"), [(0.0, 1), (0.5, 50), (0.95, 95), (0.99, 99), (1.0, 100)]
 )
 def test_percentiles(share: float, expected: int) -> None:
-    assert find_percentile(range(100, 0, -1), share) == expected
+    assert compute_percentile(range(100, 0, -1), share) == expected
 
 
 def test_ratios_are_whole_over_pruned() -> None:

@@ -31,7 +31,7 @@ class Seeing(TwigVLM):
 
     def choose(self, view: View) -> Choice:
         if view.layer_idx == self.after:
-            self.seen.append(self.read_ahead(view))
+            self.seen.append(self.compute_ahead_attention(view))
         return super().choose(view)
 
 
@@ -102,8 +102,8 @@ def test_it_is_read_once_and_follows_the_type_of_the_model(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "layers", "message"),
     [
-        ({"after": 2}, 5, r"after 1 of them.*pruned after 2.*after=1"),
-        ({"after": AFTER}, 6, "this one has 6 blocks of width 32"),
+        ({"after": 2}, 5, r"after layer 1.*pruned after layer 2.*after=1"),
+        ({"after": AFTER}, 6, "this one has 6 layers of width 32"),
     ],
 )
 def test_a_twig_of_another_model_is_refused(

@@ -32,8 +32,8 @@ METHODS_NOTES: Final = (
     "`tokencover methods --model MODEL` lists the methods that a model supports.",
 )
 NEEDED: Final = {
-    "encoder": "a family whose vision encoder is readable (`tokencover models`)",
-    "tower": "a family whose vision encoder can merge tokens (`tokencover models`)",
+    "vision attention": "a family whose vision encoder is readable (`tokencover models`)",
+    "vision merging": "a family whose vision encoder can merge tokens (`tokencover models`)",
     "class token": "a vision encoder with a class token",
     "tiles": "images as a base view and tiles",
 }

@@ -121,8 +121,8 @@ def list_claims(method: type[Method]) -> list[Claim]:
 
 def _offers(family: Family, needs: set[str]) -> bool:
     offers = {
-        "encoder": family.reads_vision_encoder,
-        "tower": family.merges_in_vision_encoder,
+        "vision attention": family.reads_vision_encoder,
+        "vision merging": family.merges_in_vision_encoder,
         "class token": family.class_token,
         "tiles": family.tiles,
     }

@@ -1,7 +1,7 @@
-"""Methods: one file each. `base` and `view` say what a method returns and what it may see.
+"""Pruning methods, one file each; `base` and `view` define what a method returns and reads.
 
-The class of every method is a name of this package too, ``tokencover.methods.FastV``. None is
-listed here: a method is registered in its own file, and every module of this folder is imported.
+The class of every method is a name of this package, ``tokencover.methods.FastV``. None is listed
+here: a method is registered in its file, and every module of this folder is imported.
 """
 
 import importlib
@@ -18,27 +18,24 @@ from tokencover.methods.base import (
     LazyValue,
     Method,
     Positions,
-    Told,
     View,
     VisionMerge,
     VisionOutputs,
     VisionView,
     validate_layer_idx,
 )
-from tokencover.methods.naming import (
+from tokencover.methods.registry import (
+    METHODS,
     Spec,
+    from_json,
+    get_method,
     list_settings,
+    make_method,
     name_method,
     parse_method,
     parse_methods,
-    shorten_labels,
-)
-from tokencover.methods.registry import (
-    METHODS,
-    from_json,
-    get_method,
-    make_method,
     register_method,
+    shorten_labels,
     to_json,
 )
 
@@ -54,7 +51,6 @@ __all__ = [
     "Method",
     "Positions",
     "Spec",
-    "Told",
     "View",
     "VisionMerge",
     "VisionOutputs",

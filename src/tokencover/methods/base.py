@@ -1,14 +1,13 @@
 """What a method is: data in, data out.
 
-A method never touches a model. The runtime calls `Method.choose` once for each place where the
-method acts, with a `View` of the whole batch, and drops what was not kept. `view.py` says what a
-method sees.
+A method never touches a model. `tokencover.pruning` calls `Method.choose` once for each layer at
+which the method prunes, with a `View` of the whole batch, and drops the tokens that were not kept.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
@@ -26,7 +25,6 @@ from tokencover.budget import (
     tokens_to_keep,
 )
 from tokencover.errors import InputError
-from tokencover.methods.card import Card, Objective
 from tokencover.methods.view import View, VisionOutputs, VisionView
 
 __all__ = [
@@ -48,26 +46,70 @@ __all__ = [
 ]
 
 Positions = Literal["original", "reindex"]
-"""What kept tokens are to later blocks: where they were, or numbered anew without gaps."""
+"""Position IDs of kept tokens in later layers: unchanged, or renumbered without gaps."""
+Objective = Literal["both", "prompt", "visual", "none"]
+"""What a method preserves: what the prompt asks about, the image, or both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A method's row in the table of methods.
+
+    Attributes
+    ----------
+    title : str
+        The method's name in its paper.
+    year : int
+        Year of publication; None for controls.
+    objective : str
+        "prompt" (relevance to the prompt), "visual" (preserving the image), "both" or "none".
+    pruning_point : str
+        Where it prunes, in a few words.
+    signal : str
+        What it ranks tokens by, in a few words.
+    paper : str
+        An arXiv number, or a venue; empty for controls. Methods are listed in this order.
+    needs : tuple of str
+        What a model must have: "vision attention" (visual tokens correspond to patches of the
+        vision encoder, so its attention can be read), "class token", "vision merging" (tokens can
+        be merged inside the vision encoder), "tiles". Beyond a model: "text after the image",
+        "trained twig", "another method".
+    ours : bool
+        Whether it is MoB or a part of it; these are listed first.
+    departs : str
+        How it differs from the authors' released code, in a sentence.
+    caution : str
+        What a reader of results must know, in a sentence; shown below tables with the method.
+    """
+
+    title: str
+    year: int | None
+    objective: Objective
+    pruning_point: str
+    signal: str
+    paper: str = ""
+    needs: tuple[str, ...] = ()
+    ours: bool = False
+    departs: str = ""
+    caution: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a method keeps.
+    """Tokens selected by a method, returned by `Method.choose`.
 
     Attributes
     ----------
     kept : sequence of Tensor
-        For each sample, indices into its visual tokens of the view; order does not matter.
+        For each sample, indices of the visual tokens of the view to keep, in any order.
     hidden_states : Tensor, optional
-        ``(b, n, d)``, for methods that merge what they drop; only those of kept tokens are read.
+        ``(b, n, d)``, for methods that merge tokens; only those of kept tokens are read.
     sources : sequence of Tensor, optional
-        For methods that write a token's state to another token's slot: for each sample, for each
-        kept index in ascending order, the visual token that it holds now, -1 if it is none of them.
-        The trace then tells where those lie in the picture.
+        For methods that write a token's state to another token's slot: for each sample and each
+        kept index in ascending order, the visual token that is now there, or -1 for a new token.
+        The trace uses it to locate kept tokens in the image.
     details : sequence of Mapping
-        What is worth telling about each sample; it becomes part of the trace. What costs something
-        and may never be read can be a `LazyValue`, in a `Details`.
+        Per-sample values for the trace. Expensive ones can be a `LazyValue` in `Details`.
     """
 
     kept: Sequence[Tensor]
@@ -76,7 +118,7 @@ class Choice:
     details: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
     def mask_like(self, mask: Tensor) -> Tensor:
-        """The kept tokens as a mask of this shape."""
+        """Return the kept tokens as a mask of this shape."""
         kept = torch.zeros_like(mask)
         for sample, index in enumerate(self.kept):
             kept[sample, index.to(mask.device)] = True
@@ -84,17 +126,17 @@ class Choice:
 
 
 class LazyValue:
-    """A value that is computed when it is first asked for, by calling this.
+    """A value computed on first access, by calling this, and then cached.
 
-    A trace may live long: give it copies of the few tensors that it needs, without their history.
-    It lets go of them when it has the value. A pickle, or a deep copy, is of the value.
+    Pass detached copies of the few tensors it needs: they are held until the value is computed.
+    Pickling and deep-copying evaluate it.
 
     Parameters
     ----------
     compute : callable
-        Gives the value of the arguments.
+        Computes the value.
     *arguments
-        What it needs.
+        Its arguments.
     """
 
     __slots__ = ("_compute", "_value")
@@ -104,7 +146,7 @@ class LazyValue:
         self._value: Any = None
 
     def __call__(self) -> Any:
-        """Give the value."""
+        """Return the value."""
         compute = self._compute
         if compute is not None:
             self._value = compute()
@@ -112,77 +154,61 @@ class LazyValue:
         return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return read_value, (self(),)
+        return _get_value, (self(),)
 
 
-class Details(dict[str, Any]):
-    """What is told about one sample, by name; a `LazyValue` among it reads as its value.
-
-    A copy by ``dict(details)`` or ``{**details}`` reads nothing: it has the same `LazyValue`.
-    """
-
-    def __getitem__(self, name: str) -> Any:
-        return read_value(super().__getitem__(name))
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of that name, or the default."""
-        return read_value(super().get(name, default))
-
-    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
-        """Names and values."""
-        return ItemsView(self)
-
-    def values(self) -> ValuesView[Any]:  # type: ignore[override]
-        """Values, computed all of them."""
-        return ValuesView(self)
+def _get_value(value: Any) -> Any:
+    return value() if isinstance(value, LazyValue) else value
 
 
-class Told(Mapping[str, Any]):
-    """What a method told, to be read only; what it left for later is computed when it is read.
+class Details(Mapping[str, Any]):
+    """Values about one sample by name, read-only; a `LazyValue` reads as its value.
+
+    Copying into another `Details` computes nothing.
 
     Parameters
     ----------
-    told : Mapping
-        By name; some values may be a `LazyValue`.
+    details : Mapping, optional
+        Values by name.
+    **more
+        Values to add or to replace.
     """
 
-    __slots__ = ("_told",)
+    __slots__ = ("_values",)
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._told = Details(told)
+    def __init__(self, details: Mapping[str, Any] | None = None, /, **more: Any) -> None:
+        values: Mapping[str, Any] = details or {}
+        if isinstance(details, Details):
+            values = details._values
+        self._values: dict[str, Any] = {**values, **more}
 
     def __getitem__(self, name: str) -> Any:
-        return self._told[name]
+        return _get_value(self._values[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._told
+        return name in self._values
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._told)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._values)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({dict(self)!r})"
 
 
-def read_value(value: Any) -> Any:
-    """The value itself, or what a `LazyValue` computes."""
-    return value() if isinstance(value, LazyValue) else value
-
-
 @dataclass(frozen=True, slots=True)
 class VisionMerge:
-    """How a method merges tokens inside a vision tower.
+    """How a method merges tokens inside a vision encoder.
 
     Attributes
     ----------
     groups : Tensor
-        ``(c, n)`` int64, which of the new tokens ``0 .. m-1`` each token becomes part of. Every
-        new token has a member in every crop, so all crops stay of one length.
+        ``(c, n)`` int64, the index of the new token, ``0 .. m-1``, that each token becomes part of.
+        Every new token has a member in every crop, so all crops keep the same length.
     hidden_states : Tensor
-        ``(c, m, d)``, states of the new tokens.
+        ``(c, m, d)``, of the new tokens.
     """
 
     groups: Tensor
@@ -190,88 +216,90 @@ class VisionMerge:
 
 
 class Method(ABC):
-    """A rule that chooses visual tokens."""
+    """A rule that selects visual tokens."""
 
     name: ClassVar[str] = ""
-    """What `get_method` and the command line call it."""
+    """Its name for `get_method` and the command line."""
     card: ClassVar[Card]
     """Its row in the table of methods."""
     added_later: ClassVar[tuple[str, ...]] = ()
     """Settings that saved results of earlier versions do not have."""
 
     positions: Positions = "original"
-    """What positions kept tokens have in later blocks."""
+    """Position IDs of kept tokens in later layers."""
     drops_newlines: bool = False
-    """Whether newline tokens are shown, and may be dropped; otherwise they always stay."""
+    """Whether newline tokens are in the view and may be dropped; otherwise they always stay."""
     reads_prompt: bool = True
-    """Whether `choose` looks at the prompt words; if not, no tokenizer is needed to find them."""
+    """Whether `choose` reads the prompt tokens; if not, no tokenizer is needed to locate them."""
     looks_ahead: bool = False
-    """Whether `choose` asks for attention in blocks that have not run yet, by `View.ahead`."""
+    """Whether `choose` reads attention in layers that have not run yet, by `View.ahead`."""
     merges: bool = False
-    """Whether `choose` returns new states; only then gradients flow through it."""
+    """Whether `choose` returns new hidden states; only then gradients flow through it."""
     inside_vision_blocks: bool = False
     """Whether `merge_in_vision_encoder` acts between the attention and the feed-forward network of
     a vision-encoder block, instead of before it."""
     proportional_attention: bool = False
-    """Whether later tower blocks attend to a merged token as to all the tokens it stands for."""
+    """Whether later vision-encoder blocks weight a merged token by the number of its members."""
 
     @abstractmethod
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
-        """The decoder blocks before which the method acts, given their number; ascending."""
+        """Return the indices of the decoder layers before which the method prunes, ascending."""
 
     @abstractmethod
     def choose(self, view: View) -> Choice:
-        """Choose the tokens to keep."""
+        """Select the tokens to keep."""
 
     def shows_newlines(self, layer_idx: int, num_layers: int) -> bool:
-        """Whether newline tokens are shown, and may be dropped, before this decoder block."""
+        """Whether newline tokens are in the view, and may be dropped, before this layer."""
         return self.drops_newlines
 
     def watched_layers(self, num_layers: int) -> Sequence[int]:
-        """The decoder blocks whose keys or attention rows `choose` will ask for."""
+        """Return the decoder layers whose keys or attention `choose` reads."""
         return ()
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int] | None:
-        """The vision tower's blocks whose queries and keys `choose` will ask for.
+        """Return the vision-encoder blocks whose queries and keys `choose` reads.
 
         Parameters
         ----------
         num_blocks : int
-            Number of the tower's blocks.
+            Number of blocks of the vision encoder.
         feature_block : int
             The block whose output becomes visual tokens.
 
         Returns
         -------
         sequence of int or None
-            None if the method needs nothing of the tower; an empty sequence if only its features.
+            None if the method reads nothing of the vision encoder; an empty sequence if it reads
+            only its features.
         """
         return None
 
     def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
-        """The vision tower's blocks before (or inside) which the method merges; ascending."""
+        """Return the vision-encoder blocks before (or inside) which the method merges."""
         return ()
 
     def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
-        """Merge tokens before, or inside, a block of the vision tower."""
+        """Merge tokens before, or inside, a block of the vision encoder."""
         raise NotImplementedError(
-            f"{type(self).__name__} names tower blocks but has no merge_in_vision_encoder"
+            f"{type(self).__name__} has vision_blocks but no merge_in_vision_encoder"
         )
 
 
 @dataclass(frozen=True)
 class BudgetedMethod(Method):
-    """A method with the one budget that all methods share.
+    """A method with a budget, as all methods here but wrappers have it.
 
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep: a count, or a share of those there are.
+        K, how many visual tokens to keep: a count, or a fraction of all.
     budget_mode : "exact", "layer_mean", "flops" or "published"
-        Whether K tokens are left in the end, or blocks work on K on average, or the prefill costs
-        what it would with K tokens in every block; or whichever K is in the method's own paper.
+        What K counts: the tokens left after the last pruning step, the mean over decoder layers,
+        the tokens per layer of an unpruned prefill of the same FLOPs, or whichever of these the
+        method's paper counts.
     positions : "original" or "reindex"
-        Whether kept tokens keep their positions or are numbered anew without gaps.
+        Whether kept tokens keep their position IDs or are renumbered without gaps.
     """
 
     published_mode: ClassVar[PublishedMode] = "exact"
@@ -289,48 +317,64 @@ class BudgetedMethod(Method):
     def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """Return the number of visual tokens each decoder layer processes, `num_kept` at the end.
 
-        Methods that act several times have their own. It never falls when `num_kept` grows.
+        It never falls when `num_kept` grows. Methods that prune several times override it.
         """
         first, *more = self.pruning_layers(num_layers)
         if more:
-            raise NotImplementedError(f"{type(self).__name__} acts several times: override this")
+            raise NotImplementedError(
+                f"{type(self).__name__} prunes several times and must override schedule"
+            )
         return [total] * first + [num_kept] * (num_layers - first)
 
     def num_kept(self, view: View) -> list[int]:
-        """How many visual tokens of each sample must be left in the end."""
-        samples = list(zip(view.total.tolist(), view.others.tolist(), strict=True))
-        found = {
-            (total, others): tokens_left(
+        """Return how many visual tokens of each sample remain after the last pruning step."""
+        return self.count_kept(view, view.total.tolist(), view.others.tolist())
+
+    def count_kept(self, view: View, totals: list[int], others: list[int]) -> list[int]:
+        """Return how many visual tokens remain of groups with these numbers of tokens.
+
+        Parameters
+        ----------
+        view : View
+            The decoder's depth and cost.
+        totals : list of int
+            Visual tokens of each group before pruning.
+        others : list of int
+            Other tokens in the same sequence.
+        """
+        groups = list(zip(totals, others, strict=True))
+        counts = {
+            (total, rest): tokens_left(
                 self.budget,
                 resolve_mode(self.budget_mode, self.published_mode),
                 total=total,
-                others=others,
-                schedule=lambda left, total=total: self.schedule(left, total, view.num_layers),  # type: ignore[misc]
+                others=rest,
+                schedule=lambda kept, total=total: self.schedule(kept, total, view.num_layers),  # type: ignore[misc]
                 cost=view.cost,
             )
-            for total, others in set(samples)  # in a batch they are often alike
+            for total, rest in set(groups)  # the samples of a batch are often alike
         }
-        return [found[sample] for sample in samples]
+        return [counts[group] for group in groups]
 
     def count_here(self, view: View) -> list[int]:
-        """How many visual tokens of each sample the block about to run works on."""
+        """Return how many visual tokens of each sample the layer about to run processes."""
         return [
-            self.schedule(left, total, view.num_layers)[view.layer_idx]
-            for left, total in zip(self.num_kept(view), view.total.tolist(), strict=True)
+            self.schedule(kept, total, view.num_layers)[view.layer_idx]
+            for kept, total in zip(self.num_kept(view), view.total.tolist(), strict=True)
         ]
 
 
 class ActsOnce(BudgetedMethod):
-    """A method that prunes once, before the block that follows the first `after` ones.
+    """A method that prunes once, after the first `after` decoder layers.
 
-    A subclass has `after` among its fields, ``after: int = 1``; here it is checked.
+    A subclass declares the field ``after: int = 1``; it is validated here.
 
     Parameters
     ----------
     budget : int or float
         K; for `budget_mode` and `positions` see `BudgetedMethod`.
     after : int
-        How many decoder blocks run before pruning; 0 is before the decoder.
+        How many decoder layers run before pruning; 0 is before the decoder.
     """
 
     after: int
@@ -338,29 +382,29 @@ class ActsOnce(BudgetedMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.after, bool) or not isinstance(self.after, int) or self.after < 0:
-            raise InputError(f"after must be a number of blocks, 0 or more, got {self.after!r}.")
+            raise InputError(f"after must be a number of layers, 0 or more, got {self.after!r}.")
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
-        """Before the block that follows the first `after` ones."""
+        """Return the layer that follows the first `after` ones."""
         return validate_layer_idx(self.after, num_layers)
 
 
 @dataclass(frozen=True)
 class BeforeDecoder(BudgetedMethod):
-    """A method whose tokens are all the decoder ever gets, so they have no gaps by default."""
+    """A method that prunes before the decoder; kept tokens are renumbered by default."""
 
     positions: Positions = field(default="reindex", kw_only=True)
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
-        """Before the decoder."""
+        """Return layer 0."""
         return (0,)
 
 
-def validate_layer_idx(after: int, depth: int) -> tuple[int]:
-    """The block that follows the first `after` ones; refused if there is none."""
-    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < depth:
+def validate_layer_idx(after: int, num_layers: int) -> tuple[int]:
+    """Return the layer that follows the first `after` ones, or raise if there is none."""
+    if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < num_layers:
         raise InputError(
-            f"after={after!r} leaves no block to prune for: this model has {depth} blocks, so give "
-            f"0 to {depth - 1}."
+            f"after={after!r} is out of range: the decoder has {num_layers} layers, so after must "
+            f"be between 0 and {num_layers - 1}."
         )
     return (after,)

@@ -1,26 +1,10 @@
-"""CDPruner: maximal conditional diversity (NeurIPS 2025, arXiv 2506.10967).
+"""CDPruner (NeurIPS 2025): maximal conditional diversity.
 
-Place: before the decoder. Signal: cosines between visual tokens, and how relevant each one is to
-the prompt.
-
-The kept set is the most likely one of a determinantal point process, found greedily. Its kernel is
-``relevance[i] * cos(i, j) * relevance[j]``: a token counts for what it adds to the kept ones, and
-for what it has to do with the prompt.
-
-Departures from the released code:
-
-- Relevance. For LLaVA it comes from CLIP's text tower, which Hugging Face checkpoints of LLaVA do
-  not carry. Here it is the cosine between a visual token and the mean embedding of the prompt words
-  at the decoder's input, scaled to 0 .. 1 over the sample; all ones if there is no prompt. Expect
-  numbers that differ from the paper's.
-- Sign. The released code negates the similarity before it scales it, so that the tokens least like
-  the prompt count as relevant; `sign=-1`, or `CDPruner.as_released`, does that.
-- All pictures and crops of a prompt form one pool with one budget, instead of a budget for each
-  crop: K is then what is kept.
-- When no token adds volume any more (K above the rank of the kernel), the rest are the most
-  relevant ones left, instead of what rounding makes of zero gains.
-- float64, batches, ties to the lowest index. In half precision, as the released code computes, kept
-  sets differ: docs/methods.md says by how much.
+Differences from the released code: it takes relevance from CLIP's text encoder, which Hugging Face
+checkpoints of LLaVA do not contain, and negates the similarity before scaling (`sign=-1`). It has a
+budget per crop, here all images of a prompt form one pool. When no token adds volume (K above the
+rank of the kernel), the most relevant remaining tokens follow. It computes in half precision, here
+it is float64, with ties to the lowest index.
 """
 
 from __future__ import annotations
@@ -34,8 +18,7 @@ from torch import Tensor
 from tokencover.budget import Budget
 from tokencover.covering import Points, check_finite, cosine, keep_precision, snap, to_float32
 from tokencover.errors import InputError
-from tokencover.methods._shared.greedy_sets import fill_up
-from tokencover.methods._shared.volume_sets import choose_volume
+from tokencover.methods._shared.greedy_sets import choose_volume, fill_up
 from tokencover.methods.base import BeforeDecoder, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -43,15 +26,20 @@ from tokencover.methods.registry import register_method
 @register_method
 @dataclass(frozen=True)
 class CDPruner(BeforeDecoder):
-    """Keep visual tokens that differ from each other and matter to the prompt.
+    """Keep visual tokens that differ from each other and are relevant to the prompt.
+
+    https://arxiv.org/abs/2506.10967. The kept set is the most likely one of a determinantal point
+    process, chosen greedily, with the kernel ``relevance[i] * cos(i, j) * relevance[j]``. Relevance
+    is the cosine with the mean embedding of the prompt tokens at the decoder's input, scaled to 0
+    .. 1 over the sample. Expect numbers that differ from the paper's.
 
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep: a count, or a share of those there are. For
-        `budget_mode` and `positions` see `BudgetedMethod`.
+        K, how many visual tokens to keep: a count, or a fraction of all. For `budget_mode` and
+        `positions` see `BudgetedMethod`.
     sign : 1 or -1
-        Whether tokens similar to the prompt are the relevant ones, or those unlike it.
+        Whether tokens similar to the prompt are relevant (default), or those unlike it.
     """
 
     name: ClassVar[str] = "cdpruner"
@@ -60,16 +48,16 @@ class CDPruner(BeforeDecoder):
         year=2025,
         objective="both",
         pruning_point="before the decoder",
-        signal="volume spanned by the kept tokens, weighted by cosine with the prompt words",
+        signal="volume spanned by the kept tokens, weighted by cosine with the prompt tokens",
         paper="2506.10967",
         departs=(
-            "relevance from the prompt words at the decoder's input, because LLaVA "
-            "checkpoints carry no CLIP text tower; `sign=-1` is the code's sign; one pool"
+            "relevance from the prompt tokens at the decoder's input, because LLaVA checkpoints "
+            "contain no CLIP text encoder; `sign=-1` is the code's sign; one pool"
         ),
         caution=(
-            "CDPruner rates relevance by the prompt words at the decoder's input, not by CLIP's "
-            "text tower as its authors do, and with sign=1 by the sign of the paper, not of the "
-            "code: its rows are not those of its paper."
+            "CDPruner computes relevance from the prompt tokens at the decoder's input, not with "
+            "CLIP's text encoder as its authors do, and sign=1 is the sign of the paper, not of "
+            "the code: its rows are not those of its paper."
         ),
     )
 
@@ -82,11 +70,11 @@ class CDPruner(BeforeDecoder):
 
     @classmethod
     def as_released(cls, budget: Budget) -> CDPruner:
-        """With the sign of the released code: the tokens least like the prompt are relevant."""
+        """Return the method with the sign of the released code."""
         return cls(budget, sign=-1)
 
     def choose(self, view: View) -> Choice:
-        """The greedy set of the conditional determinantal point process, of every sample."""
+        """Select the greedy set of the conditional determinantal point process."""
         kept = []
         for sample, count in enumerate(self.num_kept(view)):
             with keep_precision(view.hidden_states.device):
@@ -104,22 +92,7 @@ class CDPruner(BeforeDecoder):
 
 
 def rate_by_prompt(points: Points, words: Tensor, sign: int) -> Tensor:
-    """How much each visual token has to do with the prompt.
-
-    Parameters
-    ----------
-    points : Points
-        ``(n, d)``, the visual tokens.
-    words : Tensor
-        ``(l, d)``, the prompt words; there may be none.
-    sign : int
-        1 if similar tokens are relevant, -1 if unlike ones are.
-
-    Returns
-    -------
-    Tensor
-        ``(n,)`` float64 in [0, 1]; all ones if the prompt does not tell tokens apart.
-    """
+    """Return each token's relevance to the prompt tokens ``(l, d)``, ``(n,)`` float64 in [0, 1]."""
     everything = torch.ones_like(points.square)
     if len(words) == 0:
         return everything

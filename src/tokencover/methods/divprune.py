@@ -1,14 +1,7 @@
-"""DivPrune: diversity-based visual token pruning (CVPR 2025, arXiv 2503.02175).
+"""DivPrune (CVPR 2025): diversity-based visual token pruning.
 
-Place: before the decoder. Signal: cosine distances between the projected visual tokens; the prompt
-plays no part.
-
-The kept set should have the largest possible distance between its two nearest tokens (the max-min
-diversity problem). The greedy answer starts with the token that is farthest from its own nearest
-neighbour and adds, each time, the one farthest from all kept ones.
-
-Departures from the released code: exact distances with ties to the lowest index; batches; all
-pictures of a prompt form one pool; newline tokens are not counted and stay.
+Differences from the released code: exact distances with ties to the lowest index; all images of a
+prompt form one pool; newline tokens are not counted and stay.
 """
 
 from __future__ import annotations
@@ -26,11 +19,15 @@ from tokencover.methods.registry import register_method
 class DivPrune(BeforeDecoder):
     """Keep the visual tokens that differ most from each other.
 
+    https://arxiv.org/abs/2503.02175. The kept set should have the largest possible cosine distance
+    between its two nearest tokens. The greedy solution starts with the token farthest from its
+    nearest neighbor and adds, each time, the token farthest from all kept ones.
+
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep: a count, or a share of those there are. For
-        `budget_mode` and `positions` see `BudgetedMethod`.
+        K, how many visual tokens to keep: a count, or a fraction of all. For `budget_mode` and
+        `positions` see `BudgetedMethod`.
     """
 
     name: ClassVar[str] = "divprune"
@@ -41,12 +38,12 @@ class DivPrune(BeforeDecoder):
         pruning_point="before the decoder",
         signal="cosine distances among visual tokens (max-min)",
         paper="2503.02175",
-        departs="one pool for all pictures; exact distances",
+        departs="one pool for all images; exact distances",
     )
     reads_prompt = False
 
     def choose(self, view: View) -> Choice:
-        """Farthest point sampling from the most isolated token."""
+        """Select farthest points, starting with the most isolated token."""
         kept = []
         for states, mask, count in zip(
             view.hidden_states, view.mask, self.num_kept(view), strict=True

@@ -1,8 +1,4 @@
-"""Average pooling: a smaller picture instead of chosen tokens.
-
-Place: before a decoder block, by default before the decoder. Signal: where tokens lie in their
-pictures; neither states nor the prompt.
-"""
+"""Average pooling: a smaller image instead of selected tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from tokencover.methods._shared.picture_cells import PictureCell, cut_into_cells
+from tokencover.methods._shared.image_cells import ImageCell, cut_into_cells
 from tokencover.methods.base import ActsOnce, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -22,12 +18,16 @@ from tokencover.methods.registry import register_method
 @register_method
 @dataclass(frozen=True)
 class Downsample(ActsOnce):
-    """Cut each picture into nearly equal rectangles, K in all, and keep the mean of each.
+    """Cut each image into nearly equal rectangles, K in all, and keep the mean of each.
 
-    `cut_into_cells` says how they are cut. The mean takes the place of the token in the middle of
-    its cell.
+    The mean replaces the token in the middle of the rectangle. See `cut_into_cells`.
 
-    Its settings, `budget` and `after`, are those of `ActsOnce`.
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`.
+    after : int
+        How many decoder layers run before pruning; 0 by default.
     """
 
     name: ClassVar[str] = "downsample"
@@ -36,7 +36,7 @@ class Downsample(ActsOnce):
         year=None,
         objective="visual",
         pruning_point="before the decoder",
-        signal="places of tokens in the picture; means of cells",
+        signal="grid locations; means of cells",
     )
     reads_prompt = False
     merges = True
@@ -44,7 +44,7 @@ class Downsample(ActsOnce):
     after: int = 0
 
     def choose(self, view: View) -> Choice:
-        """The mean of every cell, in the slot of its middle."""
+        """Keep the mean of every cell, in the slot of its middle."""
         states, kept = view.hidden_states.clone(), []
         for sample, cells in enumerate(cut_into_cells(view, self.num_kept(view))):
             centers = torch.tensor([cell.center for cell in cells], device=states.device)
@@ -55,8 +55,8 @@ class Downsample(ActsOnce):
         return Choice(kept, hidden_states=states)
 
 
-def _average_cells(states: Tensor, cells: Sequence[PictureCell]) -> Tensor:
-    """The mean of each cell's states, ``(k, d)``, from ``(n, d)``; at least in float32."""
+def _average_cells(states: Tensor, cells: Sequence[ImageCell]) -> Tensor:
+    """Return the mean ``(k, d)`` of each cell of ``(n, d)``, in float32 at least."""
     members = pad_sequence(
         [torch.tensor(cell.members) for cell in cells], batch_first=True, padding_value=-1
     ).to(states.device)

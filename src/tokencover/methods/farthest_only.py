@@ -1,8 +1,4 @@
-"""The visual half of MoB alone: farthest points.
-
-Place: before a decoder block, by default after one block has run. Signal: the cosine geometry of
-visual tokens; the prompt is not looked at.
-"""
+"""The visual part of MoB alone: farthest points."""
 
 from __future__ import annotations
 
@@ -19,9 +15,14 @@ from tokencover.methods.registry import register_method
 @register_method
 @dataclass(frozen=True)
 class FarthestOnly(ActsOnce):
-    """Keep the visual tokens that cover the picture: MoB with Kp = 0.
+    """Keep the visual tokens that cover the image: MoB with Kp = 0.
 
-    Its settings, `budget` and `after`, are those of `ActsOnce`.
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`.
+    after : int
+        How many decoder layers run before pruning; 1 by default.
     """
 
     name: ClassVar[str] = "farthest"
@@ -29,8 +30,8 @@ class FarthestOnly(ActsOnce):
         title="Farthest points",
         year=2025,
         objective="visual",
-        pruning_point="after 1 decoder block",
-        signal="cosines among visual tokens: MoB's visual half alone",
+        pruning_point="after 1 decoder layer",
+        signal="cosines between visual tokens: the visual part of MoB",
         paper="NeurIPS 2025",
         ours=True,
     )
@@ -39,7 +40,7 @@ class FarthestOnly(ActsOnce):
     after: int = 1
 
     def choose(self, view: View) -> Choice:
-        """Farthest point sampling on every sample."""
+        """Select farthest points of every sample."""
         covers = mob_batch(
             view.hidden_states,
             view.prompt,
@@ -50,4 +51,4 @@ class FarthestOnly(ActsOnce):
             prompt_mask=torch.zeros_like(view.prompt_mask),
         )
         centers = [cover.visual_centers for cover in covers]
-        return Choice(centers, details=[{"visual_centers": each} for each in centers])
+        return Choice(centers, details=[{"visual_centers": index} for index in centers])

@@ -1,8 +1,4 @@
-"""FasterVLM: [CLS] attention is all you need for training-free visual token pruning.
-
-Place: before the decoder. Signal: the class token's attention in the tower block that makes the
-visual tokens; the question is not looked at.
-"""
+"""FasterVLM: [CLS] attention is all you need for training-free visual token pruning."""
 
 from __future__ import annotations
 
@@ -10,31 +6,34 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods._shared.tower_crops import Crops, ReadsTower, read_attention_rows
+from tokencover.methods._shared.vision_tiles import (
+    Crops,
+    VisionEncoderMethod,
+    compute_cell_attention,
+)
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
 
 
 @register_method
 @dataclass(frozen=True)
-class FasterVLM(ReadsTower):
-    """Keep the patches that the tower's class token attends to most, arXiv 2412.01818.
+class FasterVLM(VisionEncoderMethod):
+    """Keep the patches that the class token of the vision encoder attends to most.
 
-    The score is the mean over heads. Every crop (image, tile, frame) gets the same number of
-    tokens. Newline and class tokens are not passed on.
+    https://arxiv.org/abs/2412.01818. The score is the mean over heads. Every crop (image, tile,
+    frame) gets the same number of tokens. Newline and class tokens are dropped.
 
-    Where the released code differs: its budget is for one crop, here it is for the whole prompt
-    and shared evenly; it packs tiles with their padding, here the model's own packing has cut the
-    padding away, so tiles with fewer tokens than their share leave the rest to the others. For
-    towers without a class token the score is the mean attention received, which the authors
-    recommend there; where the model folds patches into one token, scores are folded the same way,
-    as they recommend too: the mean over its patches.
+    Differences from the released code: its budget is per crop, here it is for the whole prompt and
+    divided evenly; it packs tiles with their padding, here the model's packing has removed the
+    padding, so tiles with fewer tokens leave the rest to others. Without a class token the score is
+    the mean attention received, and where the model merges patches into one token, the mean over
+    its patches; the authors recommend both.
 
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep. For `budget_mode` and `positions` see `BudgetedMethod`;
-        the decoder gets a sequence without gaps.
+        K, how many visual tokens to keep: a count, or a fraction of all. For `budget_mode` and
+        `positions` see `BudgetedMethod`.
     """
 
     name: ClassVar[str] = "fastervlm"
@@ -43,18 +42,18 @@ class FasterVLM(ReadsTower):
         year=2024,
         objective="visual",
         pruning_point="before the decoder",
-        signal="class token's attention in the vision tower",
+        signal="class token's attention in the vision encoder",
         paper="2412.01818",
-        needs=("encoder",),
-        departs="one budget for the prompt, shared evenly by its crops; padding is not kept",
+        needs=("vision attention",),
+        departs="one budget for the prompt, divided evenly among its crops; padding is not kept",
     )
 
     drops_newlines = True
 
     def choose(self, view: View) -> Choice:
-        """The best of every crop."""
+        """Select the tokens with the highest scores of every crop."""
         encoded, crops = Crops.from_view(view, "FasterVLM")
-        scores = read_attention_rows(encoded, encoded.feature_block).mean(1)
+        scores = compute_cell_attention(encoded, encoded.feature_block).mean(1)
         budgets = self.num_kept(view)
-        chosen = choose_best(scores, crops.visible, crops.share_evenly(budgets))
+        chosen = choose_best(scores, crops.visible, crops.allocate_evenly(budgets))
         return crops.keep(chosen, budgets, view)

@@ -1,8 +1,4 @@
-"""FinalWipe, a part of TwigVLM (ICCV 2025, arXiv 2503.14075).
-
-Place: before a late decoder block, at three quarters of the depth by default, on top of any other
-method. Signal: none; by then the words have taken from the picture what they need.
-"""
+"""FinalWipe, a part of TwigVLM (ICCV 2025)."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from tokencover.errors import InputError
-from tokencover.methods._shared.wipe import check_wipe, find_wipe_block, remember, wipe
+from tokencover.methods._shared.decoder import check_wipe, record_details, resolve_wipe_layer, wipe
 from tokencover.methods.base import (
     BudgetedMethod,
     Card,
@@ -38,19 +34,19 @@ SAME_AS_INNER: Final = (
 @register_method
 @dataclass(frozen=True)
 class FinalWipe(Method):
-    """Run a method, and drop all visual tokens, newline tokens too, before a late block.
+    """Run a method, and drop all visual tokens, newline tokens included, before a late layer.
 
-    With ``budget_mode="layer_mean"`` or ``"flops"`` the inner method keeps more tokens than it
-    would alone, because the last blocks work on none. The trace's details tell which tokens were
-    there until the wipe: ``details["wiped"]``, beside what the inner method has to say.
+    https://arxiv.org/abs/2503.14075. With ``budget_mode="layer_mean"`` or ``"flops"`` the inner
+    method keeps more tokens, because the last layers process none. The trace records the tokens
+    kept until the wipe in ``details["wiped"]``.
 
     Parameters
     ----------
     inner : Method
-        What chooses tokens before that; all its blocks must lie before the wipe.
+        The method that prunes before; all its layers must come before the wipe.
     block : int or float
-        The block before which nothing stays: its number, or a share of the depth (0.75 is block 24
-        of 32), taken to the nearest block.
+        The layer before which all tokens are dropped: its index, or a fraction of the depth,
+        rounded to the nearest layer. 0.75 by default, layer 24 of 32.
     """
 
     name: ClassVar[str] = "final_wipe"
@@ -58,8 +54,8 @@ class FinalWipe(Method):
         title="FinalWipe",
         year=2025,
         objective="none",
-        pruning_point="after 24 of 32 decoder blocks, on top",
-        signal="none: all visual tokens go",
+        pruning_point="after 24 of 32 decoder layers, in addition",
+        signal="none: drops all visual tokens",
         paper="2503.14075",
         needs=("another method",),
     )
@@ -70,7 +66,7 @@ class FinalWipe(Method):
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Method) or isinstance(self.inner, FinalWipe):
             raise InputError(
-                "FinalWipe goes on top of another method, as in FinalWipe(tc.MoB(budget=64)); got "
+                "FinalWipe wraps another method, as in FinalWipe(tc.MoB(budget=64)); got "
                 f"{self.inner!r}."
             )
         check_wipe(self.block)
@@ -78,53 +74,53 @@ class FinalWipe(Method):
             object.__setattr__(self, name, getattr(self.inner, name))
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
-        """Those of the inner method, and the wipe."""
+        """Return the layers of the inner method and that of the wipe."""
         stages = tuple(self.inner.pruning_layers(num_layers))
-        return (*stages, find_wipe_block(self.block, num_layers, stages))
+        return (*stages, resolve_wipe_layer(self.block, num_layers, stages))
 
     def shows_newlines(self, layer_idx: int, num_layers: int) -> bool:
-        """Newline tokens are wiped with the rest, whatever the inner method does with them."""
+        """Newline tokens are dropped with the rest, whatever the inner method does with them."""
         return layer_idx == self.pruning_layers(num_layers)[-1] or self.inner.shows_newlines(
             layer_idx, num_layers
         )
 
     def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
-        """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
+        """Return the number of visual tokens per layer, 0 after the wipe."""
         if not isinstance(self.inner, BudgetedMethod):
             raise InputError(
-                f"{type(self.inner).__name__} has no budget, so nothing is known of its schedule."
+                f"{type(self.inner).__name__} has no budget, so its schedule is not known."
             )
         end = self.pruning_layers(num_layers)[-1]
         return [*self.inner.schedule(num_kept, total, num_layers)[:end], *[0] * (num_layers - end)]
 
     def choose(self, view: View) -> Choice:
-        """What the inner method keeps, or nothing."""
+        """Keep what the inner method keeps, or nothing."""
         if view.layer_idx == self.pruning_layers(view.num_layers)[-1]:
             return wipe(view)
         choice = self._wiped_inner.choose(view)
-        remember(view, choice)
+        record_details(view, choice)
         return choice
 
     @functools.cached_property
     def _wiped_inner(self) -> Method:
-        """The inner method, which counts on the wipe when it turns a budget into a number."""
+        """The inner method, with a schedule that includes the wipe."""
         inner = copy.copy(self.inner)
         if isinstance(inner, BudgetedMethod):
             object.__setattr__(inner, "schedule", self.schedule)
         return inner
 
     def watched_layers(self, num_layers: int) -> Sequence[int]:
-        """As the inner method."""
+        """Those of the inner method."""
         return self.inner.watched_layers(num_layers)
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int] | None:
-        """As the inner method."""
+        """Those of the inner method."""
         return self.inner.watched_vision_blocks(num_blocks, feature_block)
 
     def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
-        """As the inner method."""
+        """Those of the inner method."""
         return self.inner.vision_blocks(num_blocks, feature_block)
 
     def merge_in_vision_encoder(self, view: VisionView) -> VisionMerge:
-        """As the inner method."""
+        """Merge as the inner method."""
         return self.inner.merge_in_vision_encoder(view)

@@ -1,8 +1,4 @@
-"""GlobalCom2: global compression commander for high-resolution vision-language models (AAAI 2026).
-
-Place: before the decoder. Signal: what the class tokens of the base view and of each tile look for
-in the last tower block; the question is not looked at.
-"""
+"""GlobalCom2 (AAAI 2026): global compression commander for high-resolution models."""
 
 from __future__ import annotations
 
@@ -16,13 +12,13 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods._shared.tower_crops import (
+from tokencover.methods._shared.vision_tiles import (
     Crops,
-    Picture,
-    ReadsTower,
+    ImageCrops,
+    VisionEncoderMethod,
+    allocate,
     compute_class_logits,
-    group_pictures,
-    share_out,
+    group_images,
 )
 from tokencover.methods.base import Card, Choice, View, VisionOutputs
 from tokencover.methods.registry import register_method
@@ -30,29 +26,29 @@ from tokencover.methods.registry import register_method
 
 @register_method
 @dataclass(frozen=True)
-class GlobalCom2(ReadsTower):
-    """Let the base view say how much of each tile to keep, and help to say what.
+class GlobalCom2(VisionEncoderMethod):
+    """Divide the budget among tiles, and rank their tokens, with the help of the base view.
 
-    arXiv 2501.05179; for pictures with tiles only. Scores are products of the class token's query
-    with the keys, before the softmax, mean over heads. The base view keeps its share of the budget;
-    a tile's ratio grows with the softmax, at a temperature, of the base view's scores summed over
-    the tile's region. A tile's tokens are ranked by their own scores and those of the base view
-    there, each of unit length. Newline tokens stay and are not counted.
+    https://arxiv.org/abs/2501.05179; only for images with tiles. Scores are products of the class
+    token's query with the keys, before the softmax, mean over heads. The base view keeps the same
+    fraction as the image; a tile's fraction grows with the softmax, at a temperature, of the base
+    view's scores summed over the tile's region. A tile's tokens are ranked by their scores plus
+    those of the base view there, both of unit length. Newline tokens stay and are not counted.
 
-    Where the released code differs: it rounds every number down and loses what a tile cannot hold,
-    here exactly K tokens stay; with padding it puts kept tokens into wrong cells, and in a batch it
-    takes the first picture's base view for all, here each token stays in its place and each picture
-    has its own; kept tokens of the base view stay in raster order; only rows that the model did not
-    cut away have newline tokens. For towers without a class token scores are those of the paper:
-    how little a token resembles the mean of its crop.
+    Differences from the released code: it rounds every number down and loses what a tile cannot
+    hold, here exactly K tokens stay; with padding it moves kept tokens to wrong cells, and in a
+    batch it uses the base view of the first image for all, here tokens keep their slots and every
+    image has its base view; kept tokens of the base view stay in raster order; only rows that the
+    model did not remove have newline tokens. Without a class token scores are those of the paper:
+    minus the cosine of a token with the mean of its crop.
 
     Parameters
     ----------
     budget : int or float
         K, how many visual tokens to keep, newline tokens apart. For `budget_mode` and `positions`
-        see `BudgetedMethod`; the decoder gets a sequence without gaps.
+        see `BudgetedMethod`.
     temperature : float
-        Above 0; how evenly tiles share.
+        Above 0; larger values divide more evenly. 10 by default.
     """
 
     name: ClassVar[str] = "globalcom2"
@@ -63,8 +59,8 @@ class GlobalCom2(ReadsTower):
         pruning_point="before the decoder",
         signal="class tokens' attention logits of base view and tiles",
         paper="2501.05179",
-        needs=("encoder", "tiles"),
-        departs=("K is exact; kept tokens stay in their cells; each picture has its own base view"),
+        needs=("vision attention", "tiles"),
+        departs=("K is exact; kept tokens stay in their cells; each image has its own base view"),
     )
 
     temperature: float = 10.0
@@ -73,49 +69,40 @@ class GlobalCom2(ReadsTower):
         super().__post_init__()
         if not self.temperature > 0:
             raise InputError(
-                f"temperature must be above 0, got {self.temperature}; the paper's is 10."
+                f"temperature must be above 0, got {self.temperature}; the paper uses 10."
             )
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
-        """The tower's last block, though visual tokens may come from an earlier one."""
+        """Return the last block, even if visual tokens come from an earlier one."""
         return (num_blocks - 1,)
 
     def choose(self, view: View) -> Choice:
-        """The best of base view and tiles, as many as their budgets."""
+        """Select the tokens with the highest scores of base view and tiles."""
         encoded, crops = Crops.from_view(view, "GlobalCom2")
         local = score_cells(encoded, crops.visible)
         row, column = crops.row, crops.column
         budgets = self.num_kept(view)
         scores, counts = local.clone(), [0] * len(local)
         capacities = crops.capacities
-        for sample, mine in enumerate(group_pictures(crops)):
-            _refuse_without_tiles(mine, sample)
-            fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]
-            totals = share_out(min(budgets[sample], sum(fits)), fits, fits)
-            for picture, total in zip(mine, totals, strict=True):
-                base, tiles = picture.base, list(picture.tiles)
+        for sample, mine in enumerate(group_images(crops)):
+            _check_has_tiles(mine, sample)
+            fits = [sum(capacities[crop] for crop in image.crops) for image in mine]
+            totals = allocate(min(budgets[sample], sum(fits)), fits, fits)
+            for image, total in zip(mine, totals, strict=True):
+                base, tiles = image.base, list(image.tiles)
                 shown = _draw_map(local[base], row[base], column[base])
-                ratios = weigh_tiles(shown, picture.grid, self.temperature)
-                given = _divide_budget(picture, total, capacities, ratios)
-                for crop, count in zip(picture.crops, given, strict=True):
+                ratios = weigh_tiles(shown, image.grid, self.temperature)
+                divided = _divide_budget(image, total, capacities, ratios)
+                for crop, count in zip(image.crops, divided, strict=True):
                     counts[crop] = count
                 scores[tiles] = _score_tiles(local[tiles], shown, row[tiles], column[tiles])
         return crops.keep(choose_best(scores, crops.visible, counts), budgets, view)
 
 
 def score_cells(encoded: VisionOutputs, visible: Tensor) -> Tensor:
-    """What the class token of each crop looks for.
+    """Compute the class token's attention logits to each cell, ``(c, cells)`` float32.
 
-    Parameters
-    ----------
-    visible : Tensor
-        ``(c, cells)`` bool, the cells that are visual tokens; where patches are folded there are no
-        others.
-
-    Returns
-    -------
-    Tensor
-        ``(c, cells)`` float32.
+    `visible` ``(c, cells)`` bool marks the cells that are visual tokens.
     """
     if encoded.classes == 0:
         features = encoded.features.float()
@@ -129,22 +116,10 @@ def score_cells(encoded: VisionOutputs, visible: Tensor) -> Tensor:
 
 
 def weigh_tiles(shown: Tensor, grid: tuple[int, int], temperature: float) -> list[float]:
-    """How much of each tile to keep, relative to the ratio of the whole picture.
+    """Return the fraction of each tile to keep, relative to that of the image; the mean is 1.
 
-    Parameters
-    ----------
-    shown : Tensor
-        ``(rows, columns)``, scores of the base view.
-    grid : tuple of int
-        Rows and columns of tiles. What is left when the base view is divided among them belongs to
-        the last ones.
-    temperature : float
-        Of the softmax.
-
-    Returns
-    -------
-    list of float
-        Row by row; their mean is 1.
+    `shown` ``(rows, columns)`` are the scores of the base view; its remaining rows and columns
+    belong to the last tiles of the grid.
     """
     bounds = [_cut_evenly(size, parts) for size, parts in zip(shown.shape, grid, strict=True)]
     sums = [
@@ -164,18 +139,18 @@ def _cut_evenly(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _divide_budget(
-    picture: Picture, total: int, capacities: Sequence[int], ratios: Sequence[float]
+    image: ImageCrops, total: int, capacities: Sequence[int], ratios: Sequence[float]
 ) -> list[int]:
-    """How many tokens of the base view, and of each tile."""
-    fits = [capacities[tile] for tile in picture.tiles]
-    base = capacities[picture.base]
+    """Return the counts of the base view and of each tile."""
+    fits = [capacities[tile] for tile in image.tiles]
+    base = capacities[image.base]
     for_base = base * total // (base + sum(fits))
     weights = [fit * Fraction(ratio) for fit, ratio in zip(fits, ratios, strict=True)]
-    return [for_base, *share_out(total - for_base, weights, fits)]
+    return [for_base, *allocate(total - for_base, weights, fits)]
 
 
 def _draw_map(scores: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """From cells ``(cells,)`` with their places to ``(rows, columns)``."""
+    """Arrange cells ``(cells,)`` with grid locations as ``(rows, columns)``."""
     shown = scores.new_zeros(int(row.max()) + 1, int(column.max()) + 1)
     here = row >= 0
     shown[row[here], column[here]] = scores[here]
@@ -183,16 +158,9 @@ def _draw_map(scores: Tensor, row: Tensor, column: Tensor) -> Tensor:
 
 
 def _score_tiles(local: Tensor, shown: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Own scores and those of the base view, over what is visible of each tile.
+    """Add scores ``(tiles, cells)`` and those of the base view, both normalized over visible cells.
 
-    Parameters
-    ----------
-    local : Tensor
-        ``(tiles, cells)``, own scores.
-    shown : Tensor
-        ``(rows, columns)``, scores of the base view.
-    row, column : Tensor
-        ``(tiles, cells)`` int64, places in the stitched view; -1 where nothing is.
+    `row` and `column` are locations in the stitched image, -1 without a token.
     """
     size = (int(row.max()) + 1, int(column.max()) + 1)
     enlarged = nn.functional.interpolate(
@@ -204,11 +172,11 @@ def _score_tiles(local: Tensor, shown: Tensor, row: Tensor, column: Tensor) -> T
     return own + shared
 
 
-def _refuse_without_tiles(mine: Sequence[Picture], sample: int) -> None:
-    for number, picture in enumerate(mine):
-        if not picture.tiles:
+def _check_has_tiles(mine: Sequence[ImageCrops], sample: int) -> None:
+    for number, image in enumerate(mine):
+        if not image.tiles:
             raise InputError(
-                f"GlobalCom2 divides a budget among tiles, but picture {number} of sample {sample} "
-                "has only one view: use it with models that cut pictures into tiles, for example "
-                "LLaVA-Next, and FasterVLM elsewhere."
+                f"GlobalCom2 divides a budget among tiles, but image {number} of sample {sample} "
+                "has only one view: use it with models that cut images into tiles, such as "
+                "LLaVA-Next, or use FasterVLM."
             )

@@ -1,8 +1,4 @@
-"""HiRED: attention-guided token dropping for high-resolution vision-language models (AAAI 2025).
-
-Place: before the decoder. Signal: the class token's attention, in the first tower block to divide
-the budget among tiles, in the one that makes the visual tokens to rank them.
-"""
+"""HiRED (AAAI 2025): attention-guided token dropping for high-resolution models."""
 
 from __future__ import annotations
 
@@ -15,13 +11,13 @@ from torch import Tensor
 
 from tokencover.errors import InputError
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods._shared.tower_crops import (
+from tokencover.methods._shared.vision_tiles import (
     Crops,
-    Picture,
-    ReadsTower,
-    group_pictures,
-    read_attention_rows,
-    share_out,
+    ImageCrops,
+    VisionEncoderMethod,
+    allocate,
+    compute_cell_attention,
+    group_images,
 )
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
@@ -31,31 +27,30 @@ Partition = Literal["spatial", "bands"]
 
 @register_method
 @dataclass(frozen=True)
-class HiRED(ReadsTower):
-    """Divide the budget between base view and tiles, then rank each by the class token's attention.
+class HiRED(VisionEncoderMethod):
+    """Divide the budget between base view and tiles, then rank by the class token's attention.
 
-    arXiv 2408.10945. The base view gets the share `alpha`. Its ``1 - alpha`` best tokens by the
-    first block's attention say how the rest is divided: each tile gets as much as its region of the
-    base view has of them. A picture without tiles is ranked as it is.
+    https://arxiv.org/abs/2408.10945. The base view gets the fraction `alpha`. Its ``1 - alpha``
+    best tokens by the first block's attention divide the rest: each tile gets a number proportional
+    to those in its region of the base view.
 
-    Where the released code differs: it rounds each tile's budget down, here the remainder goes to
-    the largest fractions so that exactly K tokens stay, and what a tile cannot hold goes to the
-    others; several pictures share K by their number of crops. Its regions are bands of rows rather
-    than the places of the tiles (`partition`). It ranks the padding of tiles like any patch and
-    then loses what falls on it, so that fewer are left; here padding is never chosen. For towers
-    without a class token scores are the mean attention received, and where the model folds patches
-    into one token the mean over its patches.
+    Differences from the released code: it rounds each tile's budget down, here remainders go to the
+    largest fractions to keep exactly K tokens, and what a tile cannot hold goes to others; several
+    images divide K by their number of crops. Its regions are bands of rows instead of the locations
+    of the tiles (`partition`). It ranks padding of tiles like patches and then loses tokens to it;
+    here padding is never chosen. Without a class token scores are the mean attention received, and
+    where the model merges patches into one token, the mean over its patches.
 
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep. For `budget_mode` and `positions` see `BudgetedMethod`;
-        the decoder gets a sequence without gaps.
+        K, how many visual tokens to keep: a count, or a fraction of all. For `budget_mode` and
+        `positions` see `BudgetedMethod`.
     alpha : float
-        Share of the base view, in [0, 1].
+        Fraction of the base view, in [0, 1].
     partition : "spatial" or "bands"
-        Whether a tile's region of the base view is where the tile lies, as the paper has it, or
-        a run of tokens in raster order, as the released code has it.
+        Whether a tile's region of the base view is where the tile is located, as in the paper, or a
+        run of tokens in raster order, as in the released code.
     """
 
     name: ClassVar[str] = "hired"
@@ -64,12 +59,12 @@ class HiRED(ReadsTower):
         year=2024,
         objective="visual",
         pruning_point="before the decoder",
-        signal="class token's attention in the tower; an early block divides K among tiles",
+        signal="class token's attention; that of the first block divides K among tiles",
         paper="2408.10945",
-        needs=("encoder",),
+        needs=("vision attention",),
         departs=(
-            "remainders are given out and padding is not chosen, so K is exact; regions are where "
-            'tiles lie (`partition="bands"` is the code\'s)'
+            "remainders are allocated and padding is not chosen, so K is exact; regions are the "
+            'locations of tiles (`partition="bands"`: as its code)'
         ),
     )
 
@@ -80,78 +75,70 @@ class HiRED(ReadsTower):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.alpha <= 1:
-            raise InputError(f"alpha is a share in [0, 1], got {self.alpha!r}; the paper's is 0.5.")
+            raise InputError(
+                f"alpha is a fraction in [0, 1], got {self.alpha!r}; the paper uses 0.5."
+            )
         if self.partition not in get_args(Partition):
             raise InputError(f"partition must be 'spatial' or 'bands', got {self.partition!r}.")
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
-        """The first block, and the one that makes the visual tokens."""
+        """Return the first block and the one that outputs the visual tokens."""
         return sorted({0, feature_block})
 
     def choose(self, view: View) -> Choice:
-        """The best of every crop, as many as its budget."""
+        """Select the tokens with the highest scores of every crop."""
         encoded, crops = Crops.from_view(view, "HiRED")
-        scores = read_attention_rows(encoded, encoded.feature_block).sum(1)
-        pictures = group_pictures(crops)
+        scores = compute_cell_attention(encoded, encoded.feature_block).sum(1)
+        images = group_images(crops)
         budgets = self.num_kept(view)
         if any(crops.tile):
-            first = read_attention_rows(encoded, 0).sum(1)
+            first = compute_cell_attention(encoded, 0).sum(1)
             row, column = crops.row, crops.column
         capacities, counts = crops.capacities, [0] * len(crops.slot)
-        for mine, budget in zip(pictures, budgets, strict=True):
-            fits = [sum(capacities[crop] for crop in picture.crops) for picture in mine]
-            weights = [len(picture.crops) for picture in mine]
-            totals = share_out(min(budget, sum(fits)), weights, fits)
-            for picture, total in zip(mine, totals, strict=True):
-                base = picture.base
-                if not picture.tiles:
+        for mine, budget in zip(images, budgets, strict=True):
+            fits = [sum(capacities[crop] for crop in image.crops) for image in mine]
+            weights = [len(image.crops) for image in mine]
+            totals = allocate(min(budget, sum(fits)), weights, fits)
+            for image, total in zip(mine, totals, strict=True):
+                base = image.base
+                if not image.tiles:
                     counts[base] = total
                     continue
-                regions = self._find_regions(picture, row[base], column[base])
-                given = self._divide_budget(picture, total, capacities, first[base], regions)
-                for crop, count in zip(picture.crops, given, strict=True):
+                regions = self._compute_regions(image, row[base], column[base])
+                divided = self._divide_budget(image, total, capacities, first[base], regions)
+                for crop, count in zip(image.crops, divided, strict=True):
                     counts[crop] = count
         return crops.keep(choose_best(scores, crops.visible, counts), budgets, view)
 
     def _divide_budget(
         self,
-        picture: Picture,
+        image: ImageCrops,
         total: int,
         capacities: Sequence[int],
         first: Tensor,
         regions: Tensor,
     ) -> list[int]:
-        """How many tokens of the base view, and of each tile.
+        """Return the counts of the base view and of each tile of an image.
 
-        Parameters
-        ----------
-        picture : Picture
-            Its crops.
-        total : int
-            Budget of the picture.
-        capacities : sequence of int
-            Visual tokens of every crop.
-        first : Tensor
-            ``(cells,)``, the first block's scores of the base view.
-        regions : Tensor
-            ``(cells,)`` int64, the tile to which each of its cells belongs.
+        `first` ``(cells,)`` are the first block's scores of the base view, `regions` ``(cells,)``
+        int64 the tile of each of its cells.
         """
-        fits = [capacities[tile] for tile in picture.tiles]
-        for_base = min(int(total * self.alpha), capacities[picture.base])
+        fits = [capacities[tile] for tile in image.tiles]
+        for_base = min(int(total * self.alpha), capacities[image.base])
         for_tiles = min(total - for_base, sum(fits))
         content = int(len(first) * (1 - self.alpha))
         (salient,) = choose_best(
             first[None], torch.ones_like(first[None], dtype=torch.bool), [content]
         )
-        found = regions[salient]
-        weights = [int((found == tile).sum()) for tile in range(len(fits))]
-        return [total - for_tiles, *share_out(for_tiles, weights, fits)]
+        tiles = regions[salient]
+        weights = [int((tiles == tile).sum()) for tile in range(len(fits))]
+        return [total - for_tiles, *allocate(for_tiles, weights, fits)]
 
-    def _find_regions(self, picture: Picture, row: Tensor, column: Tensor) -> Tensor:
-        """The tile, counted row by row, of each cell of the base view, ``(cells,)`` int64."""
+    def _compute_regions(self, image: ImageCrops, row: Tensor, column: Tensor) -> Tensor:
+        """Return the tile of each cell of the base view, ``(cells,)`` int64, counted row by row."""
         if self.partition == "bands":
             cells = torch.arange(len(row), device=row.device)
-            return cells * len(picture.tiles) // len(row)
-        down, across = picture.grid
+            return cells * len(image.tiles) // len(row)
+        down, across = image.grid
         rows, columns = int(row.max()) + 1, int(column.max()) + 1
         return row * down // rows * across + column * across // columns

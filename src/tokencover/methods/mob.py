@@ -1,8 +1,4 @@
-"""MoB: Multi-objective Balanced Covering (NeurIPS 2025).
-
-Place: before a decoder block, by default after one block has run. Signal: the cosine geometry of
-visual tokens and the user's words; no attention is needed.
-"""
+"""MoB: Multi-objective Balanced Covering (NeurIPS 2025)."""
 
 from __future__ import annotations
 
@@ -21,7 +17,6 @@ from tokencover.budget import (
     Tokens,
     resolve_mode,
     rule_of,
-    tokens_left,
 )
 from tokencover.covering import (
     Cover,
@@ -40,24 +35,25 @@ from tokencover.methods.registry import register_method
 @register_method
 @dataclass(frozen=True)
 class MoB(ActsOnce):
-    """Keep the visual tokens that cover the prompt and the picture.
+    """Keep the visual tokens that cover the prompt and the image.
+
+    Algorithm 1 of the paper (NeurIPS 2025). The defaults are the paper's settings.
 
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep: a count, or a share of those there are. For
-        `budget_mode` and `positions` see `BudgetedMethod`; the paper's are the defaults.
+        K, how many visual tokens to keep: a count, or a fraction of all. For `budget_mode` and
+        `positions` see `BudgetedMethod`.
     split : str, Split or SplitRule
-        How K is divided. "paper" is the paper's table without a prior, "strong" and "weak" its
-        tables for known coupling, "balanced" divides each sample's budget by its own geometry,
-        "auto" equals "paper" today; a `Split` is used as it is. `tc.CouplingSplit` and
-        `tc.OnlineSplit` choose between strong and weak sample by sample.
+        How K is divided between prompt and image. "paper" is the paper's table without a prior,
+        "strong" and "weak" its tables for known coupling, "balanced" divides each sample's budget
+        by its geometry, "auto" equals "paper" today; a `Split` is fixed. `tc.CouplingSplit` and
+        `tc.OnlineSplit` choose between strong and weak for each sample.
     after : int
-        How many decoder blocks run before pruning. 1 is the paper's setting (its "layer 2"); 0 is
+        How many decoder layers run before pruning. 1 is the paper's setting (its "layer 2"); 0 is
         before the decoder.
     per : "prompt" or "image"
-        What the budget is for when a prompt has several images or videos: all of them together, or
-        each one.
+        Whether a prompt with several images or videos has one budget, or one for each of them.
     """
 
     name: ClassVar[str] = "mob"
@@ -65,13 +61,13 @@ class MoB(ActsOnce):
         title="MoB",
         year=2025,
         objective="both",
-        pruning_point="after 1 decoder block",
-        signal="cosines of visual tokens with prompt words and with each other",
+        pruning_point="after 1 decoder layer",
+        signal="cosines of visual tokens with prompt tokens and with each other",
         paper="NeurIPS 2025",
         ours=True,
         departs=(
             "follows the paper's text; the authors' code (YChenL/MoB) differs in layer, prompt "
-            "tokens, fold and count kept; [what we chose where the paper is silent](exactness.md)"
+            "tokens, fold and count kept; [our choices where the paper is silent](exactness.md)"
         ),
     )
 
@@ -94,14 +90,14 @@ class MoB(ActsOnce):
 
     @cached_property
     def rule(self) -> SplitRule:
-        """What `split` means; a rule that learns is this method's own."""
+        """The rule of `split`; rules with state belong to this method."""
         return rule_of(self.split)
 
     def _check_fixed(self, split: Split) -> None:
         if split.budget != self.budget:
             raise InputError(
-                f"split {split} spends {split.budget} tokens, the budget is {self.budget}: make "
-                "them equal."
+                f"split {split} has a budget of {split.budget} tokens, but budget={self.budget}: "
+                "make them equal."
             )
         if resolve_mode(self.budget_mode, self.published_mode) != "exact":
             raise InputError(
@@ -110,10 +106,14 @@ class MoB(ActsOnce):
             )
 
     def choose(self, view: View) -> Choice:
-        """Algorithm 1 on every sample, or on every image of every sample."""
+        """Run Algorithm 1 on every sample, or on every image of every sample."""
         groups = _group_tokens(view, self.per)
         rule = self.rule
-        decisions = [rule.decide(self._find_budget(view, group), group.tokens) for group in groups]
+        totals, others = [len(group.tokens.visual) for group in groups], [g.others for g in groups]
+        budgets = self.count_kept(view, totals, others)
+        decisions = [
+            rule.decide(budget, group.tokens) for budget, group in zip(budgets, groups, strict=True)
+        ]
         splits = [decision.split for decision in decisions]
         covers = mob_batch(
             *_gather_states(view, groups),
@@ -129,21 +129,10 @@ class MoB(ActsOnce):
         ]
         return _join_parts(view, parts, rule.name)
 
-    def _find_budget(self, view: View, group: Group) -> int:
-        total = len(group.tokens.visual)
-        return tokens_left(
-            self.budget,
-            resolve_mode(self.budget_mode, self.published_mode),
-            total=total,
-            others=group.others,
-            schedule=lambda left: self.schedule(left, total, view.num_layers),
-            cost=view.cost,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one budget was spent on: a sample, or one of its images."""
+    """The cover of a group."""
 
     sample: int
     cover: Cover
@@ -153,18 +142,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one budget is spent on: the visual tokens of a sample, or of one of its images.
+    """The visual tokens with one budget: those of a sample, or of one of its images.
 
-    Attributes
-    ----------
-    sample : int
-        The sample.
-    mask : Tensor or None
-        ``(n,)`` bool, its tokens; None for all that the sample has.
-    tokens : Tokens
-        The same, and the prompt words.
-    others : int
-        Number of all other tokens of the sample.
+    `mask` ``(n,)`` bool marks them, None for all of the sample; `others` is the number of other
+    tokens.
     """
 
     sample: int
@@ -174,10 +155,10 @@ class Group:
 
 
 def _group_tokens(view: View, per: str) -> list[Group]:
-    """Read the sizes of all samples at once, and cut their tokens out: rows begin at the left."""
+    """Read the sizes of all samples at once, and slice their tokens."""
     is_video = (view.video | ~view.mask).all(-1)
     sizes = view.mask.sum(-1), view.prompt_mask.sum(-1), view.others, is_video
-    numbers = torch.stack([each.to(view.mask.device).long() for each in sizes], dim=-1).tolist()
+    numbers = torch.stack([size.to(view.mask.device).long() for size in sizes], dim=-1).tolist()
     groups = []
     for sample, (size, words, others, video) in enumerate(numbers):
         states = view.hidden_states[sample, :size].detach()
@@ -196,7 +177,7 @@ def _group_tokens(view: View, per: str) -> list[Group]:
 
 
 def _gather_states(view: View, groups: list[Group]) -> tuple[Tensor, Tensor]:
-    """Visual tokens and prompt words of every group; nothing is copied if groups are samples."""
+    """Return visual and prompt tokens of every group, without a copy if groups are samples."""
     samples = [group.sample for group in groups]
     if samples == list(range(len(view.hidden_states))):
         return view.hidden_states, view.prompt
@@ -204,7 +185,7 @@ def _gather_states(view: View, groups: list[Group]) -> tuple[Tensor, Tensor]:
 
 
 def _mark_tokens(view: View, groups: list[Group]) -> Tensor | None:
-    """Which visual tokens belong to each group, None for all."""
+    """Return a mask of the visual tokens of each group, None for all."""
     if all(len(group.tokens.visual) == view.mask.shape[1] for group in groups):
         return None
     masks = [view.mask[group.sample] if group.mask is None else group.mask for group in groups]
@@ -212,14 +193,14 @@ def _mark_tokens(view: View, groups: list[Group]) -> Tensor | None:
 
 
 def _mark_words(view: View, groups: list[Group]) -> Tensor | None:
-    """Which prompt words each group has, None for all."""
+    """Return a mask of the prompt tokens of each group, None for all."""
     if all(len(group.tokens.prompt) == view.prompt_mask.shape[1] for group in groups):
         return None
     return view.prompt_mask[[group.sample for group in groups]]
 
 
 def _join_parts(view: View, parts: list[Part], rule: str) -> Choice:
-    """Put the parts of one sample together again."""
+    """Concatenate the parts of each sample."""
     kept, details = [], []
     for sample in range(len(view.mask)):
         mine = [part for part in parts if part.sample == sample]
@@ -231,36 +212,35 @@ def _join_parts(view: View, parts: list[Part], rule: str) -> Choice:
             Details(
                 prompt_centers=prompt_centers,
                 visual_centers=visual_centers,
-                coupling=tell_coupling([part.tokens for part in mine]),
+                coupling=build_lazy_coupling([part.tokens for part in mine]),
                 rule=rule,
                 split=[part.decision.split for part in mine],
                 groups=groups,
                 group=groups[0] if len(set(groups)) == 1 else None,
-                center_prompt_positions=tell_center_words(view, sample, prompt_centers),
+                center_prompt_positions=build_lazy_center_positions(view, sample, prompt_centers),
             )
         )
     return Choice(kept, details=details)
 
 
-def tell_coupling(tokens: list[Tokens]) -> Any:
-    """The largest eta of some tokens; if no rule asked for it, it is measured when it is read."""
-    later = LazyValue(_find_largest_coupling, tokens)
-    return later() if all(each.knows_coupling for each in tokens) else later
+def build_lazy_coupling(tokens: list[Tokens]) -> Any:
+    """Return the largest eta of some tokens, as a `LazyValue` unless a rule has computed it."""
+    coupling = LazyValue(_compute_largest_coupling, tokens)
+    return coupling() if all(group.knows_coupling for group in tokens) else coupling
 
 
-def _find_largest_coupling(tokens: list[Tokens]) -> float | None:
-    known = [each.coupling for each in tokens if each.coupling is not None]
-    return max(known) if known else None
+def _compute_largest_coupling(tokens: list[Tokens]) -> float | None:
+    values = [group.coupling for group in tokens if group.coupling is not None]
+    return max(values, default=None)
 
 
-def tell_center_words(view: View, sample: int, centers: Tensor) -> LazyValue:
-    """For each prompt centre the word that speaks for it; looked for when it is read.
+def build_lazy_center_positions(view: View, sample: int, centers: Tensor) -> LazyValue:
+    """Return, when read, the sequence position of the prompt token nearest to each prompt center.
 
-    A word is told by its place in the whole sequence, int64. It is the one with the largest cosine
-    to the centre, which is what the centre was ranked by. Ties go to the first word.
+    The prompt token with the largest cosine, by which the center was ranked; ties go to the first.
     """
     return LazyValue(
-        _find_nearest_words,
+        _get_nearest_prompt_positions,
         view.hidden_states[sample, centers.to(view.hidden_states.device)].detach(),
         view.prompt[sample].detach(),
         view.prompt_mask[sample],
@@ -268,7 +248,9 @@ def tell_center_words(view: View, sample: int, centers: Tensor) -> LazyValue:
     )
 
 
-def _find_nearest_words(tokens: Tensor, words: Tensor, spoken: Tensor, positions: Tensor) -> Tensor:
+def _get_nearest_prompt_positions(
+    tokens: Tensor, words: Tensor, spoken: Tensor, positions: Tensor
+) -> Tensor:
     words, positions = words[spoken.to(words.device)], positions[spoken.to(positions.device)]
     if len(tokens) == 0:
         return positions[:0]

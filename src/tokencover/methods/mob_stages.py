@@ -1,8 +1,4 @@
-"""MoB in stages: the same cover, refined when the question is known. Ours, beyond the paper.
-
-Place: before the decoder, and once more after a third of its blocks. Signal: first the cosine
-geometry of the visual tokens, then also the attention of the last prompt token.
-"""
+"""MoB in stages: cover the image first, then the prompt. Our extension of MoB."""
 
 from __future__ import annotations
 
@@ -17,8 +13,8 @@ from torch import Tensor
 from tokencover.budget import round_half_up
 from tokencover.covering import farthest_points
 from tokencover.errors import InputError
-from tokencover.methods._shared.decoder_stages import check_stages, count_by_block, fit_stages
-from tokencover.methods._shared.nearest_kept import fold_into_nearest
+from tokencover.methods._shared.decoder import check_stages, count_by_layer, fit_stages
+from tokencover.methods._shared.nearest_kept import merge_into_nearest
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import BudgetedMethod, Card, Choice, View
 from tokencover.methods.registry import register_method
@@ -27,27 +23,27 @@ from tokencover.methods.registry import register_method
 @register_method
 @dataclass(frozen=True)
 class MoBStages(BudgetedMethod):
-    """Cover the picture first, then the question and what is left of the picture.
+    """Cover the image first, then the prompt and the rest of the image.
 
-    Before the decoder, words and patches have seen nothing of each other, so the first stage is
-    MoB's visual half: farthest points, more of them than will be left. At every later stage the
-    last prompt token has read the question; the tokens it attends to are the prompt centres, and
+    Before the decoder, prompt tokens and visual tokens have not attended to each other, so the
+    first stage is the visual part of MoB: farthest points, more of them than remain at the end. At
+    later stages, the tokens that the last prompt token attends to are the prompt centers, and
     farthest points from these cover the rest.
 
     Parameters
     ----------
     budget : int or float
-        K; for `budget_mode` and `positions` see `BudgetedMethod`. At equal operations early blocks
-        have more tokens than late ones.
+        K; for `budget_mode` and `positions` see `BudgetedMethod`. At equal FLOPs early layers
+        process more tokens than late ones.
     stages : tuple of int, optional
-        How many blocks run before each stage; by default 0 and a third of the depth, (0, 11) of 32.
+        How many layers run before each stage; by default 0 and a third of the depth, (0, 11) of 32.
     ratio : float
-        How many times as many tokens each stage leaves as the next one.
+        How many times more tokens each stage keeps than the next one.
     asked : float
-        Share of a later stage's tokens that are prompt centres, from 0 to 1.
+        Fraction of a later stage's tokens that are prompt centers, from 0 to 1.
     folded : float
-        Weight, from 0 to 1, at which every stage averages a dropped token into the kept one that
-        is most like it. 0 drops it without a trace.
+        Weight, from 0 to 1, at which every stage averages a dropped token into the most similar
+        kept one. 0 drops it.
     """
 
     name: ClassVar[str] = "mob_stages"
@@ -56,7 +52,7 @@ class MoBStages(BudgetedMethod):
         year=2026,
         objective="both",
         pruning_point="before the decoder and after a third of it",
-        signal="cosines among visual tokens; later also attention of the last prompt token",
+        signal="cosines between visual tokens; later also attention of the last prompt token",
         ours=True,
     )
     reads_prompt = False
@@ -73,51 +69,51 @@ class MoBStages(BudgetedMethod):
         if isinstance(self.ratio, bool) or not 1 <= self.ratio < float("inf"):
             raise InputError(f"ratio must be a number, 1 or more, got {self.ratio!r}.")
         for name in ("asked", "folded"):
-            share = getattr(self, name)
-            if isinstance(share, bool) or not 0 <= share <= 1:
-                raise InputError(f"{name} must be a share from 0 to 1, got {share!r}.")
+            fraction = getattr(self, name)
+            if isinstance(fraction, bool) or not 0 <= fraction <= 1:
+                raise InputError(f"{name} must be a fraction from 0 to 1, got {fraction!r}.")
         object.__setattr__(self, "merges", self.folded > 0)
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
-        """Before each stage."""
+        """Return the layer of each stage."""
         stages = self.stages
         if stages is None:
             stages = (0, round_half_up(Fraction(num_layers, 3))) if num_layers > 1 else (0,)
         return fit_stages(stages, num_layers)
 
     def watched_layers(self, num_layers: int) -> Sequence[int]:
-        """The blocks about to run at stages after the first."""
+        """Return the layers about to run at stages after the first."""
         return self.pruning_layers(num_layers)[1:]
 
     def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
-        """The visual tokens each decoder block works on: see `BudgetedMethod.schedule`."""
+        """Return the number of visual tokens per layer."""
         stages, ratio = self.pruning_layers(num_layers), Fraction(self.ratio)
         later = range(len(stages) - 1, -1, -1)
         present = [min(total, round_half_up(num_kept * ratio**stage)) for stage in later]
-        return count_by_block([total, *present], stages, num_layers)
+        return count_by_layer([total, *present], stages, num_layers)
 
     def choose(self, view: View) -> Choice:
-        """Prompt centres by attention, at the first stage none; then farthest points."""
+        """Select prompt centers by attention, none at the first stage; then farthest points."""
         counts = self.count_here(view)
         details = []
-        for sample, asked in enumerate(self._find_asked(view, counts)):
+        for sample, centers in enumerate(self._select_prompt_centers(view, counts)):
             states = view.hidden_states[sample, view.mask[sample]].detach()
-            budget = counts[sample] - len(asked)
-            rest = farthest_points(states, budget=budget, start=asked)
-            details.append({"prompt_centers": asked, "visual_centers": rest})
-        kept = [torch.cat([*each.values()]) for each in details]
-        merged = self._fold(view, kept) if self.merges else None
+            budget = counts[sample] - len(centers)
+            rest = farthest_points(states, budget=budget, start=centers)
+            details.append({"prompt_centers": centers, "visual_centers": rest})
+        kept = [torch.cat([*parts.values()]) for parts in details]
+        merged = self._merge(view, kept) if self.merges else None
         return Choice(kept, hidden_states=merged, details=details)
 
-    def _fold(self, view: View, kept: Sequence[Tensor]) -> Tensor:
+    def _merge(self, view: View, kept: Sequence[Tensor]) -> Tensor:
         states = view.hidden_states.clone()
         for sample, index in enumerate(kept):
             tokens = view.hidden_states[sample, view.mask[sample]]
-            states[sample, index] = fold_into_nearest(tokens, index, self.folded).to(states)
+            states[sample, index] = merge_into_nearest(tokens, index, self.folded).to(states)
         return states
 
-    def _find_asked(self, view: View, counts: Sequence[int]) -> list[Tensor]:
-        """What the last prompt token of each sample will attend to most."""
+    def _select_prompt_centers(self, view: View, counts: Sequence[int]) -> list[Tensor]:
+        """Return what the last prompt token of each sample will attend to most."""
         if view.layer_idx == self.pruning_layers(view.num_layers)[0]:
             return [view.positions.new_empty(0) for _ in counts]
         rows = view.attention(view.layer_idx, view.last.unsqueeze(-1))

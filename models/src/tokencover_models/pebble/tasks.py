@@ -52,7 +52,7 @@ class Benchmark:
                 f"{self.name} asks no questions of kind {kind!r}; it asks {', '.join(self.groups)}."
             )
         wanted = [each for each in self.groups if kind in (None, each)]
-        allowed = self._find_allowed(wanted, split, scenes)
+        allowed = self._list_allowed(wanted, split, scenes)
         if not allowed:
             raise InputError(
                 f"none of the first {scenes} {self.unit} allows a question of kind {kind!r}: take "
@@ -60,7 +60,7 @@ class Benchmark:
             )
         return [self._make_task(each, split, scenes) for each in wanted if each in allowed]
 
-    def _find_allowed(self, wanted: Sequence[str], split: str, scenes: int | None) -> set[str]:
+    def _list_allowed(self, wanted: Sequence[str], split: str, scenes: int | None) -> set[str]:
         """Which kinds are asked about some scene; it goes no further than it must."""
         found: set[str] = set()
         for kind, _ in self.examples(split, scenes):

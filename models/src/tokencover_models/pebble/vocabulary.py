@@ -1,7 +1,7 @@
 """Every word Pebble knows, in groups.
 
 A picture is described patch by patch with the *describing* groups; questions and answers use the
-same words, which is what ties the vision tower to the decoder while they train.
+same words, which is what ties the vision encoder to the decoder while they train.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What several methods share; nothing here is a method."""
+"""Code that several methods share; no methods."""

@@ -1,7 +1,6 @@
-"""Write what a method made of each crop into the sequence.
+"""Write the tokens that a method made of each crop into the sequence.
 
-Methods that merge before the decoder hand it tokens of their own making, in an order of their own.
-A sequence can only lose tokens, so theirs are written, in order, into slots that stay.
+A sequence can only lose tokens, so new tokens are written, in their order, into slots that stay.
 """
 
 from __future__ import annotations
@@ -12,23 +11,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokencover.methods._shared.tower_crops import Crops
+from tokencover.methods._shared.vision_tiles import Crops
 from tokencover.methods.base import Choice, View
 
 NO_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """Some tokens that a method made.
+class NewTokens:
+    """Tokens that a method made.
 
-    Attributes
-    ----------
-    sources : Tensor
-        ``(m,)`` int64, the visual tokens of the sample they come from, each at most once; -1 for
-        one that comes from no single token.
-    *states : Tensor
-        ``(part of m, d)``, for the decoder; in parts, so that joining copies nothing.
+    `sources` ``(m,)`` int64 are the visual tokens of the sample they come from, each at most once,
+    or -1; `states` are hidden states ``(part of m, d)`` in parts, so joining copies nothing.
     """
 
     sources: Tensor
@@ -39,77 +33,65 @@ class Made:
         object.__setattr__(self, "states", states)
 
     @staticmethod
-    def join(parts: Sequence[Made]) -> Made:
-        """One after the other."""
+    def join(parts: Sequence[NewTokens]) -> NewTokens:
+        """Concatenate several."""
         sources = torch.cat([part.sources for part in parts])
-        return Made(sources, *(states for part in parts for states in part.states))
+        return NewTokens(sources, *(states for part in parts for states in part.states))
 
 
 @dataclass(frozen=True, slots=True)
 class CropTokens:
-    """What became of a crop: class tokens, patches in raster order, and merged tokens."""
+    """What a crop becomes: class tokens, patches in raster order, and merged tokens."""
 
-    classes: Made
-    patches: Made
-    merged: Made
+    classes: NewTokens
+    patches: NewTokens
+    merged: NewTokens
 
 
 def write_tokens(
-    made: dict[int, CropTokens],
+    tokens_of: dict[int, CropTokens],
     crops: Crops,
     view: View,
     fill: Sequence[int] | None = None,
     *,
     stay: bool = False,
 ) -> Choice:
-    """Write the tokens of all crops.
+    """Write the tokens of all crops; no crop may grow.
 
-    An image or a frame of a video becomes its class, patch and merged tokens. Tiles of a picture
-    become the patches of all of them, in raster order of the stitched view, then their class
-    tokens, then their merged ones.
-
-    Parameters
-    ----------
-    made : dict
-        What became of each crop of which something is left. No crop may grow.
-    crops : Crops
-        Where they lie.
-    view : View
-        The visual tokens.
-    fill : sequence of int, optional
-        For each sample how many tokens to keep in all; newline and class tokens that `made` does
-        not hold make up the number.
-    stay : bool
-        Whether tokens that come from a visual token are written there, whatever the order: their
-        positions are kept.
+    An image or a video frame becomes its class, patch and merged tokens. An image with tiles
+    becomes the patches of all of them, in raster order of the stitched image, then class tokens,
+    then merged ones. Newline and class tokens fill a sample up to `fill` tokens. With `stay`,
+    tokens that come from a visual token are written to its slot, whatever the order.
     """
-    # What is not kept is not written: to copy all would cost more than the rest.
+    # Only kept tokens are written: copying all would cost more than the rest.
     states = torch.empty_like(view.hidden_states)
     kept, sources, details = [], [], []
     for sample, mine in enumerate(crops.members):
-        sections = _group_sections(mine, made, crops)
-        ordered = [_order_tokens(section, made, crops) for section in sections]
+        sections = _group_sections(mine, tokens_of, crops)
+        ordered = [_order_tokens(section, tokens_of, crops) for section in sections]
         pairs = zip(ordered, sections, strict=True)
-        slots = torch.cat([_find_slots(tokens, section, crops, stay) for tokens, section in pairs])
-        tokens = Made.join(ordered)
+        slots = torch.cat(
+            [_assign_slots(tokens, section, crops, stay) for tokens, section in pairs]
+        )
+        tokens = NewTokens.join(ordered)
         _write(states[sample], slots.to(states.device), tokens.states)
-        found = tokens.sources
+        origins = tokens.sources
         missing = 0 if fill is None else fill[sample] - len(slots)
         if missing > 0:
-            spare = crops.find_fillers(sample, view)
+            spare = crops.get_non_patch_tokens(sample, view)
             spare = spare[~torch.isin(spare, slots)][:missing]
             here = spare.to(states.device)
             _write(states[sample], here, [view.hidden_states[sample, here]])
-            slots, found = torch.cat([slots, spare]), torch.cat([found, spare])
-        places, order = slots.sort()
-        kept.append(places)
-        sources.append(found[order])
-        details.append({"crop_budgets": [_count_tokens(made.get(crop)) for crop in mine]})
+            slots, origins = torch.cat([slots, spare]), torch.cat([origins, spare])
+        ascending, order = slots.sort()
+        kept.append(ascending)
+        sources.append(origins[order])
+        details.append({"crop_budgets": [_count_tokens(tokens_of.get(crop)) for crop in mine]})
     return Choice(kept, hidden_states=states, sources=sources, details=details)
 
 
 def _write(states: Tensor, slots: Tensor, parts: Sequence[Tensor]) -> None:
-    """Set some states, given one part after the other."""
+    """Set some hidden states, given in parts."""
     for where, part in zip(slots.split([len(part) for part in parts]), parts, strict=True):
         states.index_copy_(0, where, part.to(states))
 
@@ -121,33 +103,35 @@ def _count_tokens(tokens: CropTokens | None) -> int:
 
 
 def _group_sections(
-    mine: Sequence[int], made: dict[int, CropTokens], crops: Crops
+    mine: Sequence[int], tokens_of: dict[int, CropTokens], crops: Crops
 ) -> list[tuple[int, ...]]:
-    """The crops of a sample of which something is left, tiles of one picture together."""
-    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    """Return the kept crops of a sample, tiles of one image together."""
+    sections: dict[tuple[int, int], tuple[int, ...]] = {}
     for crop in mine:
-        if crop in made:
+        if crop in tokens_of:
             key = crops.medium[crop], crops.frame[crop]
-            found[key] = (*found.get(key, ()), crop)
-    return list(found.values())
+            sections[key] = (*sections.get(key, ()), crop)
+    return list(sections.values())
 
 
-def _order_tokens(section: tuple[int, ...], made: dict[int, CropTokens], crops: Crops) -> Made:
-    tokens = [made[crop] for crop in section]
-    classes = Made.join([each.classes for each in tokens])
-    patches = Made.join([each.patches for each in tokens])
-    merged = Made.join([each.merged for each in tokens])
+def _order_tokens(
+    section: tuple[int, ...], tokens_of: dict[int, CropTokens], crops: Crops
+) -> NewTokens:
+    tokens = [tokens_of[crop] for crop in section]
+    classes = NewTokens.join([part.classes for part in tokens])
+    patches = NewTokens.join([part.patches for part in tokens])
+    merged = NewTokens.join([part.merged for part in tokens])
     if len(section) > 1:  # within a crop they are in raster order
         raster = patches.sources.argsort()
-        patches = Made(patches.sources[raster], torch.cat(patches.states)[raster])
+        patches = NewTokens(patches.sources[raster], torch.cat(patches.states)[raster])
     tiled = crops.tile[section[0]]
-    return Made.join([patches, classes, merged] if tiled else [classes, patches, merged])
+    return NewTokens.join([patches, classes, merged] if tiled else [classes, patches, merged])
 
 
-def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops, stay: bool) -> Tensor:
-    """The slots of the tokens' sources, and free ones for tokens without.
+def _assign_slots(tokens: NewTokens, section: tuple[int, ...], crops: Crops, stay: bool) -> Tensor:
+    """Return the slots of the sources, and free slots for tokens without one.
 
-    Ascending, so that tokens have their order; or each that has a source in its own, if they stay.
+    Ascending unless `stay`.
     """
     own = tokens.sources[tokens.sources != NO_TOKEN]
     needed = len(tokens.sources) - len(own)
@@ -157,7 +141,7 @@ def _find_slots(tokens: Made, section: tuple[int, ...], crops: Crops, stay: bool
     present = cells[cells >= 0]
     taken = torch.zeros(crops.view.mask.shape[1], dtype=torch.bool, device=own.device)
     free = present[~taken.index_fill_(0, own, True)[present]].sort().values
-    # The first free ones for tokens that come first, the last ones for those after their sources.
+    # The first free slots for tokens before those with a source, the last ones for those after.
     before = int((tokens.sources != NO_TOKEN).int().argmax()) if len(own) else needed
     after = needed - before
     ends = torch.cat([free[:before], free[len(free) - after :]])

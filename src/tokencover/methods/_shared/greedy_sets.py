@@ -1,94 +1,73 @@
-"""Covers chosen greedily, one by one, the same on every device and in every batch.
+"""Sets of tokens chosen greedily, one by one, the same on every device and in every batch.
 
-A cover stands for all other tokens (facility location): a set covers token j as well as the most
-similar of them does, and each step takes the token that adds most to what is covered in all, times
-its saliency.
-
-Ties go to the lowest index, and a tie must not hang on rounding. Similarities of a cover are whole
-steps of a fixed grid: sums of whole numbers below 2**53 are exact in float64 in whatever order they
-are added, so a gain is one well-defined number on every machine and in every batch, it may be
-updated in place of being summed anew, and a tie is a tie. A score is one product of two float64
-numbers, which IEEE arithmetic rounds the same everywhere.
+Ties go to the lowest index and must not depend on rounding. Similarities of a cover are whole steps
+of a fixed grid: float64 adds whole numbers below 2**53 exactly in any order, so gains are exact and
+can be updated in place. Gains of a volume are compared on a grid coarser than their error.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from tokencover.covering import compute_pairwise_cosines, rank_descending, select_largest, snap
+from tokencover.covering import (
+    Points,
+    compute_pairwise_cosines,
+    cosine,
+    rank_descending,
+    select_largest,
+    snap,
+)
 
 STEPS = 2.0**32
-"""Grid steps of similarity 1. A million tokens then gain at most 2**52 steps."""
+"""Grid steps of similarity 1. A million tokens gain at most 2**52 steps."""
+_VOLUME_STEP = 2.0**-36
+"""Grid of the gains of a volume, coarser than the error of their updates."""
+_COMPARED_AT_ONCE = 48
 
 
 def compare_in_steps(tokens: Tensor) -> Tensor:
-    """Cosines of all pairs in whole grid steps; negative ones count as 0.
-
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(n, d)``, any floating dtype.
-
-    Returns
-    -------
-    Tensor
-        ``(n, n)`` float64 holding whole numbers, symmetric; 0 for pairs with a zero token.
-    """
+    """Return cosines of all pairs of ``(n, d)`` in grid steps, ``(n, n)`` float64, at least 0."""
     points = snap(tokens)
     return compute_pairwise_cosines(points).mul_(STEPS).round_().clamp_(min=0.0)
 
 
 def choose_cover(similarity: Tensor, saliency: Tensor, count: int, alpha: float = 1.0) -> Tensor:
-    """Choose tokens one by one, each for what it adds to the cover times its saliency.
+    """Choose `count` tokens one by one by what each adds to the cover, times its saliency.
 
-    With c_j the similarity of token j to the nearest chosen one, 0 at first, the next token has
-    the largest ``s_i**alpha * sum_j max(0, similarity_ij - c_j)``; the lowest index of equal ones.
-    When no product is above 0, the most salient tokens that are left follow.
+    With c_j the similarity of token j to the nearest chosen one, 0 at first, the next token has the
+    largest ``s_i**alpha * sum_j max(0, similarity_ij - c_j)``. When no product is above 0, the most
+    salient of the remaining tokens follow.
 
-    Time and memory are O(n**2) at first; a step then costs n times the number of tokens that it
-    covers better than before.
-
-    Parameters
-    ----------
-    similarity : Tensor
-        ``(n, n)`` float64, symmetric whole numbers from 0 to `STEPS`, see `compare_in_steps`.
-    saliency : Tensor
-        ``(n,)``, s, not negative.
-    count : int
-        How many to choose, all if there are fewer.
-    alpha : float
-        How much saliency counts; with 0 coverage alone does.
-
-    Returns
-    -------
-    Tensor
-        ``(min(count, n),)`` int64, in the order of the choice.
+    `similarity` is that of `compare_in_steps`, `saliency` ``(n,)`` not negative. A step costs n
+    times the number of tokens that it covers better than before.
     """
-    weight = _raise_to(saliency, alpha, like=similarity)
+    weight = _compute_powers(saliency, alpha, like=similarity)
     gain, covered = similarity.sum(-1), torch.zeros_like(weight)
     chosen: list[int] = []
     while len(chosen) < count:
-        # A chosen token covers nothing better than it did, so its gain is exactly 0.
+        # A chosen token does not add to the cover any more: its gain is exactly 0.
         score = gain * weight
         best = int(select_largest(score))
         if score[best] <= 0:
             break
         chosen.append(best)
-        gain -= _find_lost_gains(similarity, covered, similarity[best])
+        gain -= _compute_gain_decrease(similarity, covered, similarity[best])
         covered = torch.maximum(covered, similarity[best])
-    found = torch.tensor(chosen, dtype=torch.int64, device=similarity.device)
-    return fill_up(found, saliency.to(similarity.device), count)
+    cover = torch.tensor(chosen, dtype=torch.int64, device=similarity.device)
+    return fill_up(cover, saliency.to(similarity.device), count)
 
 
-def _raise_to(saliency: Tensor, alpha: float, like: Tensor) -> Tensor:
-    # Vectorised powers may round differently at the end of a tensor: equal ones must stay equal.
+def _compute_powers(saliency: Tensor, alpha: float, like: Tensor) -> Tensor:
+    # Vectorized powers may round differently at the end of a tensor: equal ones must stay equal.
     powers = [value**alpha for value in saliency.tolist()]
     return torch.tensor(powers, dtype=like.dtype, device=like.device)
 
 
-def _find_lost_gains(similarity: Tensor, covered: Tensor, newcomer: Tensor) -> Tensor:
-    """By how much every gain falls when a token with these similarities is chosen, ``(n,)``."""
+def _compute_gain_decrease(similarity: Tensor, covered: Tensor, newcomer: Tensor) -> Tensor:
+    """Return how much every gain falls when a token with these similarities is chosen, ``(n,)``."""
     better = newcomer > covered
     before = covered[better].unsqueeze(-1)
     rise = newcomer[better].unsqueeze(-1) - before
@@ -97,17 +76,57 @@ def _find_lost_gains(similarity: Tensor, covered: Tensor, newcomer: Tensor) -> T
 
 
 def fill_up(chosen: Tensor, score: Tensor, count: int) -> Tensor:
-    """Complete a choice with the tokens of highest score among the others.
-
-    Parameters
-    ----------
-    chosen : Tensor
-        Int64, at most `count` tokens.
-    score : Tensor
-        ``(n,)``.
-    count : int
-        How many there should be, all if there are fewer.
-    """
+    """Append the tokens with the highest ``(n,)`` scores that are not chosen yet, up to `count`."""
     order = rank_descending(score)
-    others = order[~torch.isin(order, chosen)]
-    return torch.cat([chosen, others[: count - len(chosen)]])
+    rest = order[~torch.isin(order, chosen)]
+    return torch.cat([chosen, rest[: count - len(chosen)]])
+
+
+def choose_volume(points: Points, quality: Tensor, count: int) -> Tensor:
+    """Choose the likely set of a determinantal point process greedily, at most `count` tokens.
+
+    The kernel is ``L[i, j] = quality[i] * cos(i, j) * quality[j]``, with quality ``(n,)`` float64
+    in [0, 1]. Each step takes the token that multiplies the determinant by most; the Cholesky
+    factor grows by one row. It stops when no token adds volume.
+    """
+    gain = quality.square() * (points.square > 0)
+    factor = gain.new_zeros(count, len(gain))
+    rows = _Rows(points)
+    order: list[int] = []
+    for step in range(count):
+        comparable = (gain / _VOLUME_STEP).round_()
+        pick = int(select_largest(comparable))
+        if comparable[pick] <= 0:
+            break
+        row = rows.take(pick, gain) * (quality[pick] * quality)
+        row -= factor[:step, pick] @ factor[:step]
+        factor[step] = row.div_(gain[pick].sqrt())
+        gain.addcmul_(row, row, value=-1)
+        gain[pick] = -math.inf
+        order.append(pick)
+    return torch.tensor(order, dtype=torch.int64, device=quality.device)
+
+
+class _Rows:
+    """Cosines of tokens with all tokens, computed together for those likely to be chosen soon."""
+
+    def __init__(self, points: Points) -> None:
+        self._points = points
+        self._waiting: dict[int, Tensor] = {}
+
+    def take(self, token: int, gain: Tensor) -> Tensor:
+        """Return the row of one token, once; `gain` shows which rows are likely to be read next."""
+        if token not in self._waiting:
+            self._compare(token, gain)
+        return self._waiting.pop(token)
+
+    def _compare(self, token: int, gain: Tensor) -> None:
+        likely = gain.clone()
+        likely[[token, *self._waiting]] = -math.inf
+        size = min(_COMPARED_AT_ONCE - 1, len(gain) - 1)
+        best = likely.topk(size)
+        some = best.indices[best.values > 0].tolist()
+        tokens = torch.tensor([token, *some], device=gain.device)
+        self._waiting |= zip(
+            [token, *some], cosine(self._points[tokens], self._points), strict=True
+        )

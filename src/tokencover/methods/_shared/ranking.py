@@ -13,7 +13,7 @@ from tokencover.errors import InputError
 
 
 def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Tensor]:
-    """The highest scores of each sample; ties go to the lowest index.
+    """Return the tokens with the highest scores of each sample; ties go to the lowest index.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Ten
     Raises
     ------
     InputError
-        If a score that counts is not a number, or fewer tokens exist than are asked for.
+        If a score is NaN, or a sample has fewer tokens than its count.
     """
     order = _rank_distinct(scores, mask, counts) if scores.device.type == "cpu" else None
     if order is None:
@@ -41,10 +41,9 @@ def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Ten
 
 
 def _rank_distinct(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor | None:
-    """The best of each sample, or None if that takes a look at all scores.
+    """Return the best of each sample, or None if the top scores have ties or may have NaN.
 
-    Where the best scores fall strictly, and the next one too, there are no ties, and all of them
-    are numbers: of what is not a number torch thinks it is the largest.
+    Scores that fall strictly from each to the next are distinct numbers: torch sorts NaN first.
     """
     wanted = max(counts, default=0) + 1
     samples, tokens = scores.shape
@@ -60,15 +59,15 @@ def _rank_distinct(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tenso
 
 
 def _rank_all(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor:
-    """All tokens of each sample, those that may not be chosen last."""
+    """Rank all tokens of each sample; those that may not be chosen come last."""
     bad = scores.isnan() & mask
-    # Read together: on an accelerator each reading waits for all that was asked for before.
+    # In one transfer: on an accelerator each one waits for all earlier work.
     present, unknown = torch.stack([mask.sum(-1), bad.sum(-1)]).tolist()
     if any(unknown):
         sample, token = bad.nonzero()[0].tolist()
         raise InputError(
-            f"the score of token {token} of sample {sample} is not a number: look for NaN in the "
-            "model's states, a float16 overflow for instance."
+            f"the score of token {token} of sample {sample} is NaN: check the hidden states, for "
+            "example for a float16 overflow."
         )
     for sample, (available, count) in enumerate(zip(present, counts, strict=True)):
         if not 0 <= count <= available:
@@ -80,21 +79,8 @@ def _rank_all(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor:
     return order
 
 
-def find_highest(values: Tensor, count: int) -> Tensor:
-    """The highest values of the last dimension in any order; ties go to the lowest index.
-
-    Parameters
-    ----------
-    values : Tensor
-        ``(..., n)``.
-    count : int
-        How many, at most n.
-
-    Returns
-    -------
-    Tensor
-        ``(..., count)`` int64.
-    """
+def select_highest(values: Tensor, count: int) -> Tensor:
+    """Return unordered indices ``(..., count)`` of the highest values; ties go to the lowest."""
     if 0 < count < values.shape[-1] and values.device.type == "cpu":
         best = values.topk(count + 1)
         if (best.values[..., count - 1] > best.values[..., count]).all():

@@ -1,4 +1,4 @@
-"""Windows of a picture's grid whose tokens are alike become one token: pure tensor code."""
+"""Merge windows of similar neighboring tokens of an image grid."""
 
 from __future__ import annotations
 
@@ -13,31 +13,21 @@ from tokencover.methods._shared.ranking import choose_best
 _LEAST_NORM = 1e-12
 """Shorter tokens have no direction."""
 _STEPS = 2.0**20
-"""Of a mean cosine, wider than what float32 loses."""
+"""Grid steps of a mean cosine, coarser than float32 errors."""
 
 
 def cut_windows(grid: tuple[int, int], side: int) -> Tensor:
-    """Which tokens each window has.
+    """Return the tokens of each window, ``(w, side * side)`` int64, in raster order.
 
-    Parameters
-    ----------
-    grid : tuple of int
-        Rows and columns of the tokens.
-    side : int
-        Windows are `side` by `side` tokens and do not overlap. Rows and columns that are left over
-        at the lower and right border belong to none.
-
-    Returns
-    -------
-    Tensor
-        ``(w, side * side)`` int64, windows and their tokens in raster order.
+    Windows of `side` by `side` tokens do not overlap. Remaining rows and columns at the lower and
+    right border belong to none.
     """
     windows = _cut(torch.arange(grid[0] * grid[1]).unsqueeze(0), grid, side)
     return windows.transpose(2, 3).reshape(-1, side * side)
 
 
 def _cut(values: Tensor, grid: tuple[int, int], side: int) -> Tensor:
-    """See ``(c, rows * columns, ...)`` as ``(c, down, side, across, side, ...)`` windows."""
+    """View ``(c, rows * columns, ...)`` as ``(c, down, side, across, side, ...)`` windows."""
     down, across = grid[0] // side, grid[1] // side
     inside = values.unflatten(1, grid)[:, : down * side, : across * side]
     windows: Tensor = inside.unflatten(2, (across, side)).unflatten(1, (down, side))
@@ -45,22 +35,9 @@ def _cut(values: Tensor, grid: tuple[int, int], side: int) -> Tensor:
 
 
 def compare_in_windows(tokens: Tensor, grid: tuple[int, int], side: int) -> Tensor:
-    """The mean cosine of all pairs of different tokens in each window, in steps of 2**-20.
+    """Compute the mean cosine of all pairs of tokens ``(c, n, d)`` per window, ``(c, w)`` float32.
 
-    So windows of copies are alike by exactly 1, and which of them comes first is a matter of the
-    tie rule, not of rounding.
-
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(c, n, d)``; cosines are taken in float32.
-    grid, side
-        See `cut_windows`.
-
-    Returns
-    -------
-    Tensor
-        ``(c, w)`` float32.
+    Rounded to steps of 2**-20: windows of copies have exactly 1.
     """
     with keep_precision(tokens.device):
         values = tokens.detach().float()
@@ -81,27 +58,13 @@ def compare_in_windows(tokens: Tensor, grid: tuple[int, int], side: int) -> Tens
 def merge_windows(
     tokens: Tensor, grid: tuple[int, int], side: int, threshold: float
 ) -> tuple[Tensor, Tensor]:
-    """Collapse the windows that are alike to their means.
+    """Replace windows of similar tokens ``(c, rows * columns, d)`` by their means.
 
     Every crop merges equally many windows, its most similar ones, ties by the lowest index: as many
-    as have at least `threshold` similarity in the crop with fewest of them.
+    as reach the threshold in the crop with the fewest.
 
-    Parameters
-    ----------
-    tokens : Tensor
-        ``(c, rows * columns, d)``.
-    grid, side
-        See `cut_windows`.
-    threshold : float
-        See `compare_in_windows`.
-
-    Returns
-    -------
-    groups : Tensor
-        ``(c, rows * columns)`` int64, which new token each becomes part of.
-    merged : Tensor
-        ``(c, m, d)``, the new tokens, in the raster order of their first members; `tokens` itself
-        if nothing is merged.
+    Returns the new token ``(c, rows * columns)`` of each token, and the new tokens ``(c, m, d)`` in
+    raster order of their first members; `tokens` itself if nothing is merged.
     """
     similarity = compare_in_windows(tokens, grid, side)
     merging = int((similarity >= threshold).sum(-1).min())

@@ -1,4 +1,4 @@
-"""Put boulder together: tower and projector of ours, a decoder of others, one stock LLaVA."""
+"""Assemble boulder: our vision encoder and projector, a pretrained decoder, in one stock LLaVA."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def load_assembled(
 
 
 def read_learned(checkpoint: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """What was trained, in float32: tower and projector whole, the decoder's low-rank changes."""
+    """Trained weights in float32: vision encoder, projector, and LoRA of the decoder."""
     path = Path(checkpoint)
     try:
         return {name: tensor.float() for name, tensor in load_file(path).items()}

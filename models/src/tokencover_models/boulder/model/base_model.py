@@ -68,7 +68,7 @@ class BaseModel:
         return make_tokenizer(self.words, self.merges)
 
 
-def find_base_file() -> Path:
+def get_base_file() -> Path:
     """The GGUF file of the installed package, or how to install it."""
     spec = find_spec(PACKAGE)
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
@@ -101,9 +101,9 @@ def read_base_tokenizer(path: str | os.PathLike[str] | None = None) -> PreTraine
 def _read(path: str | os.PathLike[str] | None, convert: Callable[[Any, Any], T]) -> T:
     """Open the file and convert what is in it, or say what is wrong with it."""
     gguf = import_extra("gguf", "boulder", "tokencover[boulder]", "use pebble, which needs nothing")
-    file = find_base_file() if path is None else Path(path)
+    file = get_base_file() if path is None else Path(path)
     if not file.is_file():
-        raise InputError(f"there is no file {str(file)!r}: give a GGUF file as base, or none.")
+        raise InputError(f"no file {str(file)!r}: give a GGUF file as base, or none.")
     try:
         return convert(gguf.GGUFReader(file), gguf.quants.dequantize)
     except (ValueError, KeyError, IndexError, OSError, StrictDataclassError) as error:

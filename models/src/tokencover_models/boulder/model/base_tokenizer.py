@@ -1,4 +1,4 @@
-"""The base model's tokenizer, with two things that questions about pictures want."""
+"""The base model's tokenizer, with two things that questions about images want."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokencover_models.pebble.model import IMAGE
 BEGIN: Final = "<|im_start|>"
 END: Final = "<|im_end|>"
 UNKNOWN: Final = "<|endoftext|>"
-# A token of the base model's training on code, which no question holds, stands for the picture: so
+# A token of the base model's training on code, which no question holds, stands for the image: so
 # its table of words keeps its size.
 IMAGE_STAND_IN: Final = "<empty_output>"
 CHAT_TEMPLATE: Final = (
@@ -29,7 +29,7 @@ CHAT_TEMPLATE: Final = (
     "{% for part in message['content'] if part['type'] == 'text' %} {{ part['text'] }}{% endfor %}"
     "{% endif %}{% endfor %}"
 )
-"""A question stands behind its picture, the answer behind the question, without marks of turns."""
+"""A question stands behind its image, the answer behind the question, without marks of turns."""
 
 
 def make_tokenizer(words: Sequence[str], merges: Sequence[str]) -> PreTrainedTokenizerFast:

@@ -33,7 +33,7 @@ from tokencover_models.pebble.data.scene import (
     make_scene,
 )
 from tokencover_models.pebble.data.scene_questions import DEMO_SCENE_QUESTIONS, SCENE_QUESTIONS
-from tokencover_models.pebble.data.splits import SPLIT_SCENES, find_training_seed, list_seeds
+from tokencover_models.pebble.data.splits import SPLIT_SCENES, get_training_seed, list_seeds
 
 __all__ = [
     "CLIP_QUESTIONS",
@@ -66,7 +66,7 @@ __all__ = [
     "Visitor",
     "draw_clip",
     "draw_scene",
-    "find_training_seed",
+    "get_training_seed",
     "list_seeds",
     "make_clip",
     "make_clip_examples",

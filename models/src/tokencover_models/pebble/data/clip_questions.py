@@ -18,7 +18,7 @@ from tokencover_models.pebble.data.questions import (
     ask_more,
     ask_place,
     draw_named,
-    find_most_common,
+    get_most_common,
     group_things,
 )
 from tokencover_models.pebble.vocabulary import FRAMES
@@ -51,11 +51,11 @@ def _list_sightings(clip: Clip) -> list[Visitor]:
 
 
 def _ask_common_color(clip: Clip, _: Generator) -> Draft:
-    return find_most_common(_list_sightings(clip), "color", CLEARLY_MORE_SIGHTINGS)
+    return get_most_common(_list_sightings(clip), "color", CLEARLY_MORE_SIGHTINGS)
 
 
 def _ask_common_shape(clip: Clip, _: Generator) -> Draft:
-    return find_most_common(_list_sightings(clip), "shape", CLEARLY_MORE_SIGHTINGS)
+    return get_most_common(_list_sightings(clip), "shape", CLEARLY_MORE_SIGHTINGS)
 
 
 def _ask_more(clip: Clip, rng: Generator) -> Draft:

@@ -21,7 +21,7 @@ class Recipe:
     Attributes
     ----------
     areas
-        Kinds that form large smooth areas, with their share of the picture.
+        Kinds that form large smooth areas, with their fraction of the picture.
     decorations
         Kinds that are sprinkled over it, one patch each.
     """

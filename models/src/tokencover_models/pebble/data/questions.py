@@ -1,6 +1,6 @@
 """What questions about scenes and about clips share.
 
-They come in two families: *fine* questions hang on a patch or two, *coarse* ones on the whole
+They come in two families: *fine* questions depend on a patch or two, *coarse* ones on the whole
 picture. An answer without looking can only be a guess: answers are drawn evenly first, and what is
 asked is chosen to fit. Each kind has several phrasings (`phrasings`) and a one-word answer.
 """
@@ -89,7 +89,7 @@ def draw_named(rng: Generator, pairs: Iterable[tuple[str, str]], slot: str = "na
     return None if drawn is None else (drawn[0], {slot: drawn[1]})
 
 
-def _find_sole(things: Sequence[Thing], *names: str) -> list[Thing]:
+def _get_sole(things: Sequence[Thing], *names: str) -> list[Thing]:
     """Things that no other thing equals in all the named attributes."""
     keys = [tuple(getattr(thing, name) for name in names) for thing in things]
     counts = Counter(keys)
@@ -106,25 +106,25 @@ def ask_existence(scene: SceneLike, rng: Generator) -> Draft:
 
 def ask_color(scene: SceneLike, rng: Generator) -> Draft:
     """Colour of a thing named by shape and number."""
-    sole = _find_sole(scene.things, "shape", "digit")
+    sole = _get_sole(scene.things, "shape", "digit")
     return draw_named(rng, [(t.color, f"{t.shape} marked {t.digit}") for t in sole])
 
 
 def ask_shape(scene: SceneLike, rng: Generator) -> Draft:
     """Shape of a thing named by colour and number."""
-    sole = _find_sole(scene.things, "color", "digit")
+    sole = _get_sole(scene.things, "color", "digit")
     return draw_named(rng, [(t.shape, f"{t.color} thing marked {t.digit}") for t in sole])
 
 
 def ask_number(scene: SceneLike, rng: Generator) -> Draft:
     """Number printed on a thing named by colour and shape."""
-    sole = _find_sole(scene.things, "color", "shape")
+    sole = _get_sole(scene.things, "color", "shape")
     return draw_named(rng, [(t.digit, f"{t.color} {t.shape}") for t in sole])
 
 
 def ask_region(scene: SceneLike, rng: Generator) -> Draft:
     """Region of a thing named by colour and shape."""
-    sole = _find_sole(scene.things, "color", "shape")
+    sole = _get_sole(scene.things, "color", "shape")
     return draw_named(rng, [(t.region, f"{t.color} {t.shape}") for t in sole])
 
 
@@ -133,7 +133,7 @@ def ask_animal_color(scene: SceneLike, rng: Generator) -> Draft:
     return draw_named(rng, [(animal.color, animal.kind) for animal in scene.animals])
 
 
-def find_most_common(things: Iterable[Thing], attribute: str, margin: int) -> Draft:
+def get_most_common(things: Iterable[Thing], attribute: str, margin: int) -> Draft:
     """Value of an attribute that more things have than any other, by a margin."""
     counts = Counter(getattr(thing, attribute) for thing in things).most_common(2)
     if not counts:

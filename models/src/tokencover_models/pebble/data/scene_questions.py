@@ -14,7 +14,7 @@ from tokencover_models.pebble.data.questions import (
     ask_more,
     ask_place,
     draw_named,
-    find_most_common,
+    get_most_common,
     group_things,
 )
 from tokencover_models.pebble.data.scene import GRID, Scene
@@ -28,11 +28,11 @@ def _ask_animal_name(scene: Scene, rng: Generator) -> Draft:
 
 
 def _ask_common_color(scene: Scene, _: Generator) -> Draft:
-    return find_most_common(scene.things, "color", CLEARLY_MORE)
+    return get_most_common(scene.things, "color", CLEARLY_MORE)
 
 
 def _ask_common_shape(scene: Scene, _: Generator) -> Draft:
-    return find_most_common(scene.things, "shape", CLEARLY_MORE)
+    return get_most_common(scene.things, "shape", CLEARLY_MORE)
 
 
 def _ask_more(scene: Scene, rng: Generator) -> Draft:

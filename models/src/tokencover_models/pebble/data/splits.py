@@ -40,6 +40,6 @@ def list_seeds(split: str, count: int | None = None, first: int = 0) -> range:
     return range(FIRST_SEED[split] + first, FIRST_SEED[split] + first + count)
 
 
-def find_training_seed(run: int, stage: int, index: int) -> int:
+def get_training_seed(run: int, stage: int, index: int) -> int:
     """Seed of one training scene: each run and each stage sees its own."""
     return FIRST_SEED["train"] + run * SEEDS_PER_RUN + stage * SEEDS_PER_STAGE + index

@@ -43,7 +43,7 @@ CLIP_BLOCKS: Final = 6
 
 
 def make_vision_config(size: int = PICTURE_SIZE) -> CLIPVisionConfig:
-    """Configuration of the tower for pictures of some size."""
+    """Configuration of the vision encoder for pictures of some size."""
     return CLIPVisionConfig(
         hidden_size=MODEL_WIDTH,
         intermediate_size=4 * MODEL_WIDTH,

@@ -71,9 +71,9 @@ def test_settings_of_several_numbers_are_lists() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mob:after", "'after' is no setting"),
-        ("mob:=3", "'=3' is no setting"),
-        ("mob:budget=3", "an option of their own"),
+        ("mob:after", "'after' is not a setting"),
+        ("mob:=3", "'=3' is not a setting"),
+        ("mob:budget=3", "a separate option"),
         ('{"method": "mob"', "is not JSON"),
         ('{"name": "mob"}', 'a "method" name'),
     ],

@@ -1,4 +1,4 @@
-"""Hand-made views of a vision tower, and the tower that goes on from what a method chose."""
+"""Hand-made views of a vision encoder, and how it continues with what a method chose."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.methods._shared.tower_method import TowerMethod
+from tokencover.methods._shared.vision_merging import VisionMergingMethod
 from tokencover.methods.base import VisionMerge, VisionView
 
 
-def tower_view(
+def vision_view(
     grid: tuple[int, int],
     *,
     crops: Sequence[int] = (1,),
@@ -25,14 +25,14 @@ def tower_view(
     seed: int = 0,
     **changes: Any,
 ) -> VisionView:
-    """A view inside a tower in which nothing has been merged yet.
+    """A view inside a vision encoder in which nothing has been merged yet.
 
     Parameters
     ----------
     grid
         Rows and columns of a crop.
     crops
-        How many crops each picture has.
+        How many crops each image has.
     classes, block, depth, feature_block
         As in the view.
     width
@@ -79,7 +79,7 @@ def after(view: VisionView, choice: VisionMerge, seed: int) -> VisionView:
     )
 
 
-def run_through(method: TowerMethod, view: VisionView) -> list[VisionView]:
+def run_through(method: VisionMergingMethod, view: VisionView) -> list[VisionView]:
     """The views of all blocks in which the method acts, and the one after the last."""
     blocks = list(method.vision_blocks(view.num_blocks, view.feature_block))
     views = [dataclasses.replace(view, block=blocks[0])]
@@ -90,7 +90,7 @@ def run_through(method: TowerMethod, view: VisionView) -> list[VisionView]:
 
 
 def crop_of(view: VisionView, crop: int) -> VisionView:
-    """One crop as a picture of its own."""
+    """One crop as an image of its own."""
     keys, attention = view.keys()[crop : crop + 1], view.attention()[crop : crop + 1]
     return dataclasses.replace(
         view,

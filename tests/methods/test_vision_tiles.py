@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokencover.errors import InputError
-from tokencover.methods._shared.tower_crops import (
+from tokencover.methods._shared.vision_tiles import (
     Crops,
-    group_pictures,
-    read_attention_rows,
-    share_out,
+    allocate,
+    compute_cell_attention,
+    group_images,
 )
 
 from .crops import Plain, Tiled, Video, random_tower, seen, slow_even, slow_rows
@@ -23,7 +23,7 @@ def test_rows_are_those_of_explicit_maps(classes: int, block: int) -> None:
     tower = random_tower(3, classes=classes)
     view, _ = seen(tower, [[Plain()], [Plain(), Plain()]])
     assert view.vision is not None
-    rows = read_attention_rows(view.vision, block)
+    rows = compute_cell_attention(view.vision, block)
     expected = torch.tensor([slow_rows(tower, block, crop) for crop in range(3)])
     torch.testing.assert_close(rows, expected)
     if classes == 0:
@@ -43,7 +43,7 @@ def test_rows_of_half_precision_are_computed_in_single() -> None:
         keys={block: each.float() for block, each in halved.keys.items()},
     )
     rows = [
-        read_attention_rows(encoded, 1)
+        compute_cell_attention(encoded, 1)
         for view, _ in (seen(each, [[Plain(), Plain()]]) for each in (halved, back))
         if (encoded := view.vision) is not None
     ]
@@ -51,28 +51,28 @@ def test_rows_of_half_precision_are_computed_in_single() -> None:
 
 
 def test_shares_by_largest_fractions() -> None:
-    assert share_out(10, [1, 1, 1], [10, 10, 10]) == [4, 3, 3]
-    assert share_out(10, [0.2, 0.3, 0.5], [10, 10, 10]) == [2, 3, 5]
-    assert share_out(5, [1, 2, 4], [9, 9, 9]) == [1, 1, 3]  # 0.71, 1.43, 2.86
+    assert allocate(10, [1, 1, 1], [10, 10, 10]) == [4, 3, 3]
+    assert allocate(10, [0.2, 0.3, 0.5], [10, 10, 10]) == [2, 3, 5]
+    assert allocate(5, [1, 2, 4], [9, 9, 9]) == [1, 1, 3]  # 0.71, 1.43, 2.86
 
 
 def test_shares_that_do_not_fit_go_to_the_others_by_weight() -> None:
-    assert share_out(12, [1, 1, 2], [100, 100, 2]) == [5, 5, 2]
-    assert share_out(9, [8, 1, 0], [4, 4, 4]) == [4, 4, 1]
-    assert share_out(7, [0, 0, 0], [4, 4, 1]) == [3, 3, 1]
-    assert share_out(3, [5, 0], [2, 2]) == [2, 1]
-    assert share_out(0, [1, 1], [0, 5]) == [0, 0]
+    assert allocate(12, [1, 1, 2], [100, 100, 2]) == [5, 5, 2]
+    assert allocate(9, [8, 1, 0], [4, 4, 4]) == [4, 4, 1]
+    assert allocate(7, [0, 0, 0], [4, 4, 1]) == [3, 3, 1]
+    assert allocate(3, [5, 0], [2, 2]) == [2, 1]
+    assert allocate(0, [1, 1], [0, 5]) == [0, 0]
 
 
 def test_shares_beyond_all_places_are_refused() -> None:
-    with pytest.raises(InputError, match="8 tokens cannot be shared among places for 7"):
-        share_out(8, [1, 1], [3, 4])
+    with pytest.raises(InputError, match="8 tokens do not fit into 7 slots"):
+        allocate(8, [1, 1], [3, 4])
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.data())
 def test_even_shares_are_handed_out_one_by_one(capacities: list[int], data: st.DataObject) -> None:
     total = data.draw(st.integers(0, sum(capacities)))
-    assert share_out(total, [1] * len(capacities), capacities) == slow_even(total, capacities)
+    assert allocate(total, [1] * len(capacities), capacities) == slow_even(total, capacities)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6), st.data())
@@ -81,7 +81,7 @@ def test_shares_are_exact_and_within_one_of_the_proportion(
 ) -> None:
     weights, capacities = [weight for weight, _ in parts], [fits for _, fits in parts]
     total = data.draw(st.integers(0, sum(capacities)))
-    found = share_out(total, weights, capacities)
+    found = allocate(total, weights, capacities)
     assert sum(found) == total
     assert all(0 <= each <= fits for each, fits in zip(found, capacities, strict=True))
     if sum(weights) and all(
@@ -118,15 +118,15 @@ def test_a_budget_is_shared_evenly_by_crops_that_can_hold_it() -> None:
     tower = random_tower(5, side=3)
     view, _ = seen(tower, [[Plain(), Tiled((1, 2), cut=(1, 0))], [Plain()]])
     _, crops = Crops.from_view(view, "Test")
-    assert crops.share_evenly([16, 100]) == [5, 5, 3, 3, 9]
-    assert crops.share_evenly([6, 1]) == [2, 2, 1, 1, 1]
+    assert crops.allocate_evenly([16, 100]) == [5, 5, 3, 3, 9]
+    assert crops.allocate_evenly([6, 1]) == [2, 2, 1, 1, 1]
 
 
 def test_pictures_know_the_grid_of_their_tiles() -> None:
     tower = random_tower(14, side=2)
     view, _ = seen(tower, [[Tiled((3, 2), cut=(0, 1)), Plain()], [Video(2)], [Tiled((1, 3))]])
     _, crops = Crops.from_view(view, "Test")
-    first, second, third = group_pictures(crops)
+    first, second, third = group_images(crops)
     assert [(each.base, each.tiles, each.grid) for each in first] == [
         (0, (1, 2, 3, 4, 5, 6), (3, 2)),
         (7, (), (0, 0)),
@@ -138,7 +138,7 @@ def test_pictures_know_the_grid_of_their_tiles() -> None:
 def test_a_view_without_the_tower_is_refused() -> None:
     from .views import hand_made
 
-    with pytest.raises(InputError, match="Test reads the attention of the vision tower"):
+    with pytest.raises(InputError, match="Test reads the attention of the vision encoder"):
         Crops.from_view(hand_made([torch.randn(4, 3)]), "Test")
 
 
@@ -146,5 +146,7 @@ def test_tokens_that_are_not_from_the_tower_are_refused() -> None:
     view, _ = seen(random_tower(2), [[Plain()], [Plain()]])
     assert view.vision is not None
     view.vision.index[1, 3] = -1
-    with pytest.raises(InputError, match="visual tokens of sample 1 do not come from it"):
+    with pytest.raises(
+        InputError, match="visual tokens of sample 1 do not correspond to its patches"
+    ):
         Crops.from_view(view, "Test")

@@ -1,4 +1,4 @@
-"""Methods that act inside vision towers, in real tiny models."""
+"""Methods that act inside vision encoders, in real tiny models."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from transformers import PreTrainedModel
 
 from tests.methods.test_ficoco import slow_ficoco
 from tests.methods.test_tome import slow_tome
-from tests.methods.tower_views import tower_view
+from tests.methods.vision_views import vision_view
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs
 from tokencover.errors import InputError
-from tokencover.methods._shared.tower_method import TowerMethod
+from tokencover.methods._shared.vision_merging import VisionMergingMethod
 from tokencover.methods.base import VisionView
 from tokencover.methods.ficoco import FiCoCoV
 from tokencover.methods.tome import ToMe
@@ -26,7 +26,9 @@ from tokencover.pruning.trace import Trace
 Slow = Callable[[VisionView, int, int], tuple[list[int], list[list[float]]]]
 
 
-def pruned(model: PreTrainedModel, inputs: Inputs, method: TowerMethod) -> tuple[Any, list[Trace]]:
+def pruned(
+    model: PreTrainedModel, inputs: Inputs, method: VisionMergingMethod
+) -> tuple[Any, list[Trace]]:
     words = torch.zeros_like(inputs["input_ids"])
     with torch.no_grad(), prune(model, method, prompt=words) as run:
         output = model(**inputs, use_cache=False)
@@ -38,19 +40,19 @@ def without_newlines(trace: Trace) -> int:
 
 
 @pytest.mark.parametrize("kind", [ToMe, FiCoCoV])
-def test_exact_counts_for_single_crops(kind: type[TowerMethod]) -> None:
+def test_exact_counts_for_single_crops(kind: type[VisionMergingMethod]) -> None:
     entry = ZOO["llava"]
     model = entry.build()
-    for media, pictures in (("single", 1), ("ragged", 1), ("two_images", 2), ("mixed", 1)):
+    for media, images in (("single", 1), ("ragged", 1), ("two_images", 2), ("mixed", 1)):
         for budget, left in ((25, 25), (24, 24), (10, 10), (0.5, 13)):
             _, traces = pruned(model, entry.inputs(media), kind(budget))
             for trace in traces:
-                assert len(trace.kept) == pictures * left
-                assert trace.tokens_per_layer == [pictures * left] * 5
+                assert len(trace.kept) == images * left
+                assert trace.tokens_per_layer == [images * left] * 5
 
 
 @pytest.mark.parametrize("kind", [ToMe, FiCoCoV])
-def test_exact_counts_for_tiles(kind: type[TowerMethod]) -> None:
+def test_exact_counts_for_tiles(kind: type[VisionMergingMethod]) -> None:
     entry = ZOO["llava_next"]
     model = entry.build()
     _, (trace,) = pruned(model, entry.inputs("single"), kind(23))
@@ -60,12 +62,12 @@ def test_exact_counts_for_tiles(kind: type[TowerMethod]) -> None:
     assert without_newlines(trace) < len(trace.kept)
     _, traces = pruned(model, entry.inputs("ragged"), kind(0.5))
     assert [int((each.frame == 0).sum()) for each in traces] == [5, 5, 5]
-    with pytest.raises(InputError, match=r"2, 3, 5 crops: give a share"):
+    with pytest.raises(InputError, match=r"2, 3, 5 crops: use a fraction"):
         pruned(model, entry.inputs("ragged"), kind(23))
 
 
 @pytest.mark.parametrize("kind", [ToMe, FiCoCoV])
-def test_exact_counts_for_frames(kind: type[TowerMethod]) -> None:
+def test_exact_counts_for_frames(kind: type[VisionMergingMethod]) -> None:
     entry = ZOO["video_llava"]
     model = entry.build()
     _, traces = pruned(model, entry.inputs("video"), kind(11))
@@ -80,7 +82,7 @@ def test_exact_counts_for_frames(kind: type[TowerMethod]) -> None:
 def slow_features(
     model: Any, pixels: Tensor, slow: Slow, removals: dict[int, int], proportional: bool
 ) -> Tensor:
-    """What LLaVA's decoder is given for one picture, ``(k, d)``: the tower block by block."""
+    """What LLaVA's decoder gets for one image, ``(k, d)``: the vision encoder block by block."""
     tower = model.model.vision_tower
     states = tower.pre_layrnorm(tower.embeddings(pixels[None]))
     sizes = torch.ones(states.shape[:2], dtype=torch.int64)
@@ -98,7 +100,7 @@ def slow_features(
         attended = (weights @ values).transpose(1, 2).flatten(2)
         states = states + attention.out_proj(attended)
         if number in removals:
-            view = tower_view(
+            view = vision_view(
                 (5, 5), hidden_states=states, sizes=sizes, members=members,
                 keys=lambda keys=keys: keys, attention=lambda weights=weights: weights.mean(1),
             )  # fmt: skip
@@ -123,22 +125,22 @@ def slow_features(
 )
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_answers_equal_a_tower_and_decoder_run_by_hand(
-    method: TowerMethod, slow: Slow, removals: dict[int, int], attention: str
+    method: VisionMergingMethod, slow: Slow, removals: dict[int, int], attention: str
 ) -> None:
     entry = ZOO["llava"]
     model: Any = entry.build(attention)
     inputs = entry.inputs("single")
     output, _ = pruned(model, inputs, method)
     with torch.no_grad():
-        picture = slow_features(
+        image = slow_features(
             model, inputs["pixel_values"][0], slow, removals, method.proportional_attention
         )
-        assert len(picture) == 10
+        assert len(image) == 10
         ids = inputs["input_ids"][0]
         words = model.get_input_embeddings()(ids)
         visual = entry.visual(inputs)[0]
         begin, end = int(visual.nonzero()[0]), int(visual.nonzero()[-1]) + 1
-        sequence = torch.cat([words[:begin], picture, words[end:]])[None]
+        sequence = torch.cat([words[:begin], image, words[end:]])[None]
         states = model.model.language_model(inputs_embeds=sequence).last_hidden_state
         expected = model.lm_head(states)[0, -1]
     torch.testing.assert_close(output.logits[0, -1], expected, atol=2e-5, rtol=0)

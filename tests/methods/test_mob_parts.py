@@ -110,7 +110,7 @@ def test_a_batch_equals_its_samples_alone(half: Any, budget: float) -> None:
 def test_where_they_act(half: Any) -> None:
     assert list(half(4).pruning_layers(8)) == [1]
     assert list(half(4, after=0).pruning_layers(8)) == [0]
-    with pytest.raises(InputError, match="after=8 leaves no block"):
+    with pytest.raises(InputError, match="after=8 is out of range"):
         half(4, after=8).pruning_layers(8)
     with pytest.raises(InputError, match="got -2"):
         half(4, after=-2)
