@@ -140,8 +140,8 @@ def test_all_videos_of_the_paper_are_kept_for_a_judge(tmp_path: Path) -> None:
         (["--tasks", "lmms:POPE"], "lmms-eval has no task 'POPE'; it has pope"),
         (["--tasks", "lmms:vqav2"], "name those that you want, lmms:vqav2_val,lmms:vqav2_test"),
         (["--tasks", "lmms:activitynetqa"], "activitynetqa lets a judge score its answers"),
-        (["--tasks", "lmms:seedbench"], "the data of seedbench cannot be had"),
-        (["--tasks", "lmms:gqa,lmms:tokencover_tgif_qa"], "cannot be asked of 'pebble'"),
+        (["--tasks", "lmms:seedbench"], "Could not load the dataset for seedbench"),
+        (["--tasks", "lmms:gqa,lmms:tokencover_tgif_qa"], "cannot be evaluated on 'pebble'"),
     ],
 )
 def test_what_is_wrong_is_told_before_a_model_is_loaded(
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_told_before_a_model_is_loaded(
 
     monkeypatch.setattr(tenacity.nap.time, "sleep", lambda seconds: None)
     out = str(tmp_path / "results")
-    is_failure = "cannot be had" in said or "needs the package" in said
+    is_failure = "Could not load the dataset" in said or "needs the package" in said
     assert main(["evaluate", *arguments, "--out", out]) == (1 if is_failure else 2)
     lines = [each for each in capsys.readouterr().err.splitlines() if "tokencover:" in each]
     assert len(lines) == 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tokencover.budget import BudgetMode, block_cost
-from tokencover.evaluation import Example, Task, find_tasks
+from tokencover.evaluation import Example, Task, load_tasks
 from tokencover.methods import MoB, Spec
 
 COSTS: Final = (192, 128, 64, 32)
@@ -147,7 +147,7 @@ def make_tasks(
         Some of the benchmark's; by default all.
     """
     names = [f"{benchmark}/{kind}" for kind in kinds] or [benchmark]
-    found = find_tasks(names, split=split, limit=scenes)
+    found = load_tasks(names, split=split, limit=scenes)
     return [_ask_some(task, place % every, every) for place, task in enumerate(found)]
 
 

@@ -178,7 +178,7 @@ def test_stopping_says_how_to_go_on(
     with pytest.raises(SystemExit) as caught:
         command(*ARGUMENTS, "--out", str(whole))
     assert caught.value.code == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
 
 
 def test_launchers_tell_the_part_by_the_environment() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tokencover.evaluation import Example, Task
 from tokencover.evaluation.plan import Combination, Scoring, Timing
-from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores, Seconds
+from tokencover.evaluation.records import Record, Scores, Seconds
+from tokencover.evaluation.store import ResultsFolder
 from tokencover.methods import Method
 
 TOTAL = 576

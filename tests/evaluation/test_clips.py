@@ -15,9 +15,9 @@ from tokencover.budget.split_rules import PaperSplit
 from tokencover.bundled_models import get_default_tasks
 from tokencover.cli.app import main
 from tokencover.errors import InputError
-from tokencover.evaluation import VisionLanguageModel, find_tasks, load_model
+from tokencover.evaluation import VisionLanguageModel, load_model, load_tasks
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.runner import AskingSettings, score
+from tokencover.evaluation.runner import GenerationSettings, score
 from tokencover.methods import MoB
 from tokencover.pruning import prune
 from tokencover_models.pebble import CLIP_CHECKPOINT
@@ -44,7 +44,7 @@ def clip_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pebble_clips_is_all_kinds_of_questions_about_clips() -> None:
-    tasks = find_tasks(["pebble-clips"], limit=3)
+    tasks = load_tasks(["pebble-clips"], limit=3)
     assert [task.name for task in tasks] == [
         f"pebble-clips/{kind}" for kind in CLIP_QUESTIONS.kinds
     ]
@@ -54,21 +54,21 @@ def test_pebble_clips_is_all_kinds_of_questions_about_clips() -> None:
 
 
 def test_pebble_clips_asks_what_its_benchmark_asks() -> None:
-    (task,) = find_tasks(["pebble-clips/when"], split="validation", limit=2)
+    (task,) = load_tasks(["pebble-clips/when"], split="validation", limit=2)
     expected = [each for each in make_clip_examples("validation", 2) if each.kind == "when"]
     found = list(task.examples())
     assert [(each.question, each.answers) for each in found] == [
         (each.question, (each.answer,)) for each in expected
     ]
     assert [each.id for each in found] == [str(each.scene_id) for each in expected]
-    assert [len(each.clips) for each in found] == [1, 1]
-    assert [frame.tobytes() for frame in found[0].clips[0]] == [
+    assert [len(each.videos) for each in found] == [1, 1]
+    assert [frame.tobytes() for frame in found[0].videos[0]] == [
         frame.tobytes() for frame in expected[0].frames
     ]
 
 
 def test_a_clip_is_no_relative_of_the_picture_with_its_number() -> None:
-    clips, pictures = find_tasks(["pebble-clips/place", "pebble/place"], limit=2)
+    clips, pictures = load_tasks(["pebble-clips/place", "pebble/place"], limit=2)
     first, second = (list(task.examples()) for task in (clips, pictures))
     assert [each.id for each in first] == [each.id for each in second]
     assert not {each.cluster for each in first} & {each.cluster for each in second}
@@ -80,14 +80,14 @@ def test_kinds_that_no_clip_allows_are_left_out() -> None:
         "take another clip, of which something cannot be asked"
     )
     (left_out, *_) = set(CLIP_QUESTIONS.kinds) - asked
-    tasks = find_tasks(["pebble-clips"], limit=1)
+    tasks = load_tasks(["pebble-clips"], limit=1)
     assert {task.name for task in tasks} == {f"pebble-clips/{kind}" for kind in asked}
     with pytest.raises(InputError, match=f"none of the first 1 clips .* '{left_out}'"):
-        find_tasks([f"pebble-clips/{left_out}"], limit=1)
+        load_tasks([f"pebble-clips/{left_out}"], limit=1)
 
 
 def test_clips_are_answered_together_as_alone(pebble_clips: VisionLanguageModel) -> None:
-    when, place = find_tasks(["pebble-clips/when", "pebble-clips/place"], limit=1)
+    when, place = load_tasks(["pebble-clips/when", "pebble-clips/place"], limit=1)
     (first,), (second,) = when.examples(), place.examples()
     inputs = pebble_clips.make_inputs([first, second])
     assert inputs["pixel_values_videos"].shape == (2, 8, 3, 96, 96)
@@ -100,18 +100,20 @@ def test_clips_are_answered_together_as_alone(pebble_clips: VisionLanguageModel)
 def test_a_file_of_ones_own_may_show_clips(
     clip_task: Path, pebble_clips: VisionLanguageModel
 ) -> None:
-    (mine,) = find_tasks([str(clip_task)])
+    (mine,) = load_tasks([str(clip_task)])
     assert mine.shows == {"video"}
-    (bundled,) = find_tasks(["pebble-clips/when"], limit=1)
+    (bundled,) = load_tasks(["pebble-clips/when"], limit=1)
     (first, second), (same,) = mine.examples(), bundled.examples()
-    assert first.pictures == ()
-    assert [frame.tobytes() for frame in first.clips[0]] == [
-        frame.tobytes() for frame in same.clips[0]
+    assert first.images == ()
+    assert [frame.tobytes() for frame in first.videos[0]] == [
+        frame.tobytes() for frame in same.videos[0]
     ]
     assert first.cluster != second.cluster
-    records = score(pebble_clips, Scoring(Combination(MoB(136)), mine), AskingSettings()).records
+    records = score(
+        pebble_clips, Scoring(Combination(MoB(136)), mine), GenerationSettings()
+    ).records
     assert [each.tokens for each in records] == [136, 136]
-    unpruned = score(pebble_clips, Scoring(Combination(None), mine), AskingSettings()).records
+    unpruned = score(pebble_clips, Scoring(Combination(None), mine), GenerationSettings()).records
     assert [each.tokens for each in unpruned] == [TOKENS, TOKENS]
 
 
@@ -134,7 +136,7 @@ def test_files_with_mistakes_are_refused(
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(row))
     with pytest.raises(InputError, match=message):
-        find_tasks([str(path)])
+        load_tasks([str(path)])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_mob_splits_a_clip_by_the_table_for_videos(
     pebble_clips: VisionLanguageModel, coupling: Coupling | None, expected: Split
 ) -> None:
     """At 60 % reduction the table for pictures would give 116 and 193 of 464 to the prompt."""
-    (task,) = find_tasks(["pebble-clips/when"], limit=1)
+    (task,) = load_tasks(["pebble-clips/when"], limit=1)
     method = MoB(464, split=PaperSplit(coupling))
     inputs = pebble_clips.make_inputs(list(task.examples()))
     with (
@@ -161,14 +163,17 @@ def test_a_folder_is_a_model_for_clips_too(tmp_path: Path) -> None:
     shutil.copytree(CLIP_CHECKPOINT, copied)
     loaded = load_model(str(copied), dtype="bfloat16")
     assert loaded.model.dtype == torch.bfloat16
-    (task,) = find_tasks(["pebble-clips/place"], limit=1)
+    (task,) = load_tasks(["pebble-clips/place"], limit=1)
     assert loaded.answer(loaded.make_inputs(list(task.examples())))[0]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["evaluate", "--tasks", "pebble-clips/when"], "pebble-clips/when cannot be asked of 'pe"),
+        (
+            ["evaluate", "--tasks", "pebble-clips/when"],
+            "pebble-clips/when cannot be evaluated on 'pe",
+        ),
         (["evaluate", "--tasks", "pebble", "--model", "pebble-clips"], "pebble/exist cannot be"),
         (
             ["ablate", "--what", "fold", "--tasks", "pebble", "--model", "pebble-clips"],

@@ -12,8 +12,8 @@ from tokencover.cli.app import main
 from tokencover.errors import TokenCoverError
 from tokencover.evaluation import make_task, read_commands
 from tokencover.evaluation.report import KeptExample, KeptSide, explain_missing
-from tokencover.evaluation.report.answer_changes import ChangedAnswer
-from tokencover.evaluation.report.kept_pictures import _choose_examples
+from tokencover.evaluation.report.changes import ChangedAnswer
+from tokencover.evaluation.report.kept_images import _choose_examples
 
 ROW = {"image": "a.png", "question": "what is this ?", "answers": ["a"]}
 
@@ -45,7 +45,7 @@ def test_fewer_pictures_than_requested_are_explained(
     page = tmp_path / "page.html"
     arguments = ["report", str(results), "--out", str(page), "--pictures"]
     assert main([*arguments, "4"]) == 0
-    assert "--pictures 4: 2 drawn; the tasks have 2 examples." in capsys.readouterr().err
+    assert "2 of 4 examples drawn; the tasks have 2 examples." in capsys.readouterr().err
     assert page.read_text().count('<article class="kept"') == 2
     assert main([*arguments, "2"]) == 0
     assert "--pictures" not in capsys.readouterr().err
@@ -64,8 +64,8 @@ def test_no_drawn_image_is_explained() -> None:
     side = KeptSide("mob", "64", "yes", "<p>Not drawn: the model was shown crops.</p>")
     kept = KeptExample("one", "0", "?", "yes", "", (side,))
     told = explain_missing([kept], 1)
-    assert told.startswith("--pictures 1: 0 drawn; 1 cannot be drawn because the prompt has no")
-    assert explain_missing([], 2) == "--pictures 2: 0 drawn; the tasks have no examples."
+    assert told.startswith("0 of 1 examples drawn; 1 cannot be drawn because the prompt has no")
+    assert explain_missing([], 2) == "0 of 2 examples drawn; the tasks have no examples."
 
 
 def test_page_shows_command_of_evaluate(results: Path, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_commands_of_resumed_and_sharded_runs_are_kept_once(tmp_path: Path) -> N
     evaluate("--shard", "1/2")
     evaluate("--shard", "0/2")
     evaluate("--methods", "mob", "--budgets", "64")
-    with pytest.raises(TokenCoverError, match="holds another run"):
+    with pytest.raises(TokenCoverError, match="contains another run"):
         evaluate("--batch-size", "3")
     rest = f"--tasks pebble/color --limit 1 --timing-batches 0 --threads 1 --out {tmp_path / 'r'}"
     assert read_commands(tmp_path / "r") == [

@@ -8,18 +8,13 @@ import pytest
 
 from tests.evaluation.running import RUN
 from tokencover.errors import InputError
-from tokencover.evaluation import find_tasks
+from tokencover.evaluation import load_tasks
 from tokencover.evaluation.plan import Combination, Scoring, Timing
-from tokencover.evaluation.results_folder import (
-    Record,
-    ResultsError,
-    ResultsFolder,
-    Scores,
-    Seconds,
-)
+from tokencover.evaluation.records import Record, ResultsError, Scores, Seconds
+from tokencover.evaluation.store import ResultsFolder
 from tokencover.methods import MoB
 
-COLOR, PLACE = find_tasks(["pebble/color", "pebble/place"], limit=2)
+COLOR, PLACE = load_tasks(["pebble/color", "pebble/place"], limit=2)
 WORK = Scoring(Combination(MoB(64)), COLOR)
 TIMING = Timing(Combination(MoB(64)), COLOR)
 SCORES = Scores(

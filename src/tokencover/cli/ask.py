@@ -131,8 +131,8 @@ def ask(
     if len(named) != 1:
         raise InputError(f"--method takes one method, for example fastv:after=3, got {method!r}.")
 
-    from tokencover.cli.progress_bar import open_progress
     from tokencover.cli.threads import set_threads
+    from tokencover.evaluation.progress import open_progress
     from tokencover.loading import load
 
     set_threads(threads)

@@ -71,19 +71,19 @@ def measure_coupling(
 ) -> None:
     """Find the threshold between strong and weak coupling."""
     from tokencover.bundled_models import get_default_tasks
-    from tokencover.cli.progress_bar import open_progress
     from tokencover.cli.threads import set_threads
     from tokencover.evaluation import (
         calibrate,
         check_files,
-        find_tasks,
         load_model,
+        load_tasks,
     )
+    from tokencover.evaluation.progress import open_progress
 
     options = read_model_options(quantization, attention, model_options)
     given = None if tasks is None and not more else [*(tasks or []), *(more or [])]
     names = read_task_names(given) or [get_default_tasks(model)]
-    found = find_tasks(names, split=split, limit=limit)
+    found = load_tasks(names, split=split, limit=limit)
     for task in found:
         if Path(task.source).is_file():
             check_files(task)

@@ -25,7 +25,7 @@ from tokencover.cli.options import (
     take,
 )
 from tokencover.cli.stopping import INTERRUPTED
-from tokencover.tables import print_markdown
+from tokencover.tables import print_table
 
 AnsweredResults = Annotated[
     Path,
@@ -93,11 +93,11 @@ def judge_answers(
     """Let a language model judge answers about videos."""
     from tokencover.evaluation import (
         Judge,
-        check_reference,
         count_unreadable,
         judge_results,
         read_folder,
         render,
+        resolve_reference,
     )
 
     check_counts({"--parallel": parallel})
@@ -124,7 +124,7 @@ def judge_answers(
         print("stopped; what is judged is kept, and the same command goes on", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     judged = read_folder(folder)
-    compared = check_reference([row.combination for row in judged], named)
+    compared = resolve_reference([row.combination for row in judged], named)
     unreadable = count_unreadable(judged)
     if unreadable:
         print(
@@ -135,7 +135,7 @@ def judge_answers(
     if as_json:
         print_json({"run": judged.run, "reference": compared, "rows": judged.to_dicts()})
     else:
-        print_markdown(render(judged.rows, compared))
+        print_table(render(judged.rows, compared))
         print(f"judged by {model}: wrote {folder}, which `tokencover report` reads")
 
 

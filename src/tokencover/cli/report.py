@@ -71,10 +71,6 @@ LatexFile = Annotated[
         "--latex", "FILE", "Write LaTeX tables in the paper's layout.", OUTPUT, read=read_new_file
     ),
 ]
-LatexCosts = Annotated[
-    bool,
-    take("--latex-costs", "", "Add the paper's computed costs of LLaVA-7B to --latex.", OUTPUT),
-]
 CsvFile = Annotated[
     Path | None,
     take("--csv", "FILE", "Write the rows as comma-separated values.", OUTPUT, read=read_new_file),
@@ -102,7 +98,7 @@ AblationResults = Annotated[
     take(
         "--ablation",
         "FOLDER",
-        "The --out of `tokencover ablate`: Figures 4 to 6, Table 6.",
+        "The --out of `tokencover ablate`: Figures 4 to 6.",
         read=read_path,
     ),
 ]
@@ -147,7 +143,6 @@ def write_report(
     markdown: MarkdownFile = None,
     export: ExportFile = None,
     latex: LatexFile = None,
-    latex_costs: LatexCosts = False,
     csv: CsvFile = None,
     figures: FiguresFolder = None,
     formats: FigureFormats = "pdf",
@@ -163,10 +158,10 @@ def write_report(
     """Turn results into a page that needs nothing else, or into tables and charts."""
     from tokencover.budget import Profile
     from tokencover.cli.threads import set_threads
-    from tokencover.evaluation import check_reference, read_commands, read_folder
+    from tokencover.evaluation import read_commands, read_folder, resolve_reference
     from tokencover.evaluation.report import (
         check_formats,
-        find_ablations,
+        collect_ablations,
         make_page,
     )
 
@@ -178,9 +173,9 @@ def write_report(
     check_formats(kinds)
     stored = read_folder(_find_results(results))
     other = None if against is None else read_folder(against)
-    ablations = find_ablations(read_folder(_find_results(ablation)) if ablation else stored)
+    ablations = collect_ablations(read_folder(_find_results(ablation)) if ablation else stored)
     named = None if reference is None else name_reference(reference)
-    compared = check_reference([row.combination for row in stored], named)
+    compared = resolve_reference([row.combination for row in stored], named)
     coupling = None if profile is None else Profile.load(profile)
     written = []
     if has_page:
@@ -189,7 +184,7 @@ def write_report(
             stored,
             reference=compared,
             profile=coupling,
-            pictures=_draw_kept(stored, compared, tasks, pictures, device),
+            kept=_draw_kept(stored, compared, tasks, pictures, device),
             other=other,
             ablations=ablations,
             command=write_command_line(context),
@@ -198,7 +193,7 @@ def write_report(
         )
         written.append(out or PAGE)
         write_atomically(written[0], page)
-    for path, make in _list_texts(stored, compared, ablations, markdown, (latex, latex_costs), csv):
+    for path, make in _list_texts(stored, compared, markdown, latex, csv):
         write_atomically(path, make())
         written.append(path)
     written += _write_export(export, stored)
@@ -242,9 +237,8 @@ def _find_results(folder: Path) -> Path:
 def _list_texts(
     stored: Results,
     reference: str,
-    ablations: StoredAblations,
     markdown: Path | None,
-    latex: tuple[Path | None, bool],
+    latex: Path | None,
     csv: Path | None,
 ) -> list[tuple[Path, Callable[[], str]]]:
     """The files that were asked for, and what makes each."""
@@ -252,7 +246,7 @@ def _list_texts(
 
     texts: list[tuple[Path | None, Callable[[], str]]] = [
         (markdown, lambda: make_markdown(stored, reference)),
-        (latex[0], lambda: make_latex(stored, reference, ablations, costs=latex[1])),
+        (latex, lambda: make_latex(stored, reference)),
         (csv, stored.to_csv),
     ]
     return [(path, make) for path, make in texts if path is not None]
@@ -299,14 +293,14 @@ def _draw_kept(
     from tokencover.evaluation import describe_run, load_model
     from tokencover.evaluation.lmms import gather_tasks, read_settings
     from tokencover.evaluation.report import (
-        choose_rows,
-        draw_kept_pictures,
+        draw_kept_images,
         explain_missing,
-        list_telling_examples,
+        list_changed_answers,
+        select_rows,
     )
 
-    rows = choose_rows(stored, reference)
-    telling = list_telling_examples(stored, rows[0])
+    rows = select_rows(stored, reference)
+    telling = list_changed_answers(stored, rows[0])
     settings, measured = stored.run["settings"], stored.run["model"]
     found = gather_tasks(
         names,
@@ -323,7 +317,7 @@ def _draw_kept(
             "--pictures away, or evaluate again."
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
-    drawn = draw_kept_pictures(model, methods, found, count, telling)
+    drawn = draw_kept_images(model, methods, found, count, telling)
     if missing := explain_missing(drawn, count):
         print(f"tokencover: {missing}", file=sys.stderr)
     return drawn
