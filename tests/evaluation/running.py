@@ -38,8 +38,8 @@ def do(
     return results, said.getvalue()
 
 
-def picture_task(path: Path, examples: int, **more: object) -> Path:
-    """A task file with pebble's questions; its pictures lie beside it as 0.png, 1.png, ..."""
+def image_task(path: Path, examples: int, **more: object) -> Path:
+    """A task file with pebble's questions, and its images beside it: 0.png, 1.png, ..."""
     rows = []
     for number, each in enumerate(pebble_examples("test", examples, ["color"])):
         each.picture.save(path.parent / f"{number}.png")

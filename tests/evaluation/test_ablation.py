@@ -129,7 +129,7 @@ def of(results: ResultsFolder, settings: list[AblationSetting]) -> Ablation:
     combinations = (Combination(None), *(each.combination for each in settings))
     rows = collect(EvaluationPlan(combinations, tasks, timed=False), results)
     return Ablation(
-        "The prompt's share",
+        "The prompt's fraction",
         "Kp",
         "pebble",
         tuple(settings),

@@ -13,7 +13,7 @@ import torch
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
 from tests.cli.calling import call
-from tests.evaluation.running import picture_task
+from tests.evaluation.running import image_task
 from tests.methods.views import hand_made
 from tokencover import evaluation
 from tokencover.budget.profile import Profile
@@ -141,7 +141,7 @@ def test_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
-    data = picture_task(tmp_path / "mine.jsonl", examples=3)
+    data = image_task(tmp_path / "mine.jsonl", examples=3)
     out = tmp_path / "found" / "profile.json"
     command("--tasks", str(data), "--limit", "2", "--out", str(out))
     printed = capsys.readouterr().out

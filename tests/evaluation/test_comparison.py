@@ -28,7 +28,7 @@ def results(pebble: VisionLanguageModel) -> tc.Results:
 
 
 def answer_alone(asked: VisionLanguageModel, example: Example, method: Any) -> str:
-    """One question, one picture, nothing remembered."""
+    """One question, one image, nothing cached."""
     inputs = asked.make_inputs([example])
     if method is None:
         return asked.answer(inputs)[0]

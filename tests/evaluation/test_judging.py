@@ -32,7 +32,7 @@ SAID = {None: ["cat", "2", "red"], MoB(8): ["cat", "three", "red"]}
 
 @dataclass
 class StubServer:
-    """Counts what it is asked, and says what it is told to say."""
+    """Records its requests, and replies as set up."""
 
     say: Callable[[str], str]
     codes: list[int] = field(default_factory=list)

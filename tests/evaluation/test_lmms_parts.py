@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from tests.evaluation.made_results import get_paper_row
 from tokencover.cli.app import main
 from tokencover.cli.benchmark_options import SUITE_NAMES
 from tokencover.errors import InputError
@@ -35,7 +36,7 @@ from tokencover.evaluation.lmms.media import (
     pad_to_square,
     read_messages,
 )
-from tokencover.evaluation.paper_tables import VANILLA, get_paper_row
+from tokencover.evaluation.paper_tables import VANILLA
 from tokencover.lmms_manifest import TASKS
 
 

@@ -1,4 +1,4 @@
-"""Data of one's own, in the forms that people have them in."""
+"""Tasks from JSON, CSV, datasets and rows."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ RIGHT = {"GQA": [1, 1, 1, 1], "POPE": [1, 1, 1, 1], "VizWiz": [1, 1, 1, 1]}
 
 
 def score(count: int) -> dict[str, list[float | None]]:
-    """So many right answers of four in each task."""
+    """So many correct answers of four in each task."""
     return {task: [float(place < count) for place in range(4)] for task in RIGHT}
 
 

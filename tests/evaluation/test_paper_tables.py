@@ -1,6 +1,7 @@
 import pytest
 
-from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow, get_paper_row
+from tests.evaluation.made_results import get_paper_row
+from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow
 from tokencover.evaluation.scoring import average_relative
 from tokencover.methods import METHODS
 

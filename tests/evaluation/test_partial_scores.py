@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.running import contents, do, picture_task
+from tests.evaluation.running import contents, do, image_task
 from tokencover.evaluation import VisionLanguageModel, load_tasks, read_folder, store
 from tokencover.evaluation.plan import Combination, EvaluationPlan
 from tokencover.evaluation.records import ResultsError
@@ -35,7 +35,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture
 def plan(tmp_path: Path) -> EvaluationPlan:
-    task = load_tasks([str(picture_task(tmp_path / "mine.jsonl", 7))])[0]
+    task = load_tasks([str(image_task(tmp_path / "mine.jsonl", 7))])[0]
     return EvaluationPlan((Combination(None), Combination(MoB(64))), (task,), timed=False)
 
 
@@ -73,7 +73,7 @@ def test_resumed_unit_is_byte_identical(
 
 
 def test_killed_process_keeps_examples(tmp_path: Path) -> None:
-    data = picture_task(tmp_path / "mine.jsonl", 12)
+    data = image_task(tmp_path / "mine.jsonl", 12)
     arguments = ["evaluate", "--tasks", str(data), "--batch-size", "2", "--threads", "1"]
 
     def start(out: Path) -> subprocess.Popen[bytes]:

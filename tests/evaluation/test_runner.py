@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.evaluation.running import contents, do, picture_task
+from tests.evaluation.running import contents, do, image_task
 from tokencover.errors import BudgetError, InputError
 from tokencover.evaluation import Task, VisionLanguageModel, load_tasks
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
@@ -101,7 +101,7 @@ class Picky(Random):
 @pytest.fixture
 def one_long(tmp_path: Path) -> Task:
     """Three questions, the first of which is longer than the others."""
-    path = picture_task(tmp_path / "asked.jsonl", examples=3, question="which place is this ?")
+    path = image_task(tmp_path / "asked.jsonl", examples=3, question="which place is this ?")
     first, *others = path.read_text().splitlines()
     long = first.replace("which place", "is this or is this or which place")
     path.write_text("\n".join([long, *others]))

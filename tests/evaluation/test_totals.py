@@ -1,4 +1,4 @@
-"""Benchmarks that count in their own way, end answers themselves and name the prompt's words."""
+"""Benchmarks with their own score, stops, and text that methods read as the prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace

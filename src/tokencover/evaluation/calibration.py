@@ -121,31 +121,11 @@ def calibrate(
     after: int = 1,
     batch_size: int = 8,
 ) -> tuple[Profile, int]:
-    """Measure coupling on all examples of the tasks.
+    """Measure coupling on all examples of the tasks, after the first `after` decoder layers.
 
-    Parameters
-    ----------
-    model : VisionLanguageModel
-        Needs a prefill for each example.
-    tasks : sequence of Task
-        Representative of the questions that the model will answer.
-    record : Path
-        File of finished batches; read first if it exists.
-    progress : Progress
-        With a unit for each task.
-    split : str
-        Of the tasks.
-    after : int
-        Decoder layers before the measurement: the same as MoB's.
-    batch_size : int
-        Samples per batch.
-
-    Returns
-    -------
-    profile : Profile
-        Of all samples that have coupling.
-    without : int
-        How many samples have none, because they have no prompt tokens or no image.
+    `record` is the file of finished batches, which is read first if it exists; `progress` has a
+    unit for each task. Returns the profile of all samples that have coupling, and how many have
+    none, because they have no prompt tokens or no image.
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}.")

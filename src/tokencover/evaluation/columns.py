@@ -6,7 +6,6 @@ CSV, pandas and JSON.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -74,14 +73,8 @@ class Column:
 def list_columns(rows: Sequence[ResultRow], groups: Sequence[str], reference: str) -> list[Column]:
     """List all columns of results.
 
-    Parameters
-    ----------
-    rows : sequence of ResultRow
-        All rows of the table: some columns compare a row with another.
-    groups : sequence of str
-        Groups of tasks.
-    reference : str
-        Label or name of the method that the others are compared with at the same budget.
+    Some columns compare a row with another one of `rows`; `reference` is the label or name of the
+    method that the others are compared with at the same budget.
     """
     unpruned = get_unpruned(rows)
 
@@ -292,14 +285,6 @@ class ResultsTable:
         methods = [line.row.combination.method for line in self.lines]
         cautions = dict.fromkeys(method.card.caution for method in methods if method is not None)
         return [caution for caution in cautions if caution]
-
-    def without_ranks(self) -> ResultsTable:
-        """The same table in which no cell is marked."""
-        lines = (
-            dataclasses.replace(line, cells=tuple(TableCell(cell.text) for cell in line.cells))
-            for line in self.lines
-        )
-        return ResultsTable(self.columns, tuple(lines))
 
 
 def make_table(

@@ -33,12 +33,7 @@ LATEX_SIGNS: Final = {
 def render(rows: Sequence[ResultRow], reference: str = "mob") -> TextTable:
     """Build the table that a finished evaluation prints, with its notes.
 
-    Parameters
-    ----------
-    rows : sequence of ResultRow
-        In the order of the table.
-    reference : str
-        Label or name of the method that others are compared with at the same budget.
+    `reference` is the label or name of the method that the others are compared with.
     """
     summary = next((row.summary for row in rows if row.summary is not None), None)
     groups, tasks = ([], []) if summary is None else (list(summary.groups), list(summary.accuracy))

@@ -15,7 +15,7 @@ from tokencover.errors import InputError, TokenCoverError
 from tokencover.extras import import_extra
 
 PROMPT: Final = "tokencover-1"
-"""The name of the instruction below, for the results: another one would be another judge."""
+"""The name of the instruction below, for the results: a changed one needs a new name."""
 INSTRUCTION: Final = (
     "You compare an answer to a question about a video with the right answer. They match if they "
     "mean the same: synonyms, other forms of a word and more detail do not matter, another thing, "
@@ -61,20 +61,9 @@ class Verdict:
 class Judge:
     """A server with a model.
 
-    Attributes
-    ----------
-    url : str
-        Its address up to ``/v1``, or with ``/chat/completions``.
-    model : str
-        The model's name.
-    key : str
-        The API key; never written anywhere.
-    pause : float
-        Seconds before a busy server is tried again; doubled each time.
-    patience : float
-        Seconds to wait for a reply.
-    longest_reply : int
-        In tokens.
+    `url` ends in ``/v1`` or ``/chat/completions``. `key` is the API key, which is never written
+    anywhere. A busy server is tried again after `pause` seconds, doubled each time; `patience` is
+    the seconds to wait for a reply of up to `longest_reply` tokens.
     """
 
     url: str
@@ -114,22 +103,10 @@ class Judge:
         attempts: int = ATTEMPTS,
         leaving: threading.Event | None = None,
     ) -> Verdict:
-        """Judge an answer.
+        """Judge an answer; raises `JudgeError` if the server rejects the request or is unreachable.
 
-        Parameters
-        ----------
-        question, reference, answer : str
-            The question, the reference answer, and the answer to judge.
-        attempts : int
-            How often a server that cannot be reached is tried; one that reports that it is busy is
-            tried `ATTEMPTS` times in any case.
-        leaving : threading.Event, optional
-            Once it is set, no further attempt is made.
-
-        Raises
-        ------
-        JudgeError
-            If the server rejects the request, or cannot be reached in so many attempts.
+        A server that cannot be reached is tried `attempts` times; one that reports that it is busy,
+        `ATTEMPTS` times in any case. Once `leaving` is set, no further attempt is made.
         """
         text = f"Question: {question}\nRight answer: {reference}\nAnswer: {answer}"
         content = {

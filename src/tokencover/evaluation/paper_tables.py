@@ -32,11 +32,6 @@ class PaperRow:
     printed_average: float
 
 
-def get_paper_row(model: str, reduction: float, method: str) -> PaperRow:
-    """Return the row of a method; raises `KeyError` if the paper has none."""
-    return _BY_NAME[model, reduction, method]
-
-
 def _read_rows() -> Iterator[PaperRow]:
     content = read_object(Path(__file__).parent / "data" / "paper_tables.json")
     for section in content["sections"]:
@@ -49,4 +44,3 @@ def _read_rows() -> Iterator[PaperRow]:
 
 
 PAPER_ROWS: Final = tuple(_read_rows())
-_BY_NAME: Final = {(row.model, row.reduction, row.method): row for row in PAPER_ROWS}

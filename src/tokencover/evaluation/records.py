@@ -66,18 +66,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Scores:
-    """Result of a `Scoring`: records, or the reason why the method cannot run.
+    """Result of a `Scoring`: one record per example, or the reason why the method cannot run.
 
-    Attributes
-    ----------
-    records : tuple of Record
-        One for each example.
-    cannot : str, optional
-        Why there are none.
-    overall : float, optional
-        The benchmark's own score, as a fraction; None if it is the mean score.
-    metrics : mapping
-        All metrics of the benchmark, on its own scales.
+    `overall` is the benchmark's own score as a fraction, None if it is the mean score; `metrics`
+    has all metrics of the benchmark, on its own scales.
     """
 
     records: tuple[Record, ...] = ()

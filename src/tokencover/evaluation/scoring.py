@@ -63,21 +63,10 @@ SCORES: Final = {"exact": score_exact, "contains": score_contains, "vqa": score_
 
 @dataclass(frozen=True)
 class Summary:
-    """The numbers of one row.
+    """The numbers of one row; means over examples that did not fail, with equal weight per task.
 
-    Attributes
-    ----------
-    accuracy : dict
-        By task: its own score as a fraction, or else the mean score of the examples that did not
-        fail; None if all failed.
-    groups : dict
-        By group: mean over its tasks; None if one of them has no score.
-    headings : dict
-        By group: the heading of its column.
-    tokens, mean_tokens, flops : float, optional
-        Means over all examples that did not fail, with equal weight per task.
-    failed : int
-        Examples that failed, over all tasks.
+    `accuracy` is by task, None if all its examples failed; `groups` is by group, None if one of its
+    tasks has no score; `headings` has the heading of each group's column. `failed` counts examples.
     """
 
     accuracy: Mapping[str, float | None]

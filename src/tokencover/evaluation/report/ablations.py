@@ -35,7 +35,7 @@ from tokencover.tables import TextTable, escape_markdown
 ALL: Final = "all tasks"
 AblationName = Literal["k-prompt", "fold", "layer"]
 ABLATION_TITLES: Final[dict[AblationName, tuple[str, str]]] = {
-    "k-prompt": ("The prompt's share of the budget", "Kp"),
+    "k-prompt": ("The prompt's fraction of the budget", "Kp"),
     "fold": ("The covering fold", "k / Kp"),
     "layer": ("The pruning layer", "decoder layers before pruning"),
 }

@@ -204,8 +204,7 @@ def _tabulate_paper(stored: Results) -> dict[str, Any] | None:
     for each in sorted(comparisons, key=lambda each: each.paper.reduction):
         reduction = each.paper.reduction
         section = f"{reduction:g} % of the tokens dropped" if reduction else "all tokens"
-        pairs = [(f"{each.paper.printed_average:g}", each.average), *each.scores.values()]
-        sections.setdefault(section, []).append({"name": each.name, "pairs": pairs})
+        sections.setdefault(section, []).append({"name": each.name, "pairs": each.pairs})
     return {
         "model": get_paper_model(stored.model),
         "notes": explain_paper(stored),

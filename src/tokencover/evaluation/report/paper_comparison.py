@@ -41,6 +41,11 @@ class PaperComparison:
     scores: dict[str, tuple[str, str]]
 
     @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The paper's number and ours: "Avg.", then each benchmark."""
+        return [(f"{self.paper.printed_average:g}", self.average), *self.scores.values()]
+
+    @property
     def name(self) -> str:
         """The method, and the one of this run."""
         if self.ours is None or self.ours.combination.method is None:

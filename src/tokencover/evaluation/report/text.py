@@ -49,8 +49,7 @@ def _write_paper(stored: Results) -> list[str]:
     header += [f"{escape_markdown(name)} ({who})" for name in names for who in ("paper", "here")]
     rows = []
     for each in sorted(found, key=lambda each: each.paper.reduction):
-        pairs = [(f"{each.paper.printed_average:g}", each.average), *each.scores.values()]
-        numbers = [text for pair in pairs for text in pair]
+        numbers = [text for pair in each.pairs for text in pair]
         rows.append([escape_markdown(each.name), f"{each.paper.reduction:g}", *numbers])
     title = f"## The paper's numbers for {get_paper_model(stored.model)}"
     return [title, *map(escape_markdown, explain_paper(stored)), write_markdown(header, rows)]

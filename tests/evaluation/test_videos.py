@@ -1,4 +1,4 @@
-"""Evaluations about clips."""
+"""Evaluations about videos."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tokencover_models.pebble import CLIP_CHECKPOINT
 from tokencover_models.pebble.data import CLIP_QUESTIONS, make_clip_examples
 
 TOKENS = 8 * (1 + 12 * 12)
-"""Of a clip: eight frames, each with its class token."""
+"""Of a video: eight frames, each with its class token."""
 
 
 @pytest.fixture(scope="module")
 def clip_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A task file with two questions about the first clip; the frames lie in a folder beside it."""
+    """A task file with two questions about the first video, and a folder of its frames."""
     folder = tmp_path_factory.mktemp("clips")
     (folder / "frames").mkdir()
     rows = []
@@ -77,7 +77,7 @@ def test_a_clip_is_no_relative_of_the_picture_with_its_number() -> None:
 def test_kinds_that_no_clip_allows_are_left_out() -> None:
     asked = {each.kind for each in make_clip_examples("test", 1)}
     assert asked < set(CLIP_QUESTIONS.kinds), (
-        "take another clip, of which something cannot be asked"
+        "take another video, which does not allow all questions"
     )
     (left_out, *_) = set(CLIP_QUESTIONS.kinds) - asked
     tasks = load_tasks(["pebble-clips"], limit=1)
@@ -146,7 +146,7 @@ def test_files_with_mistakes_are_refused(
 def test_mob_splits_a_clip_by_the_table_for_videos(
     pebble_clips: VisionLanguageModel, coupling: Coupling | None, expected: Split
 ) -> None:
-    """At 60 % reduction the table for pictures would give 116 and 193 of 464 to the prompt."""
+    """At 60 % reduction the table for images would give 116 and 193 of 464 to the prompt."""
     (task,) = load_tasks(["pebble-clips/when"], limit=1)
     method = MoB(464, split=PaperSplit(coupling))
     inputs = pebble_clips.make_inputs(list(task.examples()))

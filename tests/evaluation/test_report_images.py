@@ -1,4 +1,4 @@
-"""The report shows what was kept, on pictures that the model looks at again."""
+"""The report draws kept tokens on images of a few examples."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_smallest_budget_is_drawn_with_hover_text(results: Path, tmp_path: P
     text = page.read_text()
     assert "What was kept" in text
     assert text.count("9 of 576 visual tokens kept") == 4  # two examples, two methods each
-    assert text.count("data:image/png;base64,") == 2  # each picture once
+    assert text.count("data:image/png;base64,") == 2  # each image once
     assert text.count('data-same="0"') == 4
     assert text.count('<div class="pair">') == 2
 

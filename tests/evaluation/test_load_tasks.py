@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.evaluation.running import picture_task
+from tests.evaluation.running import image_task
 from tokencover.errors import InputError
 from tokencover.evaluation import load_tasks
 from tokencover.evaluation.plan import Combination, Scoring
@@ -41,7 +41,7 @@ def test_a_version_tells_examples_apart(tmp_path: Path) -> None:
         for split, limit in [("test", 2), ("test", 3), ("validation", 2)]
     }
     assert len(versions) == 3
-    path = picture_task(tmp_path / "mine.jsonl", 2)
+    path = image_task(tmp_path / "mine.jsonl", 2)
     (before,) = load_tasks([str(path)])
     (again,) = load_tasks([str(path)])
     path.write_text(path.read_text().replace("?", "??"))
@@ -66,7 +66,7 @@ def test_results_of_earlier_runs_stay_valid(tmp_path: Path) -> None:
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
-    path = picture_task(tmp_path / "mine.jsonl", 3, score="contains", group="strong")
+    path = image_task(tmp_path / "mine.jsonl", 3, score="contains", group="strong")
     (task,) = load_tasks([str(path)], limit=2)
     first, second = task.examples()
     assert (task.name, task.group) == ("mine", "strong")
@@ -77,7 +77,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_examples_of_two_files_are_not_related(tmp_path: Path) -> None:
-    files = [str(picture_task(tmp_path / name, 2)) for name in ("a.jsonl", "b.jsonl")]
+    files = [str(image_task(tmp_path / name, 2)) for name in ("a.jsonl", "b.jsonl")]
     clusters = [each.cluster for task in load_tasks(files) for each in task.examples()]
     assert len(set(clusters)) == 4
 
@@ -148,6 +148,6 @@ def test_unknown_tasks_are_refused(names: list[str], limit: int | None, message:
 
 
 def test_a_limit_must_leave_something(tmp_path: Path) -> None:
-    path = picture_task(tmp_path / "mine.jsonl", 1)
+    path = image_task(tmp_path / "mine.jsonl", 1)
     with pytest.raises(InputError, match="at least 1 example, got -1"):
         load_tasks([str(path)], limit=-1)
