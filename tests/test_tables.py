@@ -9,18 +9,26 @@ import sys
 
 import pytest
 
-from tokencover.tables import TextTable, align_columns, print_markdown, print_table, print_text
+from tokencover.tables import TextTable, align_columns, print_table, print_text
 
 HEADER = ("method", "faster", "kept")
 ROWS = [("mob", "2.31x", "64"), ("unpruned\nas it is", "-", "576")]
 MARKDOWN = """# Title
 
-| method | budget | a \\| b\\_c |
+| method | budget | a \\| b\\_ c |
 | --- | --- | ---: |
 | mob | 64 | no |
 | unpruned | - | 100.0 |
 
 Words [in brackets] that say what the columns mean."""
+MARKDOWN_TABLE = TextTable(
+    ("method", "budget", "a | b_ c"),
+    [("mob", "64", "no"), ("unpruned", "-", "100.0")],
+    words=2,
+    above="Title",
+    notes=["Words [in brackets] that say what the columns mean."],
+    markdown=True,
+)
 
 
 class Terminal(io.StringIO):
@@ -60,7 +68,8 @@ def test_lines_stand_above_and_below() -> None:
 
 def test_a_pipe_gets_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(TextTable(HEADER, ROWS))
-    print_markdown(MARKDOWN)
+    print_table(MARKDOWN_TABLE)
+    assert str(MARKDOWN_TABLE) == MARKDOWN
     assert capsys.readouterr().out == f"{align_columns(HEADER, ROWS)}\n{MARKDOWN}\n"
 
 
@@ -124,10 +133,10 @@ def test_long_lines_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -
 
 def test_markdown_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    print_markdown(MARKDOWN)
+    print_table(MARKDOWN_TABLE)
     title, _, header, _, first, second, _, words = lines_of(terminal)
     assert title == "Title"
-    assert header.split() == ["method", "budget", "a", "|", "b_c"]
+    assert header.split() == ["method", "budget", "a", "|", "b_", "c"]
     assert first.split() == ["mob", "64", "no"]
     assert second.split() == ["unpruned", "-", "100.0"]
     assert words == "Words [in brackets] that say what the columns mean."
@@ -174,13 +183,8 @@ def test_piped_sentences_stay_below_120_columns(capsys: pytest.CaptureFixture[st
 
 def test_piped_markdown_is_divided_into_tables(capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"a long heading {number}" for number in range(10)]
-    lines = [
-        ["method", "budget", *names],
-        ["---", *["---:"] * 11],
-        ["mob", "64", *map(str, range(10))],
-        ["mob", "32", *map(str, range(10, 20))],
-    ]
-    print_markdown("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    numbers = [["mob", "64", *map(str, range(10))], ["mob", "32", *map(str, range(10, 20))]]
+    print_table(TextTable(["method", "budget", *names], numbers, markdown=True))
     parts = read_parts(capsys.readouterr().out)
     assert len(parts) == 2
     found = []
@@ -196,7 +200,7 @@ def test_piped_markdown_is_divided_into_tables(capsys: pytest.CaptureFixture[str
 
 def test_a_long_reason_stands_below_the_piped_table(capsys: pytest.CaptureFixture[str]) -> None:
     reason = "cannot: " + "this model has no tiles " * 6 + "at all"
-    print_markdown(f"| method | budget | fine |\n| --- | --- | ---: |\n| mob | 64 | {reason} |")
+    print_table(TextTable(("method", "budget", "fine"), [("mob", "64", reason)], markdown=True))
     table, below = read_parts(capsys.readouterr().out)
     assert table[2].startswith("| mob | 64 | cannot: this model has no tiles")
     assert table[2].endswith(" ... |")

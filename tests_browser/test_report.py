@@ -167,7 +167,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
     sides = (draw_side("unpruned", ""), draw_side("mob", "64"), draw_side("fastv", "64"))
     example = KeptExample("GQA", "7", BAD, BAD, "lost", sides)
     path = folder / "report.html"
-    page = make_page(read_folder(results.folder), pictures=[example], command=BAD)
+    page = make_page(read_folder(results.folder), kept=[example], command=BAD)
     path.write_text(page, encoding="utf-8")
     return path.as_uri()
 

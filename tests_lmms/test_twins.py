@@ -15,13 +15,13 @@ from lmms_eval.tasks import TaskManager
 
 from tokencover.errors import InputError
 from tokencover.evaluation import (
-    AskingSettings,
     Combination,
     ExampleError,
+    GenerationSettings,
     Scoring,
     VisionLanguageModel,
-    find_tasks,
     load_model,
+    load_tasks,
     score,
 )
 from tokencover.evaluation.lmms import gather_tasks
@@ -62,8 +62,8 @@ def ask_ours(
 ) -> dict[tuple[str, str], tuple[str | None, float | None]]:
     """By kind and scene: answer and score of our own runner, about the first scene."""
     found = {}
-    for task in find_tasks([benchmark], limit=1):
-        scores = score(model, Scoring(Combination(method), task), AskingSettings(batch))
+    for task in load_tasks([benchmark], limit=1):
+        scores = score(model, Scoring(Combination(method), task), GenerationSettings(batch))
         for each in scores.records:
             found[task.name.split("/")[1], each.id] = each.answer, each.score
     return found
@@ -98,8 +98,8 @@ def test_answers_are_those_of_our_runner(
     right = [value for _, value in ours.values() if value is not None]
     assert number == pytest.approx(sum(right) / len(ours))
     scores = score(
-        models[name], Scoring(Combination(method), documents), AskingSettings(batch)
-    )  # the same documents as our task
+        models[name], Scoring(Combination(method), documents), GenerationSettings(batch)
+    )  # the same documents as a task of ours
     assert [each.answer for each in scores.records] == answers
     assert scores.metrics == {"exact": pytest.approx(number)}
 
@@ -125,7 +125,7 @@ def test_unknown_arguments_are_refused() -> None:
 
 def test_sampling_is_refused(models: dict[str, VisionLanguageModel]) -> None:
     arguments = ("", None, {"do_sample": True, "temperature": 0.7}, 0, "captions", "test")
-    with pytest.raises(InputError, match="captions wants beams or sampling"):
+    with pytest.raises(InputError, match="captions needs beams or sampling"):
         PrunedChatModel(model=models["pebble"]).generate_until([Namespace(args=arguments)])
 
 
@@ -144,7 +144,7 @@ def test_all_devices_give_the_same_answers(
 def test_a_sample_that_fails_is_named(
     models: dict[str, VisionLanguageModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokencover.evaluation.lmms import shown_media
+    from tokencover.evaluation.lmms import media
 
     (task,) = gather_tasks(["lmms:gqa"])
     broken = list(task.examples())
@@ -155,8 +155,8 @@ def test_a_sample_that_fails_is_named(
     broken[3] = replace(broken[3], show=fail)  # type: ignore[call-arg]
     work = Scoring(Combination(None), replace(task, examples=lambda: iter(broken)))
     with pytest.raises(ExampleError, match=r"example 3 failed.*unpruned, GQA.*cut off"):
-        score(models["pebble"], work, AskingSettings(4))
-    monkeypatch.setattr(shown_media, "_open_picture", lambda source: fail())
+        score(models["pebble"], work, GenerationSettings(4))
+    monkeypatch.setattr(media, "_open_image", lambda source: fail())
     chat = PrunedChatModel(model=models["pebble"])
     with pytest.raises(ExampleError, match=r"example 0 failed.*tokencover_pebble.*cut off"):
         ask_lmms(chat, "tokencover_pebble", 2, tmp_path)
@@ -166,7 +166,9 @@ def test_a_method_that_cannot_run_is_told(
     models: dict[str, VisionLanguageModel], tmp_path: Path
 ) -> None:
     (task,) = gather_tasks(["lmms:gqa"])
-    refused = score(models["pebble"], Scoring(Combination(GlobalCom2(64)), task), AskingSettings(4))
+    refused = score(
+        models["pebble"], Scoring(Combination(GlobalCom2(64)), task), GenerationSettings(4)
+    )
     assert refused.cannot is not None
     chat = PrunedChatModel(model=models["pebble"], method="globalcom2", budget=64)
     with pytest.raises(InputError, match="cannot run on tokencover_pebble"):

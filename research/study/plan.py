@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tokencover.budget import BudgetMode
-from tokencover.evaluation import Example, Task, find_tasks
+from tokencover.evaluation import Example, Task, load_tasks
 from tokencover.families import compute_block_cost
 from tokencover.methods import MoB, Spec
 
@@ -148,7 +148,7 @@ def make_tasks(
         Some of the benchmark's; by default all.
     """
     names = [f"{benchmark}/{kind}" for kind in kinds] or [benchmark]
-    found = find_tasks(names, split=split, limit=scenes)
+    found = load_tasks(names, split=split, limit=scenes)
     return [_ask_some(task, place % every, every) for place, task in enumerate(found)]
 
 

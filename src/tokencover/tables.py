@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 import sys
@@ -28,21 +27,23 @@ LEAST_FOR_SENTENCES = 24
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table for people; as a string it is plain text.
+    """A table for people; as a string it is plain text or Markdown.
 
     Attributes
     ----------
     header : sequence of str
         Names of the columns.
     rows : sequence of sequence of str
-        As many cells each. A first cell may have more lines, see `Cells`.
+        As many cells per row. A first cell may have more lines, see `Cells`.
     words : int
-        How many columns, counted from the left, hold words; the others hold numbers, which stand
-        to the right.
+        The number of columns, counted from the left, that contain words; the others contain numbers
+        and are aligned to the right.
     above : str
-        A line above the table.
+        A line above the table; a heading in Markdown.
     notes : sequence of str
-        Lines below it.
+        Lines below it; paragraphs in Markdown.
+    markdown : bool
+        Whether it is written as Markdown where it is not drawn on a terminal.
     """
 
     header: Cells
@@ -50,26 +51,83 @@ class TextTable:
     words: int = 1
     above: str = ""
     notes: Sequence[str] = ()
+    markdown: bool = False
 
     def __str__(self) -> str:
+        if self.markdown:
+            above = [f"# {escape_markdown(self.above)}"] if self.above else []
+            header, rows = _escape_cells([self.header])[0], _escape_cells(self.rows)
+            return "\n\n".join([*above, write_markdown(header, rows, self.words), *self.notes])
         above = [self.above, ""] if self.above else []
         below = ["", *self.notes] if self.notes else []
         lines = [*above, align_columns(self.header, self.rows, words=self.words), *below]
         return "\n".join(lines)
 
 
-def print_table(table: TextTable) -> None:
-    """Print a table as wherever it goes can show it best."""
+def print_table(*tables: TextTable) -> None:
+    """Print tables: drawn on a terminal, as text or Markdown elsewhere."""
+    for index, table in enumerate(tables):
+        if index:
+            print()
+        if table.markdown:
+            _print_table(table)
+        else:
+            _print_text_table(table)
+
+
+def _print_text_table(table: TextTable) -> None:
     if not sys.stdout.isatty() and _measure_lines(str(table).splitlines()) <= WIDEST_PIPED:
         print(table)
         return
     if table.above:
         print_text(table.above)
         print()
-    right = [place >= table.words for place in range(len(table.header))]
+    right = [index >= table.words for index in range(len(table.header))]
     _draw_table(table.header, table.rows, right)
     if table.notes:
         print_text("\n".join(["", *table.notes]))
+
+
+def _print_table(table: TextTable) -> None:
+    """Draw the table on a terminal; print Markdown elsewhere, wide tables divided."""
+    is_terminal = sys.stdout.isatty()
+    if table.above:
+        heading = f"# {escape_markdown(table.above)}"
+        _wrap_paragraphs([table.above if is_terminal else heading, ""], bold=is_terminal)
+    if is_terminal:
+        columns = zip(*table.rows, strict=True)
+        right = [
+            index >= table.words or all(re.match(r"[-+]?\d|-$", cell) for cell in column)
+            for index, column in enumerate(columns)
+        ]
+        _draw_table(table.header, table.rows, right)
+    else:
+        marks = _list_marks(len(table.header), table.words)
+        header, *rows = _escape_cells([table.header, *table.rows])
+        print("\n".join(_divide_markdown([header, marks, *rows])))
+    _wrap_paragraphs(line for note in table.notes for line in ["", *note.splitlines()])
+
+
+def write_markdown(header: Cells, rows: Sequence[Cells], words: int = 1) -> str:
+    """Write a Markdown table of escaped cells; columns after the first `words` are numbers."""
+    return "\n".join(_join_cells([header, _list_marks(len(header), words), *rows]))
+
+
+def escape_markdown(text: str) -> str:
+    """Return text without a special meaning in Markdown or HTML."""
+    return re.sub(r"[\\|<>*`]|(?<!\w)_|_(?!\w)|(?<=\])\(", r"\\\g<0>", text)
+
+
+def _escape_cells(lines: Sequence[Cells]) -> list[list[str]]:
+    return [[escape_markdown(cell) for cell in cells] for cells in lines]
+
+
+def _list_marks(columns: int, words: int) -> list[str]:
+    return ["---"] * words + ["---:"] * (columns - words)
+
+
+def _join_cells(lines: Sequence[Cells]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
@@ -92,20 +150,6 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 def print_text(text: str) -> None:
     """Print lines; those that are too long are wrapped between words."""
     _wrap_paragraphs(text.splitlines())
-
-
-def print_markdown(text: str) -> None:
-    """Print Markdown; on a terminal with its tables drawn, elsewhere with wide tables divided."""
-    lines = text.splitlines()
-    for is_table, block in itertools.groupby(lines, lambda line: line.startswith("|")):
-        if not is_table:
-            _wrap_paragraphs(block, headings=True)
-        elif not sys.stdout.isatty():
-            print("\n".join(_divide_markdown(list(block))))
-        else:
-            header, marks, *rows = map(_split_row, block)
-            columns = zip(*rows, strict=True)
-            _draw_table(header, rows, list(map(_holds_numbers, marks, columns)))
 
 
 def align_columns(header: Cells, rows: Sequence[Cells], *, words: int = 1) -> str:
@@ -137,47 +181,30 @@ def _measure_lines(lines: Iterable[str]) -> int:
     return max(map(len, lines), default=0)
 
 
-def _divide_markdown(lines: list[str]) -> list[str]:
-    """Divide a table that is too wide: every part begins with the columns that name its rows."""
-    if _measure_lines(lines) <= WIDEST_PIPED:
-        return lines
-    table = [_split_cells(line) for line in lines]
+def _divide_markdown(lines: list[list[str]]) -> list[str]:
+    """Divide a table that is too wide; every part begins with the columns that identify a row."""
+    whole = _join_cells(lines)
+    if _measure_lines(whole) <= WIDEST_PIPED:
+        return whole
     full_texts = []
-    for cells in table:
-        for place, cell in enumerate(cells[1:], start=1):
+    for cells in lines:
+        for index, cell in enumerate(cells[1:], start=1):
             if len(cell) > LONGEST_CELL:
-                cells[place] = textwrap.shorten(cell, LONGEST_CELL, placeholder=" ...")
+                cells[index] = textwrap.shorten(cell, LONGEST_CELL, placeholder=" ...")
                 full_texts += [
                     "",
-                    *textwrap.wrap(f"{' '.join(cells[:place])}: {cell}", WIDEST_PIPED),
+                    *textwrap.wrap(f"{' '.join(cells[:index])}: {cell}", WIDEST_PIPED),
                 ]
-    parts = [list(range(len(table[0])))]
-    if _measure_lines(_join_cells(table, parts[0])) > WIDEST_PIPED:
-        parts = _cut_columns(table[0], table[2:], WIDEST_PIPED - len("|  |"), gap=len(" | "))
-    divided = [line for part in parts for line in [*_join_cells(table, part), ""]]
+    parts = [list(range(len(lines[0])))]
+    if _measure_lines(_join_cells(lines)) > WIDEST_PIPED:
+        parts = _cut_columns(lines[0], lines[2:], WIDEST_PIPED - len("|  |"), gap=len(" | "))
+    divided = []
+    for part in parts:
+        divided += [*_join_cells([[cells[at] for at in part] for cells in lines]), ""]
     return divided[:-1] + full_texts
 
 
-def _join_cells(table: Sequence[Cells], part: Sequence[int]) -> list[str]:
-    """Some columns of a table as Markdown."""
-    return ["| " + " | ".join(cells[at] for at in part) + " |" for cells in table]
-
-
-def _split_cells(line: str) -> list[str]:
-    """Cells of a row in Markdown, as they are written there."""
-    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
-
-
-def _split_row(line: str) -> list[str]:
-    """Cells of a row in Markdown, as they are read."""
-    return [re.sub(r"\\(.)", r"\1", cell) for cell in _split_cells(line)]
-
-
-def _holds_numbers(mark: str, column: Sequence[str]) -> bool:
-    return mark.endswith(":") or all(re.match(r"[-+]?\d|-$", cell) for cell in column)
-
-
-def _wrap_paragraphs(lines: Iterable[str], *, headings: bool = False) -> None:
+def _wrap_paragraphs(lines: Iterable[str], *, bold: bool = False) -> None:
     if not sys.stdout.isatty():
         for line in lines:
             begin = line[: len(line) - len(line.lstrip())]
@@ -197,9 +224,7 @@ def _wrap_paragraphs(lines: Iterable[str], *, headings: bool = False) -> None:
 
     console = Console(highlight=False)
     for line in lines:
-        is_heading = headings and line.startswith("#")
-        text = line.lstrip("# ") if is_heading else line
-        console.print(text, markup=False, style="bold" if is_heading else None)
+        console.print(line, markup=False, style="bold" if bold else None)
 
 
 def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> None:
@@ -208,7 +233,7 @@ def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> 
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST_PIPED)
     is_plain = not console.is_terminal
-    if not any(right) and (is_plain or not _fits(_find_narrowest(header, rows), console.width)):
+    if not any(right) and (is_plain or not _fits(_compute_narrowest(header, rows), console.width)):
         _draw_list(console, header, rows)
         return
     if not any(right) or _fits([header, *rows], console.width):
@@ -258,7 +283,7 @@ def _draw_list(console: Console, header: Cells, rows: Sequence[Cells]) -> None:
                 console.print(Text.assemble((f"{GAP}{name}: ", "bold"), cell))
 
 
-def _find_narrowest(header: Cells, rows: Sequence[Cells]) -> list[list[str]]:
+def _compute_narrowest(header: Cells, rows: Sequence[Cells]) -> list[list[str]]:
     """A line that is as wide as columns can be made without breaking words."""
     columns = zip(header, *rows, strict=True)
     widths = [

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.evaluation.running import picture_task
+from tests.evaluation.running import image_task
 from tests.test_images import save_animation, write_bomb, write_large, write_text, write_truncated
 from tokencover import loading
 from tokencover.cli import process
@@ -200,7 +200,7 @@ def test_words_that_a_model_does_not_know_are_told(
 def test_pictures_of_ones_own_data_are_found_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = picture_task(tmp_path / "my.jsonl", 1)
+    path = image_task(tmp_path / "my.jsonl", 1)
     options = ["--methods", "mob", "--budgets", "64", "--timing-batches", "0"]
     results, page = str(tmp_path / "results"), tmp_path / "page.html"
     assert main(["evaluate", "--tasks", str(path), *options, "--out", results]) == 0

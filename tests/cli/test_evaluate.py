@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.loaded_process import LoadedProcess
-from tests.evaluation.running import SMALL, command, contents, picture_task
+from tests.evaluation.running import SMALL, command, contents, image_task
 from tokencover import evaluation
 from tokencover.cli.app import main
 from tokencover.cli.values import parse_shard
@@ -178,7 +178,7 @@ def test_stopping_says_how_to_go_on(
     with pytest.raises(SystemExit) as caught:
         command(*ARGUMENTS, "--out", str(whole))
     assert caught.value.code == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command resumes" in capsys.readouterr().err
 
 
 def test_launchers_tell_the_part_by_the_environment() -> None:
@@ -195,7 +195,7 @@ def warn_lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_bundled_model_warns_of_other_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mine = picture_task(tmp_path / "pebble-mine.jsonl", 1)
+    mine = image_task(tmp_path / "pebble-mine.jsonl", 1)
     options = ["--limit", "1", "--threads", "1", "--timing-batches", "0"]
     command("--tasks", f"pebble/color,{mine}", *options, "--out", str(tmp_path / "mine"))
     (line,) = warn_lines(capsys)
@@ -209,7 +209,7 @@ def test_a_model_that_is_not_bundled_does_not_warn(
 ) -> None:
     folder = tmp_path / "llava"
     shutil.copytree(PICTURE_CHECKPOINT, folder)
-    mine = picture_task(tmp_path / "mine.jsonl", 1)
+    mine = image_task(tmp_path / "mine.jsonl", 1)
     options = ["--tasks", str(mine), "--threads", "1", "--timing-batches", "0"]
     command("--model", str(folder), *options, "--out", str(tmp_path / "results"))
     assert warn_lines(capsys) == []

@@ -13,7 +13,7 @@ import pytest
 from tests.evaluation.running import contents
 from tokencover import files
 from tokencover.cli.app import main
-from tokencover.evaluation import partial_scores, results_folder
+from tokencover.evaluation import store
 
 SMALL = ("--tasks", "pebble/color,pebble/place", "--limit", "2", "--threads", "1")
 METHODS = ("--methods", "mob", "--budgets", "64")
@@ -112,7 +112,7 @@ def test_evaluate_keeps_what_is_finished_and_resumes(
     write = files.write_atomically
 
     def fill(path: Path, text: str) -> None:
-        if len(written) == 2:  # run.json and the first unit
+        if len(written) == 3:  # run.json, commands.txt and the first unit
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(os, "fsync", _fail)
                 write(path, text)
@@ -120,7 +120,7 @@ def test_evaluate_keeps_what_is_finished_and_resumes(
         write(path, text)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results_folder, "write_atomically", fill)
+        patch.setattr(store, "write_atomically", fill)
         (path,) = sorted(
             tmp_path / each.name for each in results.glob("scores-unpruned-pebble_place-*")
         )
@@ -149,8 +149,8 @@ def test_evaluate_while_it_saves_within_a_task(
             write(path, text)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partial_scores, "SAVE_EVERY", 0.0)
-        patch.setattr(results_folder, "write_atomically", fill)
+        patch.setattr(store, "SAVE_EVERY", 0.0)
+        patch.setattr(store, "write_atomically", fill)
         (name,) = (each.name for each in results.glob("scores-unpruned-pebble_color-*"))
         check(capsys, tmp_path / f"{name}.partial", *options)
     assert main(options) == 0

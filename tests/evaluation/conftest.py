@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.evaluation.running import picture_task
+from tests.evaluation.running import image_task
 from tokencover.evaluation import VisionLanguageModel, load_model
 
 
@@ -23,7 +23,7 @@ def pebble_clips() -> VisionLanguageModel:
 
 @pytest.fixture
 def broken_task(tmp_path: Path) -> Path:
-    """A task file; the picture of its second example is no picture."""
-    path = picture_task(tmp_path / "asked.jsonl", examples=3)
+    """A task file; the image file of its second example is not an image."""
+    path = image_task(tmp_path / "asked.jsonl", examples=3)
     (tmp_path / "1.png").write_text("nothing to see")
     return path

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tokencover.evaluation import Example, Task
+from tokencover.evaluation.paper_tables import PAPER_ROWS, PaperRow
 from tokencover.evaluation.plan import Combination, Scoring, Timing
-from tokencover.evaluation.results_folder import Record, ResultsFolder, Scores, Seconds
+from tokencover.evaluation.records import Record, Scores, Seconds
+from tokencover.evaluation.store import ResultsFolder
 from tokencover.methods import Method
 
 TOTAL = 576
@@ -54,6 +56,16 @@ def write(
     if seconds is not None:
         times = Seconds((seconds[0],) * 3, (seconds[1],) * 3)
         results.write(Timing(combination, task(next(iter(answers)))), times)
+
+
+def get_paper_row(model: str, reduction: float, method: str) -> PaperRow:
+    """A row of the paper's tables."""
+    (row,) = [
+        each
+        for each in PAPER_ROWS
+        if (each.model, each.reduction, each.method) == (model, reduction, method)
+    ]
+    return row
 
 
 def open_folder(folder: Path, model: str = "pebble") -> ResultsFolder:

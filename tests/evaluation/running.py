@@ -11,8 +11,8 @@ from tests.cli.calling import call
 from tokencover.evaluation import VisionLanguageModel
 from tokencover.evaluation.plan import EvaluationPlan
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results_folder import ResultsFolder
-from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
+from tokencover.evaluation.runner import GenerationSettings, do_work, list_pending_units
+from tokencover.evaluation.store import ResultsFolder
 from tokencover_models.pebble.data import make_examples as pebble_examples
 
 RUN = {"model": {"name": "pebble"}, "settings": {"limit": 2}}
@@ -28,18 +28,18 @@ def do(
     model: VisionLanguageModel,
     plan: EvaluationPlan,
     folder: Path,
-    settings: AskingSettings | None = None,
+    settings: GenerationSettings | None = None,
 ) -> tuple[ResultsFolder, str]:
     """Do a plan; returns the results, and what was said meanwhile."""
     results, said = ResultsFolder.open(folder, RUN), io.StringIO()
-    work = find_unfinished(plan.work, results)
+    work = list_pending_units(plan.work, results)
     progress = Progress(said, len(work))
-    do_work(model, work, results, settings or AskingSettings(), progress, timing_batches=1)
+    do_work(model, work, results, settings or GenerationSettings(), progress, timing_batches=1)
     return results, said.getvalue()
 
 
-def picture_task(path: Path, examples: int, **more: object) -> Path:
-    """A task file with pebble's questions; its pictures lie beside it as 0.png, 1.png, ..."""
+def image_task(path: Path, examples: int, **more: object) -> Path:
+    """A task file with pebble's questions, and its images beside it: 0.png, 1.png, ..."""
     rows = []
     for number, each in enumerate(pebble_examples("test", examples, ["color"])):
         each.picture.save(path.parent / f"{number}.png")

@@ -22,15 +22,16 @@ from tokencover.evaluation.ablation import (
     vary_prompt_budgets,
 )
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring
-from tokencover.evaluation.report.ablation_page import (
+from tokencover.evaluation.records import Scores
+from tokencover.evaluation.report.ablations import (
     Ablation,
     list_slopes,
     make_ablation_charts,
     make_ablation_markdown,
     make_ablation_page,
 )
-from tokencover.evaluation.result_rows import collect
-from tokencover.evaluation.results_folder import ResultsFolder, Scores
+from tokencover.evaluation.scoring import collect
+from tokencover.evaluation.store import ResultsFolder
 from tokencover.methods import MoB
 
 
@@ -80,7 +81,7 @@ def test_layers_may_have_shares_as_budgets() -> None:
 
 
 def test_what_cannot_be_divided_is_refused() -> None:
-    with pytest.raises(InputError, match=r"got the share 0\.5"):
+    with pytest.raises(InputError, match=r"got the fraction 0\.5"):
         vary_prompt_budgets([0.5], PROMPT_SHARES)
     with pytest.raises(InputError, match=r"between 0 and 1, got 1\.5"):
         vary_folds([64], [1.5])
@@ -102,7 +103,7 @@ def test_a_slope_that_is_not_defined() -> None:
     assert mean_relative_slope([0, 1, 2], [1, 0, 1]) is None
     with pytest.raises(InputError, match="must ascend"):
         mean_relative_slope([0, 2, 2], [1, 1, 1])
-    with pytest.raises(InputError, match="2 places need as many values, got 1"):
+    with pytest.raises(InputError, match="2 x need as many values, got 1"):
         mean_relative_slope([0, 1], [1])
 
 
@@ -128,7 +129,7 @@ def of(results: ResultsFolder, settings: list[AblationSetting]) -> Ablation:
     combinations = (Combination(None), *(each.combination for each in settings))
     rows = collect(EvaluationPlan(combinations, tasks, timed=False), results)
     return Ablation(
-        "The prompt's share",
+        "The prompt's fraction",
         "Kp",
         "pebble",
         tuple(settings),

@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from tokencover.evaluation import Example
-from tokencover.evaluation.answer_scores import normalize, score_contains, score_exact, score_vqa
+from tokencover.evaluation.scoring import normalize, score_contains, score_exact, score_vqa
 
 
 def example(*answers: str) -> Example:

@@ -8,9 +8,9 @@ from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.evaluation import Example, VisionLanguageModel, load_model
-from tokencover.evaluation.answer_scores import score_exact
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.runner import AskingSettings, score
+from tokencover.evaluation.runner import GenerationSettings, score
+from tokencover.evaluation.scoring import score_exact
 from tokencover.evaluation.tasks import Task
 from tokencover.methods import MoB
 from tokencover_models.pebble import PICTURE_CHECKPOINT as SHIPPED
@@ -52,7 +52,7 @@ def test_any_number_of_pictures(pebble: VisionLanguageModel, counts: tuple[int, 
     asked = [example(number, pictures) for number, pictures in enumerate(counts)]
     task = Task("mixed", "all", lambda: iter(asked), score_exact)
     for method, left in ((None, 576), (MoB(64), 64)):
-        records = score(pebble, Scoring(Combination(method), task), AskingSettings()).records
+        records = score(pebble, Scoring(Combination(method), task), GenerationSettings()).records
         expected = [
             pictures * 576 if method is None else left * min(pictures, 1) for pictures in counts
         ]
@@ -66,6 +66,6 @@ def test_a_prompt_without_pictures_after_one_with(pebble: VisionLanguageModel) -
     asked = [example(0, 1), example(1, 0)]
     task = Task("mixed", "all", lambda: iter(asked), score_exact)
     records = score(
-        pebble, Scoring(Combination(MoB(64)), task), AskingSettings(batch_size=1)
+        pebble, Scoring(Combination(MoB(64)), task), GenerationSettings(batch_size=1)
     ).records
     assert [each.tokens for each in records] == [64, 0]

@@ -13,15 +13,15 @@ import torch
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
 from tests.cli.calling import call
-from tests.evaluation.running import picture_task
+from tests.evaluation.running import image_task
 from tests.methods.views import hand_made
 from tokencover import evaluation
 from tokencover.budget.profile import Profile
 from tokencover.cli.calibrate import describe_profile, draw_bars
-from tokencover.evaluation import VisionLanguageModel, calibration, find_tasks
+from tokencover.evaluation import VisionLanguageModel, calibration, load_tasks
 from tokencover.evaluation.calibration import MeasureCoupling, calibrate
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results_folder import ResultsError
+from tokencover.evaluation.records import ResultsError
 
 DATA = ("pebble/color", "pebble/side")
 
@@ -33,7 +33,7 @@ def run(
     limit: int = 2,
     **settings: Any,
 ) -> tuple[Profile, int, str]:
-    tasks = find_tasks(data, split="validation", limit=limit)
+    tasks = load_tasks(data, split="validation", limit=limit)
     said = io.StringIO()
     found = calibrate(
         model, tasks, record, Progress(said, len(tasks)), **{"batch_size": 2, **settings}
@@ -62,7 +62,7 @@ def test_it_measures_what_mob_sees(
 ) -> None:
     profile, without, said = run(pebble, tmp_path / "r.jsonl", data, after=after)
     expected = []
-    for task in find_tasks(data, split="validation", limit=2):
+    for task in load_tasks(data, split="validation", limit=2):
         method = tc.MoB(budget=8, after=after)
         with (
             torch.inference_mode(),
@@ -119,7 +119,7 @@ def test_a_record_of_another_run_is_refused(pebble: VisionLanguageModel, tmp_pat
     with pytest.raises(ResultsError, match=r"damaged.*3 values for 2 samples.*delete it"):
         run(pebble, record, data)
     record.write_text("something else\n")
-    with pytest.raises(ResultsError, match="no record of calibrate"):
+    with pytest.raises(ResultsError, match="not a record of calibrate"):
         run(pebble, record, data)
 
 
@@ -141,7 +141,7 @@ def test_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(evaluation, "load_model", lambda *_, **__: pebble)
-    data = picture_task(tmp_path / "mine.jsonl", examples=3)
+    data = image_task(tmp_path / "mine.jsonl", examples=3)
     out = tmp_path / "found" / "profile.json"
     command("--tasks", str(data), "--limit", "2", "--out", str(out))
     printed = capsys.readouterr().out

@@ -14,7 +14,7 @@ import pytest
 import tokencover as tc
 from tests.evaluation.running import contents
 from tokencover.errors import InputError, MissingPackageError
-from tokencover.evaluation import Combination, Example, VisionLanguageModel, find_tasks
+from tokencover.evaluation import Combination, Example, VisionLanguageModel, load_tasks
 from tokencover.pruning import prune
 from tokencover_models.pebble.data import make_examples
 
@@ -28,7 +28,7 @@ def results(pebble: VisionLanguageModel) -> tc.Results:
 
 
 def answer_alone(asked: VisionLanguageModel, example: Example, method: Any) -> str:
-    """One question, one picture, nothing remembered."""
+    """One question, one image, nothing cached."""
     inputs = asked.make_inputs([example])
     if method is None:
         return asked.answer(inputs)[0]
@@ -40,7 +40,7 @@ def test_answers_are_those_of_questions_asked_one_by_one(
     results: tc.Results, pebble: VisionLanguageModel
 ) -> None:
     for row in results:
-        for task in find_tasks(["pebble/color", "pebble/place"], limit=3):
+        for task in load_tasks(["pebble/color", "pebble/place"], limit=3):
             expected = [
                 answer_alone(pebble, each, row.combination.method) for each in task.examples()
             ]
@@ -148,7 +148,7 @@ def test_the_callers_objects_stay_as_they_were(pebble: VisionLanguageModel) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": []}, "nothing to ask"),
+        ({"data": []}, "there are no tasks"),
         ({"data": [{"image": "nowhere.png", "question": "what ?", "answer": "x"}]}, "no file now"),
         ({"data": [{"question": "what ?", "answer": "x"}, "pebble"]}, "not both"),
         ({"methods": "mob"}, "mob has no budget"),

@@ -7,11 +7,11 @@ from pathlib import Path
 from tests.cli.calling import call
 from tests.evaluation.made_results import open_folder, write
 from tokencover.evaluation import EXPORT_KIND, Example, Task, read_folder
-from tokencover.evaluation.exported_results import export_results
-from tokencover.evaluation.lmms import find_benchmark
+from tokencover.evaluation.lmms import get_benchmark
 from tokencover.evaluation.plan import Combination, Scoring
+from tokencover.evaluation.records import Record, Scores
 from tokencover.evaluation.report import make_markdown
-from tokencover.evaluation.results_folder import Record, Scores
+from tokencover.evaluation.results import export_results
 from tokencover.methods import MoB
 
 
@@ -69,7 +69,7 @@ def test_benchmarks_of_the_paper_say_what_they_are(tmp_path: Path) -> None:
     told = found["tasks"]["MME"]
     assert (told["about"], told["source"]) == (task.version, "lmms:mme")
     assert (told["benchmark"]["paper"], told["benchmark"]["split"]) == (1862, "test")
-    benchmark = find_benchmark("mme")
+    benchmark = get_benchmark("mme")
     assert benchmark is not None
     assert told["benchmark"]["differs"] == benchmark.differs
     assert "MME: perception and cognition together, as in the paper." in make_markdown(stored)

@@ -19,10 +19,11 @@ from tests.cli.calling import call
 from tokencover.cli.app import main
 from tokencover.errors import InputError
 from tokencover.evaluation import Example, Task, judging, read_folder
-from tokencover.evaluation.judging import VERDICTS, judge_results, keep_questions
-from tokencover.evaluation.language_judge import Judge, JudgeError, read_verdict
+from tokencover.evaluation.judge import Judge, JudgeError, read_verdict
+from tokencover.evaluation.judging import VERDICTS, judge_results, save_questions
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.results_folder import Record, ResultsError, ResultsFolder, Scores
+from tokencover.evaluation.records import Record, ResultsError, Scores
+from tokencover.evaluation.store import ResultsFolder
 from tokencover.methods import MoB
 
 RIGHT = {"q0": "a cat", "q1": "two", "q2": "blue"}
@@ -31,7 +32,7 @@ SAID = {None: ["cat", "2", "red"], MoB(8): ["cat", "three", "red"]}
 
 @dataclass
 class StubServer:
-    """Counts what it is asked, and says what it is told to say."""
+    """Records its requests, and replies as set up."""
 
     say: Callable[[str], str]
     codes: list[int] = field(default_factory=list)
@@ -101,7 +102,7 @@ def answered(tmp_path: Path) -> Path:
     plain = Task("GQA", "weak", lambda: iter(examples), lambda *_: 0.0, "six")
     run = {"model": {"name": "pebble-clips"}, "settings": {"limit": 3}}
     results = ResultsFolder.open(folder, run)
-    keep_questions(folder, [task, plain])
+    save_questions(folder, [task, plain])
     for method, said in SAID.items():
         records = [
             Record(name, "c", answer, 0.0, 8, 8.0, 0.5)
@@ -177,7 +178,7 @@ def test_a_server_that_is_busy_at_first_is_there(answered: Path, tmp_path: Path)
 def test_a_server_that_stays_busy_ends_it(answered: Path, tmp_path: Path) -> None:
     with StubServer(judge_words, codes=[200] + [500] * 99).running() as server:
         judge = Judge(server.url, "stub", pause=0.0)
-        with pytest.raises(JudgeError, match=r"500 .*in 5 attempts.*the same command goes on"):
+        with pytest.raises(JudgeError, match=r"500 .*in 5 attempts.*the same command resumes"):
             judge_results(answered, tmp_path / "out", judge, parallel=1)
         assert len(server.asked) == 6
 

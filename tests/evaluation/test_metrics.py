@@ -1,8 +1,15 @@
 import pytest
 
 from tokencover.errors import InputError
-from tokencover.evaluation.metrics import average_against, average_relative, summarize
-from tokencover.evaluation.results_folder import Record
+from tokencover.evaluation.plan import Combination
+from tokencover.evaluation.records import Record
+from tokencover.evaluation.scoring import (
+    ResultRow,
+    Summary,
+    average_relative,
+    compute_relative_average,
+    summarize,
+)
 
 GROUPS = {"a": "fine", "b": "fine", "c": "coarse"}
 
@@ -52,6 +59,11 @@ def test_an_average_relative_to_nothing_is_refused(vanilla: dict[str, float]) ->
 def test_an_average_of_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="no benchmark"):
         average_relative({}, {})
+
+
+def average_against(summary: Summary, unpruned: Summary) -> float | None:
+    made = [ResultRow(Combination(None), {}, each, None, None) for each in (summary, unpruned)]
+    return compute_relative_average(*made)
 
 
 def test_rows_have_an_average_where_it_is_defined() -> None:

@@ -1,4 +1,4 @@
-"""Data of one's own, in the forms that people have them in."""
+"""Tasks from JSON, CSV, datasets and rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tokencover.errors import InputError, MissingPackageError
-from tokencover.evaluation import find_tasks, make_task
+from tokencover.evaluation import load_tasks, make_task
 
 ROWS = [
     {"image": "a.png", "question": "what, if anything ?", "answers": ["cat", "kitten"]},
@@ -33,8 +33,8 @@ def folder(tmp_path: Path) -> Path:
 
 def describe(name: Path | str) -> list[tuple[str, tuple[str, ...], int]]:
     """What the examples of a task are."""
-    (task,) = find_tasks([str(name)])
-    return [(each.question, each.answers, len(each.pictures)) for each in task.examples()]
+    (task,) = load_tasks([str(name)])
+    return [(each.question, each.answers, len(each.images)) for each in task.examples()]
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_one_answer_or_several(folder: Path, key: str, value: Any) -> None:
     ("name", "text", "message"),
     [
         ("mine.json", '[{"image": "a.png"}]', "row 1 lacks answers, question"),
-        ("mine.json", '[{"image": "a.png",]', "is no JSON list"),
+        ("mine.json", '[{"image": "a.png",]', "is not a JSON list"),
         ("mine.json", "[]", "no examples"),
         ("mine.csv", "image,question\na.png,what ?\n", "line 2 lacks answers"),
         ("mine.csv", "image,question,answer\na.png,what, now ?,cat\n", "line 2 has more cells"),
-        ("mine.csv", 'image,question,answer\na.png,"what ?,cat\n', "is no CSV"),
+        ("mine.csv", 'image,question,answer\na.png,"what ?,cat\n', "is not CSV"),
         ("mine.csv", "image,question,answer\na.png,  ,cat\n", "line 2 has an empty question"),
         ("mine.csv", "picture,question,answer\na.png,what ?,cat\n",
          "neither image nor video.*it has picture, question, answer"),
@@ -92,9 +92,9 @@ def test_one_answer_or_several(folder: Path, key: str, value: Any) -> None:
         ("mine.jsonl", '{"image": "a.png", "question": "?", "answer": null}', "has no answer"),
         ("mine.jsonl", '{"image": "a.png", "question": "?", "answers": [""]}', "an empty one"),
         ("mine.jsonl", '{"image": "https://x.org/a.png", "question": "?", "answer": "x"}',
-         "https://x.org/a.png is an address, and nothing is fetched"),
+         "https://x.org/a.png is a URL, and tokencover does not download"),
         ("mine.jsonl", '{"video": "x.mp4", "question": "?", "answer": "x", "frames": 0}',
-         "frames counts"),
+         "frames is the number"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_their_place(
@@ -102,13 +102,13 @@ def test_mistakes_are_told_with_their_place(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message):
-        find_tasks([str(tmp_path / name)])
+        load_tasks([str(tmp_path / name)])
 
 
 def test_text_in_another_encoding_is_told(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(ROWS), encoding="utf-16")
     with pytest.raises(InputError, match=r"not text in UTF-8.*Save it as UTF-8"):
-        find_tasks([str(tmp_path / "mine.json")])
+        load_tasks([str(tmp_path / "mine.json")])
 
 
 def test_a_clip_may_be_a_file(tmp_path: Path) -> None:
@@ -116,10 +116,10 @@ def test_a_clip_may_be_a_file(tmp_path: Path) -> None:
     frames[0].save(tmp_path / "x.gif", save_all=True, append_images=frames[1:])
     row = {"video": "x.gif", "question": "what ?", "answer": "x", "frames": 2}
     (tmp_path / "mine.jsonl").write_text(json.dumps(row))
-    (task,) = find_tasks([str(tmp_path / "mine.jsonl")])
+    (task,) = load_tasks([str(tmp_path / "mine.jsonl")])
     (example,) = task.examples()
     assert task.shows == {"video"}
-    assert [len(clip) for clip in example.clips] == [2]
+    assert [len(clip) for clip in example.videos] == [2]
 
 
 def test_pictures_in_memory_tell_versions_apart() -> None:
@@ -160,31 +160,31 @@ def test_a_data_set_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     library = SimpleNamespace(Dataset=Saved, load_from_disk=lambda folder: {"test": saved})
     (tmp_path / "dataset_dict.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "datasets", library)
-    (task,) = find_tasks([str(tmp_path)])
+    (task,) = load_tasks([str(tmp_path)])
     examples = list(task.examples())
     assert saved.unpacked == []
     assert [each.question for each in examples] == ["0 ?", "1 ?"]
-    assert examples[1].pictures[0].size == (3, 2)
+    assert examples[1].images[0].size == (3, 2)
     assert saved.unpacked == [1]
     with pytest.raises(InputError, match="no split 'validation'; it has test"):
-        find_tasks([str(tmp_path)], split="validation")
+        load_tasks([str(tmp_path)], split="validation")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingPackageError, match=r"needs datasets.*tokencover\[datasets\]"):
-        find_tasks([str(tmp_path)])
+        load_tasks([str(tmp_path)])
 
 
 @pytest.mark.parametrize(
     ("column", "feature", "cell", "expected"),
     [
-        ("image", SimpleNamespace(dtype="string"), "a.png", "pictures"),
-        ("image", SimpleNamespace(feature=SimpleNamespace(dtype="string")), ["a.png"], "pictures"),
-        ("video", SimpleNamespace(dtype="string"), "a.gif", "clips"),
-        ("video", SimpleNamespace(feature=SimpleNamespace(dtype="string")), ["a.png"], "clips"),
+        ("image", SimpleNamespace(dtype="string"), "a.png", "images"),
+        ("image", SimpleNamespace(feature=SimpleNamespace(dtype="string")), ["a.png"], "images"),
+        ("video", SimpleNamespace(dtype="string"), "a.gif", "videos"),
+        ("video", SimpleNamespace(feature=SimpleNamespace(dtype="string")), ["a.png"], "videos"),
         (
             "image",
             SimpleNamespace(feature=SimpleNamespace(dtype="PIL.Image.Image")),
             [Image.new("L", (3, 2)), Image.new("L", (3, 4))],
-            "pictures",
+            "images",
         ),
     ],
 )
@@ -214,7 +214,7 @@ def test_a_data_set_may_hold_paths_and_lists(
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "state.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "datasets", library)
-    (task,) = find_tasks([str(tmp_path / "set")])
+    (task,) = load_tasks([str(tmp_path / "set")])
     (example,) = task.examples()
     found = getattr(example, expected)
     assert len(found) == (2 if isinstance(cell, list) and len(cell) == 2 else 1)

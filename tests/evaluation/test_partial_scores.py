@@ -12,18 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.running import contents, do, picture_task
-from tokencover.evaluation import VisionLanguageModel, find_tasks, read_folder
-from tokencover.evaluation import partial_scores as partial_module
+from tests.evaluation.running import contents, do, image_task
+from tokencover.evaluation import VisionLanguageModel, load_tasks, read_folder, store
 from tokencover.evaluation.plan import Combination, EvaluationPlan
-from tokencover.evaluation.results_folder import ResultsError
-from tokencover.evaluation.runner import AskingSettings, ExampleError
+from tokencover.evaluation.records import ResultsError
+from tokencover.evaluation.runner import ExampleError, GenerationSettings
 from tokencover.methods import MoB
 
 SLOW = """
 import sys, time
-from tokencover.evaluation import partial_scores, answering
-partial_scores.SAVE_EVERY = 0.0
+from tokencover.evaluation import store, answering
+store.SAVE_EVERY = 0.0
 answer = answering.VisionLanguageModel.answer
 def answer_slowly(self, inputs, **more):
     time.sleep(0.3)
@@ -36,7 +35,7 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.fixture
 def plan(tmp_path: Path) -> EvaluationPlan:
-    task = find_tasks([str(picture_task(tmp_path / "mine.jsonl", 7))])[0]
+    task = load_tasks([str(image_task(tmp_path / "mine.jsonl", 7))])[0]
     return EvaluationPlan((Combination(None), Combination(MoB(64))), (task,), timed=False)
 
 
@@ -59,22 +58,22 @@ def test_resumed_unit_is_byte_identical(
     pebble: VisionLanguageModel, plan: EvaluationPlan, tmp_path: Path
 ) -> None:
     whole, out = tmp_path / "whole", tmp_path / "out"
-    do(pebble, plan, whole, AskingSettings(2))
+    do(pebble, plan, whole, GenerationSettings(2))
     with pytest.MonkeyPatch.context() as patched:
         stop_at(patched, 3, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            do(pebble, plan, out, AskingSettings(2))
+            do(pebble, plan, out, GenerationSettings(2))
     assert len(list(out.glob("*.partial"))) == 1
     with pytest.MonkeyPatch.context() as patched:
         sizes = stop_at(patched, 0, KeyboardInterrupt())
-        do(pebble, plan, out, AskingSettings(2))
+        do(pebble, plan, out, GenerationSettings(2))
     assert sizes == [2, 1, 2, 2, 2, 1]  # the first two batches were saved
     assert contents(out) == contents(whole)
     assert {path.name for path in out.iterdir()} == {path.name for path in whole.iterdir()}
 
 
 def test_killed_process_keeps_examples(tmp_path: Path) -> None:
-    data = picture_task(tmp_path / "mine.jsonl", 12)
+    data = image_task(tmp_path / "mine.jsonl", 12)
     arguments = ["evaluate", "--tasks", str(data), "--batch-size", "2", "--threads", "1"]
 
     def start(out: Path) -> subprocess.Popen[bytes]:
@@ -102,13 +101,13 @@ def test_saves_at_most_every_interval(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    results, _ = do(pebble, plan, tmp_path / "out", AskingSettings(2))
+    results, _ = do(pebble, plan, tmp_path / "out", GenerationSettings(2))
     records = results.read_scores(plan.work[0]).records  # type: ignore[arg-type]
     now = [0.0]
-    saved = partial_module.PartialScores(results, plan.work[0], lambda: now[0])  # type: ignore[arg-type]
+    saved = store.PartialScores(results, plan.work[0], lambda: now[0])  # type: ignore[arg-type]
     saved.save(records[:2])
     assert not list((tmp_path / "out").glob("*.partial"))
-    now[0] = partial_module.SAVE_EVERY
+    now[0] = store.SAVE_EVERY
     saved.save(records[:4])
     assert len(results.read_partial(plan.work[0])) == 4  # type: ignore[arg-type]
 
@@ -121,14 +120,16 @@ def test_damaged_partial_is_named(
     with pytest.MonkeyPatch.context() as patched:
         stop_at(patched, 3, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            do(pebble, plan, out, AskingSettings(2))
+            do(pebble, plan, out, GenerationSettings(2))
     (path,) = out.glob("*.partial")
     text = path.read_text()
     broken = text[:-9] if damage == "cut" else text.replace('"mine"', '"other"')
     assert broken != text
     path.write_text(broken)
-    with pytest.raises(ResultsError, match=r"partial is damaged or not of this run.*Delete it"):
-        do(pebble, plan, out, AskingSettings(2))
+    with pytest.raises(
+        ResultsError, match=r"partial is damaged or does not belong to this run.*Delete it"
+    ):
+        do(pebble, plan, out, GenerationSettings(2))
     assert path.read_text() == broken
 
 
@@ -140,12 +141,12 @@ def test_failed_example_is_asked_again_without_keep_going(
     with pytest.MonkeyPatch.context() as patched:
         stop_at(patched, 4, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            do(pebble, plan, out, AskingSettings(2, keep_going=True))
+            do(pebble, plan, out, GenerationSettings(2, keep_going=True))
     with pytest.raises(ExampleError, match="q2 failed"):
-        do(pebble, plan, out, AskingSettings(2))
+        do(pebble, plan, out, GenerationSettings(2))
     (tmp_path / "gone.png").rename(tmp_path / "2.png")
-    do(pebble, plan, out, AskingSettings(2))
-    do(pebble, plan, tmp_path / "whole", AskingSettings(2))
+    do(pebble, plan, out, GenerationSettings(2))
+    do(pebble, plan, tmp_path / "whole", GenerationSettings(2))
     assert contents(out) == contents(tmp_path / "whole")
 
 
@@ -156,5 +157,5 @@ def test_unfinished_unit_is_no_result(
     with pytest.MonkeyPatch.context() as patched:
         stop_at(patched, 6, KeyboardInterrupt())  # in the second unit
         with pytest.raises(KeyboardInterrupt):
-            do(pebble, plan, out, AskingSettings(2))
+            do(pebble, plan, out, GenerationSettings(2))
     assert len(read_folder(out).rows) == 1

@@ -2,7 +2,7 @@ import pytest
 
 from tokencover.budget import Split
 from tokencover.errors import InputError
-from tokencover.evaluation import find_tasks
+from tokencover.evaluation import load_tasks
 from tokencover.evaluation.plan import (
     Combination,
     EvaluationPlan,
@@ -47,7 +47,7 @@ def test_a_method_with_a_budget_of_its_own_is_run_at_that_one() -> None:
         ([{"method": "final_wipe"}], "--method-json"),
         ([{"after": 2}], '"method" name'),
         ([{"method": "fastv", "behind": 2}], "no setting behind"),
-        ([{"method": "mob"}, {"method": "mob", "budget": 64}], "mob 64 was asked for twice"),
+        ([{"method": "mob"}, {"method": "mob", "budget": 64}], "mob 64 is given twice"),
     ],
 )
 def test_methods_that_do_not_exist_are_refused(
@@ -66,7 +66,7 @@ def test_methods_need_a_budget() -> None:
 
 
 def plan() -> EvaluationPlan:
-    tasks = find_tasks(["pebble/color", "pebble/place"], limit=2)
+    tasks = load_tasks(["pebble/color", "pebble/place"], limit=2)
     return EvaluationPlan(
         make_combinations([{"method": "mob"}, {"method": "fastv"}], [64, 32]), tuple(tasks)
     )

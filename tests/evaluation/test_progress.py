@@ -5,11 +5,6 @@ import pytest
 from tokencover.evaluation.progress import Progress, format_duration
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 class Clock:
     now = 100.0
 
@@ -60,21 +55,6 @@ def test_the_end_is_always_told() -> None:
     progress.begin("second")
     progress.finish()
     assert log.getvalue() == "2 of 2 done, 0:00 left: second\n"
-
-
-def test_a_terminal_keeps_one_line() -> None:
-    screen, clock = Terminal(), Clock()
-    progress = Progress(screen, 2, clock)
-    for name in ("a long name", "short"):
-        progress.begin(name)
-        clock.now += 1
-        progress.finish()
-    progress.note("by the way")
-    line, note, _ = screen.getvalue().split("\n")
-    _, first, second = line.split("\r")
-    assert len(second) == len(first)  # nothing of the longer line stays
-    assert second.strip() == "2 of 2 done, 0:00 left: short"
-    assert note == "by the way"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")])

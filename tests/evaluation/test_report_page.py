@@ -17,20 +17,21 @@ from tests.evaluation.drawings import (
 from tests.evaluation.made_results import GROUPS, open_folder, run_of, task, write
 from tokencover.budget.profile import Profile
 from tokencover.errors import InputError
+from tokencover.evaluation.columns import Rank
 from tokencover.evaluation.plan import Combination, Scoring
-from tokencover.evaluation.report.chart_looks import COLORS, choose_looks
+from tokencover.evaluation.records import ResultsError, Scores
+from tokencover.evaluation.report.changes import compare_runs
+from tokencover.evaluation.report.charts import COLORS, choose_looks
 from tokencover.evaluation.report.figure_files import FORMATS, write_figures
-from tokencover.evaluation.report.kept_pictures import choose_rows, list_telling_examples
-from tokencover.evaluation.report.markdown import make_markdown
-from tokencover.evaluation.report.other_run import compare_runs
+from tokencover.evaluation.report.kept_images import list_changed_answers, select_rows
 from tokencover.evaluation.report.page import make_figures, make_page
-from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
-from tokencover.evaluation.results_folder import ResultsError, ResultsFolder, Scores
-from tokencover.evaluation.results_table import Rank
-from tokencover.evaluation.stored_results import read_folder
-from tokencover.evaluation.table_formats import escape_markdown
+from tokencover.evaluation.report.paper_comparison import compare_with_paper, get_paper_model
+from tokencover.evaluation.report.text import make_markdown
+from tokencover.evaluation.results import read_folder
+from tokencover.evaluation.store import ResultsFolder
 from tokencover.methods import DART, FastV, MoB, Random
 from tokencover.statistics import compute_paired_difference
+from tokencover.tables import escape_markdown
 
 WHOLE = {"GQA": [1, 1, 1, 0], "POPE": [1, 1, 1, 1], "VizWiz": [1, 0, 0, 1]}
 MOB = {"GQA": [1, 1, 1, 0], "POPE": [1, 1, 0, 1], "VizWiz": [1, 0, 0, 0]}
@@ -134,13 +135,13 @@ def test_references_may_be_written_as_before(tmp_path: Path) -> None:
         html = make_page(stored, reference=reference)
         assert 'class="reference"><th scope="row">fastv:after=3</th>' in html
         assert html.count('class="reference"') == 2  # here, and in the table of tasks
-        mine, rival, *_ = choose_rows(stored, reference)
+        mine, rival, *_ = select_rows(stored, reference)
         assert mine.combination.method == FastV(64, after=3)
         assert rival.combination.method == MoB(64)  # the best other at that budget
         chart = read_charts(html)["fig3-flops"]
         assert chart["params"][0]["value"][0] == "fastv:after=3"
     with pytest.raises(InputError, match="no results of dart"):
-        choose_rows(stored, "dart")
+        select_rows(stored, "dart")
 
 
 class Balanced(HTMLParser):
@@ -252,7 +253,7 @@ def test_coupling_is_drawn_with_its_threshold(folder: Path) -> None:
 def test_lost_and_won_questions_are_told(folder: Path, page: str) -> None:
     stored = read_folder(folder)
     mob = next(row for row in stored.rows if row.combination.method == MoB(64))
-    found = list_telling_examples(stored, mob)
+    found = list_changed_answers(stored, mob)
     assert [(each.task, each.example, each.change) for each in found] == [
         ("VizWiz", mob.records["VizWiz"][3].id, "lost"),
         ("POPE", mob.records["POPE"][2].id, "lost"),
@@ -367,7 +368,7 @@ def test_words_of_others_do_no_harm(tmp_path: Path) -> None:
     ],
 )
 def test_the_papers_models_are_known_by_name(name: str, model: str | None) -> None:
-    assert find_paper_model(name) == model
+    assert get_paper_model(name) == model
 
 
 def test_the_papers_numbers_stand_beside_ours(tmp_path: Path) -> None:
@@ -456,7 +457,7 @@ def one_file(folder: Path) -> Path:
     ("damage", "why"),
     [
         ({"run": {"model": {"name": "other"}}}, "not a result of this run"),
-        ({"kind": "poem"}, "no result is of the kind 'poem'"),
+        ({"kind": "poem"}, "'poem' is not a kind of result"),
         ({"version": "2"}, "its GQA has other examples"),
         ({"method": {"method": "nothing"}}, "there is no method 'nothing'"),
         ({"examples": [{"id": "0", "cluster": "a"}]}, "neither scored nor failed"),
@@ -469,14 +470,14 @@ def test_a_strange_file_is_named(folder: Path, damage: dict[str, object], why: s
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
     with pytest.raises(ResultsError, match=why) as caught:
         read_folder(folder)
-    assert "is damaged or does not belong here" in str(caught.value)
+    assert "is damaged or does not belong to this run" in str(caught.value)
     assert str(folder) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', "\x00"])
 def test_a_damaged_or_foreign_file_is_named(folder: Path, text: str) -> None:
     one_file(folder).write_text(text)
-    with pytest.raises(ResultsError, match="damaged or does not belong here"):
+    with pytest.raises(ResultsError, match="damaged or does not belong to this run"):
         read_folder(folder)
 
 
@@ -492,7 +493,7 @@ def test_another_format_is_refused(folder: Path) -> None:
     with pytest.raises(ResultsError, match="of format 99"):
         read_folder(folder)
     (folder / "run.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(ResultsError, match="which model"):
+    with pytest.raises(ResultsError, match="it does not name the model"):
         read_folder(folder)
 
 

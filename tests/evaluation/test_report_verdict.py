@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.calling import call
 from tests.evaluation.made_results import open_folder, write
-from tests.evaluation.running import picture_task
+from tests.evaluation.running import image_task
 from tokencover.evaluation import Results, read_folder
 from tokencover.evaluation.report import make_markdown, make_page
 from tokencover.evaluation.report.verdict import summarize_budgets, write_verdict
@@ -27,7 +27,7 @@ def score(right: int, count: int = COUNT) -> dict[str, list[float | None]]:
 def store(
     folder: Path, rows: Sequence[tuple[Method | None, int, float]], count: int = COUNT
 ) -> Results:
-    """Results of methods with so many right answers at a share of the FLOPs."""
+    """Results of methods with so many correct answers at a fraction of the FLOPs."""
     results = open_folder(folder)
     for method, right, flops in rows:
         write(results, method, score(right, count), flops=flops)
@@ -110,7 +110,7 @@ def test_unpruned_accuracy_of_zero_is_warned_of(tmp_path: Path) -> None:
 def test_evaluate_warns_of_zero_accuracy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = picture_task(tmp_path / "mine.jsonl", 2)
+    path = image_task(tmp_path / "mine.jsonl", 2)
     rows = [
         {**json.loads(line), "answers": ["purple-ish"]} for line in path.read_text().split("\n")
     ]

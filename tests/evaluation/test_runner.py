@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.evaluation.running import contents, do, picture_task
+from tests.evaluation.running import contents, do, image_task
 from tokencover.errors import BudgetError, InputError
-from tokencover.evaluation import Task, VisionLanguageModel, find_tasks
+from tokencover.evaluation import Task, VisionLanguageModel, load_tasks
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results_folder import Scores
-from tokencover.evaluation.runner import AskingSettings, ExampleError, score
-from tokencover.evaluation.timing import time_first_tokens
+from tokencover.evaluation.records import Scores
+from tokencover.evaluation.runner import ExampleError, GenerationSettings, score, time_first_tokens
 from tokencover.methods import FastV, GlobalCom2, Method, MoB, Random, View
 from tokencover.methods.base import Choice
 from tokencover.pruning import prune
@@ -21,17 +20,17 @@ from tokencover.pruning import prune
 
 @pytest.fixture(scope="module")
 def color() -> Task:
-    return find_tasks(["pebble/color"], limit=3)[0]
+    return load_tasks(["pebble/color"], limit=3)[0]
 
 
 def scores(
     model: VisionLanguageModel, method: Method | None, task: Task, **settings: Any
 ) -> Scores:
-    return score(model, Scoring(Combination(method), task), AskingSettings(**settings))
+    return score(model, Scoring(Combination(method), task), GenerationSettings(**settings))
 
 
 def file_task(path: Path) -> Task:
-    return find_tasks([str(path)])[0]
+    return load_tasks([str(path)])[0]
 
 
 def test_the_unpruned_model_is_asked(pebble: VisionLanguageModel, color: Task) -> None:
@@ -55,7 +54,7 @@ def test_the_pruned_model_is_asked(
     told: list[tuple[int, int]] = []
     work, progress = Scoring(Combination(MoB(64)), color), Progress(io.StringIO(), 1)
     monkeypatch.setattr(progress, "advance", lambda *done: told.append(done))
-    records = score(pebble, work, AskingSettings(2), progress).records
+    records = score(pebble, work, GenerationSettings(2), progress).records
     assert [each.answer for each in records] == expected
     depth = len(run.trace[0].tokens_per_layer)
     for record, trace in zip(records, run.trace, strict=True):
@@ -102,7 +101,7 @@ class Picky(Random):
 @pytest.fixture
 def one_long(tmp_path: Path) -> Task:
     """Three questions, the first of which is longer than the others."""
-    path = picture_task(tmp_path / "asked.jsonl", examples=3, question="which place is this ?")
+    path = image_task(tmp_path / "asked.jsonl", examples=3, question="which place is this ?")
     first, *others = path.read_text().splitlines()
     long = first.replace("which place", "is this or is this or which place")
     path.write_text("\n".join([long, *others]))
@@ -214,7 +213,7 @@ def test_a_batch_that_fails_together_is_named(pebble: VisionLanguageModel, color
 @pytest.mark.parametrize("settings", [{"batch_size": 0}, {"max_new_tokens": -1}])
 def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="at least 1"):
-        AskingSettings(**settings)
+        GenerationSettings(**settings)
 
 
 def test_times_are_measured_by_turns(
@@ -253,7 +252,7 @@ class Stopping(VisionLanguageModel):
 
 
 def small_plan(methods: Sequence[Method]) -> EvaluationPlan:
-    tasks = find_tasks(["pebble/color", "pebble/place"], limit=2)
+    tasks = load_tasks(["pebble/color", "pebble/place"], limit=2)
     made = (Combination(None), *map(Combination, methods))
     return EvaluationPlan(made, tuple(tasks), timed=False)
 
@@ -290,7 +289,7 @@ def test_what_goes_wrong_is_said_once(
     _, said = do(pebble, plan, tmp_path / "refused")
     assert said.count("globalcom2 64: cannot: ") == 1
     plan = EvaluationPlan((Combination(None),), (file_task(broken_task),))
-    _, said = do(pebble, plan, tmp_path / "broken", AskingSettings(keep_going=True))
+    _, said = do(pebble, plan, tmp_path / "broken", GenerationSettings(keep_going=True))
     assert "unpruned, asked: example q1 failed: InputError" in said
 
 
@@ -298,7 +297,7 @@ def test_method_that_rejects_only_the_first_examples_can_run(
     pebble: VisionLanguageModel, tmp_path: Path
 ) -> None:
     """More examples are tried than those of the first batch and the one after it."""
-    path = picture_task(tmp_path / "many.jsonl", examples=24, question="which place is this ?")
+    path = image_task(tmp_path / "many.jsonl", examples=24, question="which place is this ?")
     lines = path.read_text().splitlines()
     question = "is this or is this or which place"
     lines[:5] = [line.replace("which place", question) for line in lines[:5]]

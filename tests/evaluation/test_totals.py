@@ -1,4 +1,4 @@
-"""Benchmarks that count in their own way, end answers themselves and name the prompt's words."""
+"""Benchmarks with their own score, stops, and text that methods read as the prompt."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.evaluation.running import do
-from tokencover.evaluation import Example, Task, VisionLanguageModel, find_tasks, read_folder
+from tokencover.evaluation import Example, Task, VisionLanguageModel, load_tasks, read_folder
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring
-from tokencover.evaluation.result_rows import collect
-from tokencover.evaluation.runner import AskingSettings, score
+from tokencover.evaluation.runner import GenerationSettings, score
+from tokencover.evaluation.scoring import collect
 from tokencover.evaluation.tasks import Total
 from tokencover.methods import Method, MoB, Random
 from tokencover.pruning import prune
@@ -18,7 +18,7 @@ from tokencover.pruning import prune
 
 @pytest.fixture(scope="module")
 def color() -> Task:
-    return find_tasks(["pebble/color"], limit=2)[0]
+    return load_tasks(["pebble/color"], limit=2)[0]
 
 
 def count_letters(answered: Sequence[tuple[Example, str]]) -> Total:
@@ -45,7 +45,7 @@ def test_a_task_has_a_number_of_its_own(
 def test_a_task_ends_answers(pebble: VisionLanguageModel, color: Task) -> None:
     def answer(task: Task) -> list[str | None]:
         work = Scoring(Combination(None), task)
-        return [each.answer for each in score(pebble, work, AskingSettings()).records]
+        return [each.answer for each in score(pebble, work, GenerationSettings()).records]
 
     whole = answer(color)
     assert all(each is not None and len(each) > 1 for each in whole)
@@ -78,5 +78,5 @@ def test_a_method_reads_the_words_that_an_example_names(
     differs = [each.kept.tolist() for each in run.trace] != kept
     assert differs == isinstance(method, MoB)  # so that the words matter to one that reads them
     task = replace(color, examples=lambda: iter(examples))
-    records = score(pebble, Scoring(Combination(method), task), AskingSettings(2)).records
+    records = score(pebble, Scoring(Combination(method), task), GenerationSettings(2)).records
     assert [each.answer for each in records] == expected

@@ -33,7 +33,7 @@ from tokencover.cli.values import (
 )
 from tokencover.errors import InputError
 from tokencover.files import write_atomically
-from tokencover.tables import print_markdown
+from tokencover.tables import print_table
 
 if TYPE_CHECKING:
     from tokencover.evaluation import AblationSetting
@@ -90,16 +90,16 @@ def ablate_settings(
 ) -> None:
     """Evaluate MoB with different settings."""
     from tokencover.cli.process import set_threads
-    from tokencover.cli.progress_bar import open_progress
     from tokencover.evaluation import (
-        AskingSettings,
         Combination,
         EvaluationPlan,
+        GenerationSettings,
         collect,
         do_unfinished,
         load_model,
     )
     from tokencover.evaluation.lmms import describe_settings, gather_tasks
+    from tokencover.evaluation.progress import open_progress
     from tokencover.evaluation.report import ABLATION_TITLES, Ablation, check_page_parts
     from tokencover.families import family_of
 
@@ -117,7 +117,7 @@ def ablate_settings(
     combinations = dict.fromkeys([Combination(None), *(each.combination for each in settings)])
     plan = EvaluationPlan(tuple(combinations), tasks, timed=False)
     described = {"split": split, "limit": limit, **describe_settings(tasks, showing, model)}
-    asking = AskingSettings(batch_size, questions.max_new_tokens, keep_going)
+    asking = GenerationSettings(batch_size, questions.max_new_tokens, keep_going)
     share = plan.share(*part)
     results = do_unfinished(model, share, out / RESULTS, asking, described, 0, open_progress, part)
     if all(map(results.is_finished, plan.work)):
@@ -168,17 +168,17 @@ def _write(folder: Path, ablation: Ablation, as_json: bool) -> None:
         make_ablation_charts,
         make_ablation_markdown,
         make_ablation_page,
+        tabulate_ablation,
         write_figures,
     )
 
-    text = make_ablation_markdown(ablation)
-    write_atomically(folder / "ablation.md", text)
+    write_atomically(folder / "ablation.md", make_ablation_markdown(ablation))
     write_atomically(folder / "ablation.html", make_ablation_page(ablation))
     write_figures(make_ablation_charts(ablation), folder, ["svg"])
     if as_json:
         print_json(export_ablation(ablation))
         return
-    print_markdown(text)
+    print_table(*tabulate_ablation(ablation))
     print(f"wrote {folder / 'ablation.html'}, and its tables and charts next to it")
 
 

@@ -109,7 +109,7 @@ def ask(
         raise InputError(f"--method must be one method, e.g. fastv:after=3, got {method!r}.")
 
     from tokencover.cli.process import set_threads
-    from tokencover.cli.progress_bar import open_progress
+    from tokencover.evaluation.progress import open_progress
     from tokencover.loading import load
 
     set_threads(threads)

@@ -113,9 +113,9 @@ def _build_workload(
 def _measure(
     workload: Workload, methods: Sequence[Method], tokens_out: int, repeats: int, silent: bool
 ) -> tuple[TextTable, Any]:
-    from tokencover.cli.progress_bar import open_progress
     from tokencover.efficiency import export_savings, measure_savings, tabulate_savings
     from tokencover.evaluation import Progress
+    from tokencover.evaluation.progress import open_progress
 
     progress = Progress(io.StringIO(), repeats) if silent else open_progress(repeats)
     progress.begin("runs of all models")

@@ -62,18 +62,18 @@ def measure_coupling(
     """Measure the threshold between strong and weak coupling."""
     from tokencover.bundled_models import get_default_tasks
     from tokencover.cli.process import set_threads
-    from tokencover.cli.progress_bar import open_progress
     from tokencover.evaluation import (
         calibrate,
         check_files,
-        find_tasks,
         load_model,
+        load_tasks,
     )
+    from tokencover.evaluation.progress import open_progress
 
     options = source.parse_options()
     values = None if tasks is None and not more else [*(tasks or []), *(more or [])]
     names = parse_task_names(values) or [get_default_tasks(source.model)]
-    loaded_tasks = find_tasks(names, split=split, limit=limit)
+    loaded_tasks = load_tasks(names, split=split, limit=limit)
     for task in loaded_tasks:
         if Path(task.source).is_file():
             check_files(task)

@@ -42,7 +42,7 @@ from tokencover.cli.values import (
     print_json,
 )
 from tokencover.errors import InputError
-from tokencover.tables import print_markdown
+from tokencover.tables import print_table
 
 if TYPE_CHECKING:
     from tokencover.evaluation import Progress, Results, VisionLanguageModel
@@ -143,8 +143,8 @@ def evaluate_methods(
 
 def _begin(folder: Path, command: str, units: int) -> Progress:
     """Called once the folder is known to hold results of the same run."""
-    from tokencover.cli.progress_bar import open_progress
     from tokencover.evaluation import record_command
+    from tokencover.evaluation.progress import open_progress
 
     record_command(folder, command)
     return open_progress(units)
@@ -156,7 +156,7 @@ def _print_results(results: Results, part: tuple[int, int], as_json: bool) -> No
     if as_json:
         print_json({"run": results.run, "reference": results.reference, "rows": results.to_dicts()})
     elif results.finished:
-        print_markdown(render(results.rows, results.reference))
+        print_table(render(results.rows, results.reference))
     else:
         print(describe_part(part))
     for warning in list_warnings(results.rows):

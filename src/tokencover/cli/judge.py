@@ -21,7 +21,7 @@ from tokencover.cli.values import (
     print_json,
     validate_counts,
 )
-from tokencover.tables import print_markdown
+from tokencover.tables import print_table
 
 AnsweredResults = Annotated[
     Path,
@@ -86,11 +86,11 @@ def judge_answers(
     """Score open answers about videos by a language model."""
     from tokencover.evaluation import (
         Judge,
-        check_reference,
         count_unreadable,
         judge_results,
         read_folder,
         render,
+        resolve_reference,
     )
 
     validate_counts({"--parallel": parallel})
@@ -116,7 +116,7 @@ def judge_answers(
         print("stopped; judged answers are kept, and the same command resumes", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     judged = read_folder(folder)
-    compared = check_reference([row.combination for row in judged], name_reference(reference))
+    compared = resolve_reference([row.combination for row in judged], name_reference(reference))
     unreadable = count_unreadable(judged)
     if unreadable:
         print(
@@ -128,7 +128,7 @@ def judge_answers(
     if as_json:
         print_json({"run": judged.run, "reference": compared, "rows": judged.to_dicts()})
     else:
-        print_markdown(render(judged.rows, compared))
+        print_table(render(judged.rows, compared))
         print(f"judged by {model}: wrote {folder}, which `tokencover report` reads")
 
 

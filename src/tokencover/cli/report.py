@@ -121,8 +121,8 @@ def write_report(
     """Build a self-contained HTML report, tables or charts from results."""
     from tokencover.budget import Profile
     from tokencover.cli.process import set_threads
-    from tokencover.evaluation import check_reference, read_commands, read_folder
-    from tokencover.evaluation.report import check_formats, find_ablations, make_page
+    from tokencover.evaluation import read_commands, read_folder, resolve_reference
+    from tokencover.evaluation.report import check_formats, collect_ablations, make_page
 
     has_page = out is not None or against is not None or bool(images)
     has_page = has_page or not any((markdown, export, latex, csv, figures))
@@ -132,8 +132,9 @@ def write_report(
     check_formats(kinds)
     stored = read_folder(_get_results_folder(results))
     other = None if against is None else read_folder(against)
-    ablations = find_ablations(read_folder(_get_results_folder(ablation)) if ablation else stored)
-    compared = check_reference([row.combination for row in stored], name_reference(reference))
+    varied = read_folder(_get_results_folder(ablation)) if ablation else stored
+    ablations = collect_ablations(varied)
+    compared = resolve_reference([row.combination for row in stored], name_reference(reference))
     coupling = None if profile is None else Profile.load(profile)
     written = []
     if has_page:
@@ -142,7 +143,7 @@ def write_report(
             stored,
             reference=compared,
             profile=coupling,
-            pictures=_draw_kept(stored, compared, tasks, images, device),
+            kept=_draw_kept(stored, compared, tasks, images, device),
             other=other,
             ablations=ablations,
             command=format_command_line(context),
@@ -151,7 +152,7 @@ def write_report(
         )
         written.append(out or PAGE)
         write_atomically(written[0], page)
-    for path, build in _list_texts(stored, compared, ablations, markdown, latex, csv):
+    for path, build in _list_texts(stored, compared, markdown, latex, csv):
         write_atomically(path, build())
         written.append(path)
     written += _write_export(export, stored)
@@ -195,7 +196,6 @@ def _get_results_folder(folder: Path) -> Path:
 def _list_texts(
     stored: Results,
     reference: str,
-    ablations: StoredAblations,
     markdown: Path | None,
     latex: Path | None,
     csv: Path | None,
@@ -205,7 +205,7 @@ def _list_texts(
 
     texts: list[tuple[Path | None, Callable[[], str]]] = [
         (markdown, lambda: make_markdown(stored, reference)),
-        (latex, lambda: make_latex(stored, reference, ablations)),
+        (latex, lambda: make_latex(stored, reference)),
         (csv, stored.to_csv),
     ]
     return [(path, build) for path, build in texts if path is not None]
@@ -252,14 +252,14 @@ def _draw_kept(
     from tokencover.evaluation import describe_run, load_model
     from tokencover.evaluation.lmms import gather_tasks, read_settings
     from tokencover.evaluation.report import (
-        choose_rows,
-        draw_kept_pictures,
+        draw_kept_images,
         explain_missing,
-        list_telling_examples,
+        list_changed_answers,
+        select_rows,
     )
 
-    rows = choose_rows(stored, reference)
-    telling = list_telling_examples(stored, rows[0])
+    rows = select_rows(stored, reference)
+    telling = list_changed_answers(stored, rows[0])
     settings, measured = stored.run["settings"], stored.run["model"]
     gathered = gather_tasks(
         names,
@@ -276,7 +276,7 @@ def _draw_kept(
             "or evaluate again."
         )
     methods = [row.combination.method for row in rows if row.combination.method is not None]
-    drawn = draw_kept_pictures(model, methods, gathered, count, telling)
+    drawn = draw_kept_images(model, methods, gathered, count, telling)
     if missing := explain_missing(drawn, count):
         print(f"tokencover: {missing}", file=sys.stderr)
     return drawn

@@ -1,4 +1,28 @@
-"""Measuring what pruning costs: tasks, answers, results. Pages of them are drawn by `report`."""
+"""Evaluation: tasks, answers, results. `report` turns results into pages.
+
+=========== ====================================================================================
+comparison  `tc.evaluate`
+tasks       tasks, examples, their images and videos
+own_data    tasks by name, and from your data
+plan        units of work: methods, budgets, tasks
+answering   a model with its processor, and the description of a run
+runner      runs units: answers questions, times first tokens
+progress    progress of a run
+records     results of a unit, and their JSON
+store       folders of results
+scoring     from answers to numbers: scores, summaries, rows
+columns     the list of columns, and the table that compares methods
+formats     the table as Markdown, LaTeX and HTML
+results     `Results`: read from a folder, written as tables and data
+ablation    the paper's ablations of MoB
+calibration coupling of a model on tasks
+judge       a language model as a judge
+judging     judged folders of results
+paper_tables the paper's numbers
+lmms        tasks of lmms-eval
+report      pages, charts and texts
+=========== ====================================================================================
+"""
 
 from tokencover.evaluation.ablation import (
     FOLD_SHARES,
@@ -11,11 +35,12 @@ from tokencover.evaluation.ablation import (
 )
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
 from tokencover.evaluation.calibration import calibrate
-from tokencover.evaluation.comparison import check_reference, do_unfinished, evaluate
-from tokencover.evaluation.exported_results import EXPORT_KIND, export_results
+from tokencover.evaluation.columns import Column, ResultsTable, make_table, make_task_table
+from tokencover.evaluation.comparison import do_unfinished, evaluate, resolve_reference
+from tokencover.evaluation.formats import as_latex, as_markdown, render
+from tokencover.evaluation.judge import Judge, JudgeError
 from tokencover.evaluation.judging import count_unreadable, judge_results
-from tokencover.evaluation.language_judge import Judge, JudgeError
-from tokencover.evaluation.own_data import make_task
+from tokencover.evaluation.own_data import load_tasks, make_task
 from tokencover.evaluation.plan import (
     Combination,
     EvaluationPlan,
@@ -25,29 +50,24 @@ from tokencover.evaluation.plan import (
     check_part,
     make_combinations,
 )
-from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.result_rows import ResultRow, collect, list_warnings
-from tokencover.evaluation.results import Results
-from tokencover.evaluation.results_folder import (
-    Record,
-    ResultsError,
-    ResultsFolder,
-    Scores,
-    Seconds,
-)
-from tokencover.evaluation.results_memory import ResultsInMemory, ResultsStore
-from tokencover.evaluation.results_table import Column, ResultsTable, make_table, make_task_table
+from tokencover.evaluation.progress import Progress, open_progress
+from tokencover.evaluation.records import Record, ResultsError, Scores, Seconds
+from tokencover.evaluation.results import EXPORT_KIND, Results, export_results, read_folder
 from tokencover.evaluation.runner import (
-    AskingSettings,
     ExampleError,
+    GenerationSettings,
     do_work,
-    find_unfinished,
+    list_pending_units,
     score,
 )
-from tokencover.evaluation.stored_commands import read_commands, record_command
-from tokencover.evaluation.stored_results import read_folder
-from tokencover.evaluation.table_formats import as_csv, as_latex, as_markdown, render
-from tokencover.evaluation.task_files import find_tasks
+from tokencover.evaluation.scoring import ResultRow, collect, list_warnings
+from tokencover.evaluation.store import (
+    ResultsFolder,
+    ResultsInMemory,
+    ResultsStore,
+    read_commands,
+    record_command,
+)
 from tokencover.evaluation.tasks import Example, Task, check_files
 
 __all__ = [
@@ -55,12 +75,12 @@ __all__ = [
     "FOLD_SHARES",
     "PROMPT_SHARES",
     "AblationSetting",
-    "AskingSettings",
     "Column",
     "Combination",
     "EvaluationPlan",
     "Example",
     "ExampleError",
+    "GenerationSettings",
     "Judge",
     "JudgeError",
     "Progress",
@@ -79,13 +99,11 @@ __all__ = [
     "Timing",
     "VisionLanguageModel",
     "Work",
-    "as_csv",
     "as_latex",
     "as_markdown",
     "calibrate",
     "check_files",
     "check_part",
-    "check_reference",
     "choose_layers",
     "collect",
     "count_unreadable",
@@ -94,19 +112,21 @@ __all__ = [
     "do_work",
     "evaluate",
     "export_results",
-    "find_tasks",
-    "find_unfinished",
     "judge_results",
+    "list_pending_units",
     "list_warnings",
     "load_model",
+    "load_tasks",
     "make_combinations",
     "make_table",
     "make_task",
     "make_task_table",
+    "open_progress",
     "read_commands",
     "read_folder",
     "record_command",
     "render",
+    "resolve_reference",
     "score",
     "vary_folds",
     "vary_layers",

@@ -1,4 +1,4 @@
-"""Models that answer questions about pictures and clips, and how a run with one is described."""
+"""Models that answer questions about images and videos, and the description of a run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import torch
 
-from tokencover.evaluation.results import title_model
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.prompting import check_kinds, make_inputs
 
 LEADING: Final = 16
-"""Values of each weight that tell two models of one name apart."""
+"""Values of each weight that go into the fingerprint of a model."""
 PACKAGES: Final = ("tokencover", "torch", "transformers")
 
 
@@ -26,11 +25,11 @@ class VisionLanguageModel:
     Attributes
     ----------
     name : str
-        As it was asked for: "pebble", "pebble-clips", "boulder", a folder or a hub name.
+        The name it was loaded by: a test model, a local path, or a Hugging Face Hub ID.
     model, processor : Any
         As ``from_pretrained`` returns them; the tokenizer pads on the left.
     options : mapping
-        What it was loaded with beside device and dtype: quantization, attn_implementation, ...
+        Loading options besides device and dtype: quantization, attn_implementation, ...
     """
 
     name: str
@@ -46,13 +45,13 @@ class VisionLanguageModel:
         return title_model(self.name, find_quantization(self.model))
 
     def check(self, tasks: Iterable[Task]) -> None:
-        """Refuse tasks that show what the model does not take."""
+        """Raise `InputError` for tasks with inputs that the model does not support."""
         for task in tasks:
-            asked = f"{task.name} cannot be asked of {self.name!r}"
-            check_kinds(self.processor, task.shows, asked)
+            purpose = f"{task.name} cannot be evaluated on {self.name!r}"
+            check_kinds(self.processor, task.shows, purpose)
 
     def make_inputs(self, examples: Sequence[Example]) -> Any:
-        """A batch of chats with one user turn each, ready for `answer`."""
+        """Build a batch of chats with one user turn each, ready for `answer`."""
         prompts = [(example.media, example.question) for example in examples]
         return make_inputs(self.processor, prompts).to(self.model.device)
 
@@ -71,22 +70,22 @@ def load_model(
     name: str, *, device: str | None = None, dtype: str | None = None, **options: Any
 ) -> VisionLanguageModel:
     """Load a model by name; see `tokencover.loading.load` for the options."""
-    from tokencover.loading import load  # brings transformers: nothing before needs it
+    from tokencover.loading import load  # imports transformers
 
     model, processor = load(name, device=device, dtype=dtype, **options)
     processor.tokenizer.padding_side = "left"
     return VisionLanguageModel(name, model, processor, options)
 
 
-def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
-    """Model, versions and settings; results of two runs that differ in any of it do not mix.
+def title_model(name: str, quantization: str | None) -> str:
+    """A model's name for tables, with the quantization of its weights if there is one."""
+    return name if quantization is None else f"{name} ({quantization})"
 
-    Parameters
-    ----------
-    model : VisionLanguageModel
-        The model that is asked.
-    **settings
-        Whatever else answers depend on.
+
+def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
+    """Return model, versions and `settings`: everything that answers depend on.
+
+    Results of runs that differ in them do not mix.
     """
     from tokencover.loading import describe_loading
 
@@ -97,7 +96,7 @@ def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
             "class": type(network).__name__,
             "dtype": str(network.dtype).removeprefix("torch."),
             "device": torch.device(network.device).type,
-            "weights": _take_fingerprint(network),
+            "weights": _compute_fingerprint(network),
             **describe_loading(network, model.options),
         },
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
@@ -105,16 +104,16 @@ def describe_run(model: VisionLanguageModel, **settings: Any) -> dict[str, Any]:
     }
 
 
-def _take_fingerprint(network: torch.nn.Module) -> str:
-    """Of the names, shapes and leading values of all weights: quick, even for a large model."""
+def _compute_fingerprint(network: torch.nn.Module) -> str:
+    """Hash names, shapes and leading values of all weights: quick, even for a large model."""
     from tokencover.loading import list_stored
 
     digest = hashlib.sha256()
     for name, weight in network.named_parameters():
-        packed = getattr(weight, "quant_state", None)  # 4 bits are packed again later
+        packed = getattr(weight, "quant_state", None)  # 4-bit weights are packed again later
         digest.update(f"{name} {tuple((packed or weight).shape)}".encode())
         if packed is None:
             for part in list_stored(weight.detach()):
-                if not part.is_meta:  # weights that accelerate keeps elsewhere
+                if not part.is_meta:  # weights that accelerate offloads
                     digest.update(part.flatten()[:LEADING].float().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]

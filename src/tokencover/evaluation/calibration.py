@@ -1,7 +1,6 @@
-"""Calibration: measure a model's coupling on tasks, and find the threshold between two groups.
+"""Calibration: measure a model's coupling on tasks, and the threshold between two groups.
 
-Every finished batch is one line of a record beside the profile, so that a run that was stopped goes
-on where it was.
+Every finished batch is one line of a record beside the profile: an interrupted run resumes there.
 """
 
 from __future__ import annotations
@@ -18,46 +17,40 @@ from tokencover.budget import Profile, Tokens
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.results_folder import ResultsError
+from tokencover.evaluation.records import ResultsError
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.files import name_path, write_atomically
 from tokencover.methods import Card, Choice, Method, View, validate_layer_idx
 from tokencover.pruning import prune
 
 Couplings = list[float | None]
-"""The coupling of each sample of a batch; None if it has no words or no picture."""
+"""The coupling of each sample of a batch; None if it has no prompt tokens or no image."""
 
 
 @dataclass(frozen=True)
 class MeasureCoupling(Method):
-    """Keep everything, and measure eta where MoB would.
-
-    Parameters
-    ----------
-    after : int
-        How many decoder blocks run before.
-    """
+    """Keep everything, and measure eta after the first `after` decoder layers, where MoB would."""
 
     name: ClassVar[str] = "measure_coupling"
     card: ClassVar[Card] = Card(
         title="Measure coupling",
         year=None,
         objective="none",
-        pruning_point="after decoder block 1",
-        signal="distances of visual tokens and prompt words; nothing is dropped",
+        pruning_point="after decoder layer 1",
+        signal="distances of visual and prompt tokens; nothing is dropped",
     )
 
     after: int = 1
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
-        """Before the block that follows the first `after` ones."""
+        """Before the layer that follows the first `after` ones."""
         return validate_layer_idx(self.after, num_layers)
 
     def choose(self, view: View) -> Choice:
         """Keep everything."""
         tokens = [
-            Tokens(states[mask], words[word_mask])
-            for states, mask, words, word_mask in zip(
+            Tokens(visual[mask], prompt[prompt_mask])
+            for visual, mask, prompt, prompt_mask in zip(
                 view.hidden_states, view.mask, view.prompt, view.prompt_mask, strict=True
             )
         ]
@@ -66,14 +59,9 @@ class MeasureCoupling(Method):
 
 
 class FinishedBatches:
-    """The batches that are finished, in a file with one JSON object a line.
+    """Finished batches in a file with one JSON object per line.
 
-    Parameters
-    ----------
-    path : Path
-        Made if it is not there.
-    run : Mapping
-        What all batches have in common; a file that was begun with another is refused.
+    `run` has what all batches have in common; a file of another run is rejected.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
@@ -81,32 +69,32 @@ class FinishedBatches:
         self._known: dict[tuple[str, str, tuple[str, ...]], Couplings] = {}
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         if lines and not lines[-1].endswith(b"\n"):
-            lines.pop()  # the run was stopped while it wrote this line
+            lines.pop()  # the run was killed while it wrote this line
         if not lines:
             write_atomically(path, json.dumps({"run": run}) + "\n")
             return
-        begun = self._read(lines)
-        if begun != (wanted := json.loads(json.dumps(run))):
+        stored = self._read(lines)
+        if stored != (wanted := json.loads(json.dumps(run))):
             raise InputError(
-                f"{path} was begun with {_name_difference(begun, wanted)}: delete it to start "
-                "anew, or give another --out."
+                f"{path} was begun with {_name_difference(stored, wanted)}: delete it to restart, "
+                "or give another --out."
             )
-        with path.open("r+b") as file:  # what follows must begin on a line of its own
+        with path.open("r+b") as file:  # the next batch must start a new line
             file.truncate(sum(map(len, lines)))
 
-    def find(self, task: Task, batch: Sequence[Example]) -> Couplings | None:
-        """What was measured for a batch; None if it was not."""
-        return self._known.get((task.name, task.version, _find_ids(batch)))
+    def get(self, task: Task, batch: Sequence[Example]) -> Couplings | None:
+        """Return the couplings of a batch; None if it was not measured."""
+        return self._known.get((task.name, task.version, _list_ids(batch)))
 
     def add(self, task: Task, batch: Sequence[Example], coupling: Couplings) -> None:
-        """Write a batch down."""
-        line = {"task": task.name, "version": task.version, "ids": _find_ids(batch)}
+        """Save a batch."""
+        line = {"task": task.name, "version": task.version, "ids": _list_ids(batch)}
         with name_path(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "coupling": coupling}) + "\n")
-        self._known[task.name, task.version, _find_ids(batch)] = coupling
+        self._known[task.name, task.version, _list_ids(batch)] = coupling
 
     def _read(self, lines: list[bytes]) -> Any:
-        """Take in all batches; returns what they have in common."""
+        """Read all batches; returns what they have in common."""
         try:
             first, *rows = map(json.loads, lines)
             for row in rows:
@@ -118,8 +106,8 @@ class FinishedBatches:
             return first["run"]
         except (KeyError, TypeError, ValueError) as error:
             raise ResultsError(
-                f"{self._path} is damaged, or no record of calibrate ({type(error).__name__}: "
-                f"{error}): delete it to start anew."
+                f"{self._path} is damaged, or not a record of calibrate ({type(error).__name__}: "
+                f"{error}): delete it to restart."
             ) from error
 
 
@@ -133,31 +121,11 @@ def calibrate(
     after: int = 1,
     batch_size: int = 8,
 ) -> tuple[Profile, int]:
-    """Measure coupling on all examples of the tasks.
+    """Measure coupling on all examples of the tasks, after the first `after` decoder layers.
 
-    Parameters
-    ----------
-    model : VisionLanguageModel
-        Needs a prefill for each example.
-    tasks : sequence of Task
-        Together they should ask what the model will be asked.
-    record : Path
-        Where finished batches are written, and found if the file is there.
-    progress : Progress
-        With a unit for each task.
-    split : str
-        Of the tasks.
-    after : int
-        Decoder blocks that run before coupling is measured: the same as MoB's.
-    batch_size : int
-        Samples at once.
-
-    Returns
-    -------
-    profile : Profile
-        Of all samples that have coupling.
-    without : int
-        How many samples have none, because they have no words or no picture.
+    `record` is the file of finished batches, which is read first if it exists; `progress` has a
+    unit for each task. Returns the profile of all samples that have coupling, and how many have
+    none, because they have no prompt tokens or no image.
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}.")
@@ -165,26 +133,28 @@ def calibrate(
     known = FinishedBatches(
         record, describe_run(model, split=split, after=after, batch_size=batch_size)
     )
-    found: dict[str, list[float]] = {}
-    asked = 0
+    couplings: dict[str, list[float]] = {}
+    total = 0
     for task in tasks:
         progress.begin(task.name)
         examples, values = list(task.examples()), Couplings()
         for start in range(0, len(examples), batch_size):
             batch = examples[start : start + batch_size]
-            measured = known.find(task, batch)
+            measured = known.get(task, batch)
             if measured is None:
                 measured = _measure_coupling(model, method, batch)
                 known.add(task, batch, measured)
             values += measured
             progress.advance(len(values), len(examples))
-        found[task.name] = [value for value in values if value is not None]
-        asked += len(values)
+        couplings[task.name] = [value for value in values if value is not None]
+        total += len(values)
         progress.finish()
-    counted = sum(map(len, found.values()))
+    counted = sum(map(len, couplings.values()))
     if not counted:
-        raise InputError(f"none of {asked} samples has words and a picture: nothing to measure.")
-    return Profile.of(model.title, after, found), asked - counted
+        raise InputError(
+            f"none of {total} samples has prompt tokens and an image: nothing to measure."
+        )
+    return Profile.of(model.title, after, couplings), total - counted
 
 
 def _measure_coupling(
@@ -197,13 +167,12 @@ def _measure_coupling(
     return [coupling.get(row) for row in range(len(batch))]
 
 
-def _find_ids(batch: Sequence[Example]) -> tuple[str, ...]:
+def _list_ids(batch: Sequence[Example]) -> tuple[str, ...]:
     return tuple(example.id for example in batch)
 
 
-def _name_difference(begun: Any, wanted: Mapping[str, Any]) -> str:
-    """The parts that are not alike."""
-    if not isinstance(begun, Mapping):
-        return f"{begun!r} instead of a run"
-    keys = [key for key in wanted if begun.get(key) != wanted[key]] or sorted(begun)
-    return "; ".join(f"{key} {begun.get(key)} instead of {wanted.get(key)}" for key in keys)
+def _name_difference(stored: Any, wanted: Mapping[str, Any]) -> str:
+    if not isinstance(stored, Mapping):
+        return f"{stored!r} instead of a run"
+    keys = [key for key in wanted if stored.get(key) != wanted[key]] or sorted(stored)
+    return "; ".join(f"{key} {stored.get(key)} instead of {wanted.get(key)}" for key in keys)

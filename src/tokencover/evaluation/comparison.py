@@ -1,4 +1,4 @@
-"""`tc.evaluate`: methods at budgets on data, and what came of it."""
+"""`tc.evaluate`: compare methods at budgets on tasks."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from tokencover.budget import Budget, BudgetMode
 from tokencover.bundled_models import MODELS, get_default_tasks
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
-from tokencover.evaluation.judging import keep_questions
+from tokencover.evaluation.judging import save_questions
 from tokencover.evaluation.lmms import ShowingSettings, describe_settings, gather_tasks
 from tokencover.evaluation.own_data import make_task
 from tokencover.evaluation.plan import Combination, EvaluationPlan, Work, make_combinations
 from tokencover.evaluation.progress import Progress
-from tokencover.evaluation.result_rows import collect
 from tokencover.evaluation.results import Results, choose_reference
-from tokencover.evaluation.results_folder import ResultsFolder
-from tokencover.evaluation.results_memory import ResultsInMemory, ResultsStore
-from tokencover.evaluation.runner import AskingSettings, do_work, find_unfinished
-from tokencover.evaluation.shared_results import SharedResults
+from tokencover.evaluation.runner import GenerationSettings, do_work, list_pending_units
+from tokencover.evaluation.scoring import collect
+from tokencover.evaluation.store import (
+    ResultsFolder,
+    ResultsInMemory,
+    ResultsStore,
+    SharedResults,
+)
 from tokencover.evaluation.tasks import Task, check_files
 from tokencover.methods import Method, Spec, parse_method, parse_methods
 from tokencover.pruning import get_tensor_parallel_group
 
 Methods = str | Method | Sequence[str | Method | Spec]
 TaskSource = str | Path | Task | Iterable[str | Path | Task | Mapping[str, Any]]
-"""What `tasks` takes: names, paths, tasks, or rows with a question each."""
+"""Names, paths, tasks, or rows with one question per row."""
 OWN_ROWS = "data"
-"""What the task is called that is made of rows."""
+"""Name of the task that is built from rows."""
 USUAL = ShowingSettings()
-"""How lmms-eval's questions are shown if nothing else is said."""
-FindTasks = Callable[[Sequence[str]], list[Task]]
-"""Finds tasks by their names."""
+LoadTasks = Callable[[Sequence[str]], list[Task]]
+"""From names to tasks."""
 OpenProgress = Callable[[int], Progress]
-"""Makes what is told how far it is, from the number of units of work."""
+"""From the number of units of work to a progress display."""
 
 
 def evaluate(
@@ -64,49 +66,49 @@ def evaluate(
     showing: ShowingSettings = USUAL,
     data: TaskSource | None = None,
 ) -> Results:
-    """Compare methods at budgets with the model as it is: what pruning costs and gains.
+    """Compare methods at budgets with the unpruned model: accuracy and cost.
 
     Parameters
     ----------
     model, processor
         As ``from_pretrained`` returns them; or, without a processor, the name of a model, or a
-        function that loads a `VisionLanguageModel`, which is called once everything is checked.
+        function that loads a `VisionLanguageModel`, which is called after all settings are checked.
     methods : str, Method, or sequence of them
-        ``"mob,fastv:after=3"``, or methods like ``tc.MoB(64)``, which have their budgets.
+        ``"mob,fastv:after=3"``, or methods like ``tc.MoB(64)``, which set their budgets.
     budgets : int or float, or sequence of them
-        Counts or shares, for methods that have none of their own.
+        Counts or fractions, for methods that do not set theirs.
     tasks : str, path, or rows
-        Names as `tokencover.evaluation.find_tasks` takes them, or rows like ``{"image": picture,
+        Names as `tokencover.evaluation.load_tasks` takes them, or rows like ``{"image": image,
         "question": "...", "answers": ["..."]}``; by default pebble's questions.
     split, limit, budget_mode
-        Of pebble's questions; how many examples; what budgets count.
+        Split of pebble's questions; maximum number of examples; what budgets count.
     reference : str, optional
         The method that others are compared with; by default MoB, or else the first.
     batch_size, max_new_tokens, keep_going, timing_batches
         Examples answered together; length of an answer; whether an example that fails is counted
         instead of ending the run; batches to time first tokens with, none by default.
     out, part
-        A folder of results, which a run that was interrupted goes on with; which part of how many.
+        A folder of results, in which an interrupted run resumes; which part of how many.
     progress, showing
-        Makes a `Progress` from the number of units, by default nothing is told; how questions of
-        lmms-eval (``tasks="lmms:gqa"``) are shown.
+        A function from the number of units to a `Progress`, by default silent; how questions of
+        lmms-eval (``tasks="lmms:gqa"``) are prepared.
     data
         The earlier name of `tasks`.
     """
     tasks = _choose_name(tasks, data)
-    find = partial(gather_tasks, split=split, limit=limit, settings=showing)
-    settings = AskingSettings(batch_size, max_new_tokens, keep_going)
-    plan = _make_plan(model, methods, budgets, budget_mode, tasks, find, limit, timing_batches)
-    compared, share = check_reference(plan.combinations, reference), plan.share(*part)
+    load = partial(gather_tasks, split=split, limit=limit, settings=showing)
+    settings = GenerationSettings(batch_size, max_new_tokens, keep_going)
+    plan = _make_plan(model, methods, budgets, budget_mode, tasks, load, limit, timing_batches)
+    compared, work = resolve_reference(plan.combinations, reference), plan.share(*part)
     if not keep_going:
         _check_own_files(plan.tasks)
-    asked = _take_model(model, processor)
-    asked.check(plan.tasks)
-    described = {"split": split, "limit": limit, **describe_settings(plan.tasks, showing, asked)}
-    folder, told = None if out is None else Path(out), progress or _stay_silent
-    with _prepare(asked):
-        store = do_unfinished(asked, share, folder, settings, described, timing_batches, told, part)
-    return _sum_up(plan, store, compared)
+    loaded = _resolve_model(model, processor)
+    loaded.check(plan.tasks)
+    described = {"split": split, "limit": limit, **describe_settings(plan.tasks, showing, loaded)}
+    folder, show = None if out is None else Path(out), progress or _open_silent
+    with _prepare(loaded):
+        store = do_unfinished(loaded, work, folder, settings, described, timing_batches, show, part)
+    return _collect_results(plan, store, compared)
 
 
 def _choose_name(tasks: TaskSource | None, data: TaskSource | None) -> TaskSource | None:
@@ -119,35 +121,19 @@ def do_unfinished(
     model: VisionLanguageModel,
     work: Sequence[Work],
     folder: Path | None,
-    settings: AskingSettings,
+    settings: GenerationSettings,
     described: Mapping[str, Any],
     timing_batches: int,
     open_progress: OpenProgress,
     part: tuple[int, int] = (0, 1),
 ) -> ResultsStore:
-    """Do those units of work that a folder has no results of.
+    """Run the units of work that have no result yet, and return the store of all results.
 
-    Parameters
-    ----------
-    model : VisionLanguageModel
-        Not pruned.
-    work : sequence of Work
-        In this order.
-    folder : Path, optional
-        Where the results are and go; None for nowhere.
-    settings : AskingSettings
-        How to ask.
-    described : mapping
-        Which examples the tasks were made of.
-    timing_batches : int
-        How many batches time a first token.
-    open_progress : callable
-        Makes what is told how far it is.
-    part : (int, int)
-        Which part of how many the work is.
+    `folder` is None for results in memory, `described` has the settings that the tasks depend on,
+    and `part` is the index and number of parts of the work.
     """
-    asking = {"batch_size": settings.batch_size, "max_new_tokens": settings.max_new_tokens}
-    run = describe_run(model, **described, **asking)
+    generation = {"batch_size": settings.batch_size, "max_new_tokens": settings.max_new_tokens}
+    run = describe_run(model, **described, **generation)
     ranks = get_tensor_parallel_group(model.model)
     is_first = ranks is None or ranks.is_first
 
@@ -156,17 +142,17 @@ def do_unfinished(
 
     results: Any = open_results() if ranks is None else SharedResults(ranks, open_results)
     with results.claim(*part):
-        left = find_unfinished(work, results)
+        pending = list_pending_units(work, results)
         if folder is not None and is_first:
-            keep_questions(folder, (unit.task for unit in left))
-        progress = (open_progress if is_first else _stay_silent)(len(left))
-        if len(left) < len(work):
-            progress.note(f"{len(work) - len(left)} of {len(work)} are done already, going on")
+            save_questions(folder, (unit.task for unit in pending))
+        progress = (open_progress if is_first else _open_silent)(len(pending))
+        if len(pending) < len(work):
+            progress.note(f"{len(work) - len(pending)} of {len(work)} are done already, going on")
         try:
-            do_work(model, left, results, settings, progress, timing_batches=timing_batches)
+            do_work(model, pending, results, settings, progress, timing_batches=timing_batches)
         except KeyboardInterrupt:
             if folder is not None:
-                progress.note("what is done is kept, and the same command goes on from there")
+                progress.note("finished units are saved, and the same command resumes there")
             raise
         finally:
             progress.close()
@@ -174,14 +160,8 @@ def do_unfinished(
     return store
 
 
-def check_reference(combinations: Sequence[Combination], reference: str | None) -> str:
-    """The method that others are compared with.
-
-    Raises
-    ------
-    InputError
-        If it was named, and is none of the methods.
-    """
+def resolve_reference(combinations: Sequence[Combination], reference: str | None) -> str:
+    """Return the method that others are compared with; `InputError` if it is not a method here."""
     labels = [each.label for each in combinations if each.method is not None]
     if reference is None:
         return choose_reference(labels)
@@ -201,7 +181,7 @@ def _make_plan(
     budgets: Budget | Sequence[Budget],
     budget_mode: BudgetMode,
     given: TaskSource | None,
-    find: FindTasks,
+    load: LoadTasks,
     limit: int | None,
     timing_batches: int,
 ) -> EvaluationPlan:
@@ -212,9 +192,9 @@ def _make_plan(
     combinations = make_combinations(_list_methods(methods), counts, budget_mode)
     if given is None:
         given = get_default_tasks(model if isinstance(model, str) else _name_model(model))
-    tasks = tuple(_load_tasks(given, find, limit))
+    tasks = tuple(_load_tasks(given, load, limit))
     if not tasks:
-        raise InputError("there is nothing to ask: give for example tasks='pebble'.")
+        raise InputError("there are no tasks: give for example tasks='pebble'.")
     return EvaluationPlan(combinations, tasks, timed=timing_batches > 0)
 
 
@@ -225,24 +205,20 @@ def _list_methods(methods: Methods) -> list[Spec | Method]:
     return [parse_method(each) if isinstance(each, str) else each for each in given]
 
 
-def _load_tasks(source: TaskSource, find: FindTasks, limit: int | None) -> list[Task]:
+def _load_tasks(source: TaskSource, load: LoadTasks, limit: int | None) -> list[Task]:
     if isinstance(source, str):
-        names = [part.strip() for part in source.split(",") if part.strip()]
-        return find(names)
+        return load([part.strip() for part in source.split(",") if part.strip()])
     given = [source] if isinstance(source, Path | Task) else list(source)
     if given and all(isinstance(each, Mapping) for each in given):
         return [make_task(given, OWN_ROWS, limit=limit)]  # type: ignore[arg-type]
     if all(isinstance(each, str | Path) for each in given):
-        return find([str(each) for each in given])  # at once: what is missing is told of all
-    found: list[Task] = []
+        return load([str(each) for each in given])  # all at once: one error names all missing
+    tasks: list[Task] = []
     for each in given:
         if isinstance(each, Mapping):
             raise InputError("tasks are rows or names, not both.")
-        if isinstance(each, Task):
-            found.append(each)
-        else:
-            found += find([str(each)])
-    return found
+        tasks += [each] if isinstance(each, Task) else load([str(each)])
+    return tasks
 
 
 def _check_own_files(tasks: Sequence[Task]) -> None:
@@ -251,7 +227,7 @@ def _check_own_files(tasks: Sequence[Task]) -> None:
             check_files(task)
 
 
-def _take_model(model: Any, processor: Any) -> VisionLanguageModel:
+def _resolve_model(model: Any, processor: Any) -> VisionLanguageModel:
     if isinstance(model, VisionLanguageModel):
         return model
     if isinstance(model, str):
@@ -261,26 +237,26 @@ def _take_model(model: Any, processor: Any) -> VisionLanguageModel:
         return loaded
     if processor is None:
         raise InputError(
-            "a model needs its processor to be asked: evaluate(model, processor, ...), or give the "
-            "model's name."
+            "a model needs its processor: evaluate(model, processor, ...), or give the model's "
+            "name."
         )
     return VisionLanguageModel(_name_model(model), model, processor)
 
 
 def _name_model(model: Any) -> str:
-    """What a loaded model was loaded by, as far as it says."""
+    """The name that a model was loaded by, as far as it is known."""
     if isinstance(model, VisionLanguageModel):
         return model.name
-    place = str(getattr(getattr(model, "config", None), "name_or_path", ""))
+    path = str(getattr(getattr(model, "config", None), "name_or_path", ""))
     # A model without a folder has its name as name_or_path.
-    bundled = [entry.name for entry in MODELS if entry.folder and place == str(entry.folder)]
-    return bundled[0] if bundled else place or type(model).__name__
+    bundled = [entry.name for entry in MODELS if entry.folder and path == str(entry.folder)]
+    return bundled[0] if bundled else path or type(model).__name__
 
 
 @contextmanager
-def _prepare(asked: VisionLanguageModel) -> Iterator[None]:
-    """Pad on the left and switch dropout off meanwhile; the caller's objects stay as they were."""
-    tokenizer, network = asked.processor.tokenizer, asked.model
+def _prepare(loaded: VisionLanguageModel) -> Iterator[None]:
+    """Pad on the left without dropout; the caller's objects are restored at the end."""
+    tokenizer, network = loaded.processor.tokenizer, loaded.model
     side, training = tokenizer.padding_side, network.training
     tokenizer.padding_side = "left"
     network.eval()
@@ -291,12 +267,12 @@ def _prepare(asked: VisionLanguageModel) -> Iterator[None]:
         network.train(training)
 
 
-def _sum_up(plan: EvaluationPlan, store: ResultsStore, reference: str) -> Results:
+def _collect_results(plan: EvaluationPlan, store: ResultsStore, reference: str) -> Results:
     groups = {task.name: task.group for task in plan.tasks}
     sources = {task.name: task.source for task in plan.tasks if task.source}
     about = {task.name: task.version for task in plan.tasks}
     return Results(store.run, groups, tuple(collect(plan, store)), reference, sources, about)
 
 
-def _stay_silent(units: int) -> Progress:
+def _open_silent(units: int) -> Progress:
     return Progress(io.StringIO(), units)

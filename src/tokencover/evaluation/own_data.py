@@ -1,4 +1,4 @@
-"""Questions of one's own: rows of a file, of a data set on disk, or of a Python program."""
+"""Tasks by name, and tasks from your data: JSON, CSV, saved datasets, or rows in Python."""
 
 from __future__ import annotations
 
@@ -9,39 +9,82 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
 
-from tokencover.errors import InputError
-from tokencover.evaluation.answer_scores import SCORES
-from tokencover.evaluation.metrics import UNGROUPED
-from tokencover.evaluation.saved_datasets import LINE, MEDIA, Row, read_dataset
-from tokencover.evaluation.tasks import ClipFile, Example, Frames, Source, Task
+from tokencover.bundled_models import list_scene_sets, validate_installed
+from tokencover.errors import InputError, import_extra
+from tokencover.evaluation.scoring import SCORES, UNGROUPED
+from tokencover.evaluation.tasks import Example, Frames, Source, Task, VideoFile
 from tokencover.images import FRAMES
 from tokencover.prompting import Kind
 
 SEPARATORS: Final = (",", ";", "\t")
-"""Of cells in a table, the first one if nothing tells."""
-SMALLEST_CROWD = 4
-"""With fewer people, no answer can be wholly right in VQA's soft accuracy."""
+"""Of CSV cells; the first one wins a tie."""
+SMALLEST_CROWD: Final = 4
+"""With fewer people, no answer reaches 1 in VQA's soft accuracy."""
+DATASET_FILES: Final = ("dataset_dict.json", "dataset_info.json", "state.json")
+"""Files of a dataset that was saved with ``save_to_disk``."""
+MEDIA: Final[tuple[Kind, ...]] = ("image", "video")
+IMAGE_DTYPE: Final = "PIL.Image.Image"
+TEXT_DTYPES: Final = ("string", "large_string")
+LINE: Final = "__line__"
+"""Key of the line that a row comes from, for errors."""
+
+Row = dict[str, Any]
 
 
-def read_own_task(path: Path, limit: int | None, split: str) -> Task:
-    """The task of a file, or of a data set on disk.
+def load_tasks(
+    names: Sequence[str], *, split: str = "test", limit: int | None = None
+) -> list[Task]:
+    """Load tasks by name.
 
     Parameters
     ----------
-    path : Path
-        A file with a JSON object a line, with a JSON list, or CSV; or a folder of `datasets`.
-    limit : int, optional
-        How many rows, from the first.
+    names : sequence of str
+        "pebble" for all of pebble's question types, "pebble/color" for one, `pebble-clips` and
+        `pebble-clips/when` for those about videos; or your data: the path of a file with one JSON
+        object per line, ``{"image": "cat.png", "question": "what is this ?", "answers": ["cat"]}``,
+        with a JSON list of them, of a CSV table, or of a folder that `datasets` saved. Image paths
+        are relative to the file; "image" may be a list, and "video" in its place is a file or the
+        list of its frames; "id", "cluster", "group" and "score" ("exact", "contains" or "vqa") are
+        optional.
     split : str
-        Which one of a data set that has several.
+        Of pebble, or of a dataset: "test" to report, "validation" to choose settings.
+    limit : int, optional
+        How many scenes or videos, or lines of a file, from the first; by default all. A few videos
+        may not allow all question types: tasks without any are left out.
     """
+    tasks: list[Task] = []
+    scene_sets = list_scene_sets()
+    for name in names:
+        own, slash, kind = name.partition("/")
+        if own in scene_sets:
+            tasks += scene_sets[own].load_tasks(kind if slash else None, split, limit)
+        else:
+            tasks.append(_load_file(Path(name), limit, split))
+    counts = [task.name for task in tasks]
+    repeated = sorted({name for name in counts if counts.count(name) > 1})
+    if repeated:
+        raise InputError(f"tasks must have different names; given twice: {', '.join(repeated)}.")
+    return tasks
+
+
+def _load_file(path: Path, limit: int | None, split: str) -> Task:
+    is_dataset = any((path / name).is_file() for name in DATASET_FILES)
+    if not path.is_file() and not is_dataset:
+        validate_installed(path.parts[0] if path.parts else "")
+        bundled = ", ".join(map(repr, list_scene_sets()))
+        raise InputError(
+            f"there is no task {str(path)!r}: give {bundled}, "
+            "one of their question types like 'pebble/color', the path of a file with one JSON "
+            "object per line, or a dataset that `datasets` saved to disk."
+        )
     if path.is_dir():
-        rows = read_dataset(path, split)
+        rows = _read_dataset(path, split)
     elif path.suffix.lower() in (".csv", ".tsv"):
         rows = _read_csv(path)
     else:
@@ -57,52 +100,55 @@ def make_task(
     folder: Path | None = None,
     source: Path | None = None,
 ) -> Task:
-    """Make a task of rows like ``{"image": picture, "question": "...", "answers": ["..."]}``.
+    """Build a task from rows like ``{"image": image, "question": "...", "answers": ["..."]}``.
 
     Parameters
     ----------
     rows : iterable of mapping
-        See `find_tasks`; pictures are `PIL.Image.Image` or paths.
+        See `load_tasks`; images are `PIL.Image.Image` or paths.
     name : str
-        What tables call it.
+        Its name in tables.
     limit : int, optional
         How many rows, from the first.
     folder : Path, optional
-        What paths are relative to; by default the working directory.
+        The folder of relative paths; by default the working directory.
     source : Path, optional
-        Where the rows come from.
+        The file that the rows come from.
     """
     where = name if source is None else str(source)
     if limit is not None and limit < 1:
-        raise InputError(f"at least 1 example must be asked, got a limit of {limit}.")
-    found = [
+        raise InputError(f"the limit must be at least 1 example, got {limit}.")
+    checked = [
         _check_row(row, f"{where}, {_name_row(row, number)}")
         for number, row in enumerate(itertools.islice(rows, limit), 1)
     ]
-    if not found:
+    if not checked:
         raise InputError(
-            f"{where} has no examples: write one JSON object a line, a JSON list of them, or CSV "
+            f"{where} has no examples: write one JSON object per line, a JSON list of them, or CSV "
             "with a first line that names the columns."
         )
-    metric = found[0].get("score", "exact")
+    metric = checked[0].get("score", "exact")
     if metric not in SCORES:
         raise InputError(f"{where}: no score is called {metric!r}; there are {', '.join(SCORES)}.")
-    if metric == "vqa" and min(len(row["answers"]) for row in found) < SMALLEST_CROWD:
+    if metric == "vqa" and min(len(row["answers"]) for row in checked) < SMALLEST_CROWD:
         raise InputError(
             f"{where}: the score 'vqa' needs the answers of at least {SMALLEST_CROWD} people for "
             "each example; with fewer use 'exact'."
         )
-    names = [str(row.get("id", number)) for number, row in enumerate(found)]
-    if len(set(names)) < len(names):
-        raise InputError(f"{where}: two examples have the same id; give each its own.")
-    group, shows = str(found[0].get("group", UNGROUPED)), frozenset(_find_media(found))
-    examples = functools.partial(_make_examples, name, folder or Path(), found, names)
+    ids = [str(row.get("id", number)) for number, row in enumerate(checked)]
+    if len(set(ids)) < len(ids):
+        raise InputError(f"{where}: two examples have the same id; ids must be unique.")
+    group = str(checked[0].get("group", UNGROUPED))
+    shows = frozenset(medium for medium in MEDIA if any(row.get(medium) for row in checked))
+    examples = functools.partial(_make_examples, name, folder or Path(), checked, ids)
     kept = "" if source is None else str(source.resolve())
-    return Task(name, group, examples, SCORES[metric], _find_version(found), shows, source=kept)
+    return Task(
+        name, group, examples, SCORES[metric], _compute_version(checked), shows, source=kept
+    )
 
 
 def _name_row(row: Mapping[str, Any], number: int) -> str:
-    """What errors call a row."""
+    """A row's name in errors."""
     return str(row.get(LINE, f"row {number}")) if isinstance(row, Mapping) else f"row {number}"
 
 
@@ -111,13 +157,13 @@ def _name_row(row: Mapping[str, Any], number: int) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # with or without the mark of Windows' editors
+        return path.read_text(encoding="utf-8-sig")  # with or without a byte order mark
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8: {error}. Save it as UTF-8.") from error
 
 
 def _read_json(path: Path) -> list[Row]:
-    """Objects of a JSON list, or one a line."""
+    """Objects of a JSON list, one object, or one per line."""
     text = _read_text(path)
     if text.lstrip().startswith("["):
         rows = _read_list(path, text)
@@ -130,25 +176,25 @@ def _read_json(path: Path) -> list[Row]:
 
 
 def _read_list(path: Path, text: str) -> list[Row] | None:
-    """The rows of a JSON list, None if it holds something else."""
+    """The rows of a JSON list, None if it contains something else."""
     try:
-        found = json.loads(text)
+        rows = json.loads(text)
     except json.JSONDecodeError as error:
         if text.lstrip().startswith("[{") or error.lineno > 1:
-            raise InputError(f"{path} is no JSON list: {error}.") from error
+            raise InputError(f"{path} is not a JSON list: {error}.") from error
         return None
-    if not all(isinstance(row, dict) for row in found):
+    if not all(isinstance(row, dict) for row in rows):
         return None
-    return [{**row, LINE: f"row {number}"} for number, row in enumerate(found, 1)]
+    return [{**row, LINE: f"row {number}"} for number, row in enumerate(rows, 1)]
 
 
 def _read_object(text: str) -> Row | None:
-    """The one object of a file, over several lines; None if there is something else."""
+    """The one object of a file, over several lines; None if it contains something else."""
     try:
-        found = json.loads(text)
+        row = json.loads(text)
     except json.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) and "\n" in text.strip() else None
+    return row if isinstance(row, dict) and "\n" in text.strip() else None
 
 
 def _read_line(path: Path, number: int, line: str) -> Row:
@@ -177,21 +223,84 @@ def _read_csv(path: Path) -> list[Row]:
                     f"{path}, line {reader.line_num} has more cells than the first line names: put "
                     f"texts with {separator!r} in double quotes."
                 )
-            cells = {key: _read_cell(value) for key, value in row.items() if value}
+            cells = {key: _parse_cell(value) for key, value in row.items() if value}
             rows.append({**cells, LINE: f"line {reader.line_num}"})
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} is no CSV: {error}.") from error
+        raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}.") from error
     return rows
 
 
-def _read_cell(text: str) -> Any:
+def _parse_cell(text: str) -> Any:
     if not text.startswith("["):
         return text
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError:
         return text
-    return found if isinstance(found, list) else text
+    return value if isinstance(value, list) else text
+
+
+# ---- datasets of Hugging Face ---------------------------------------------------------------
+
+
+def _read_dataset(folder: Path, split: str) -> list[Row]:
+    """The rows of a saved dataset; images are unpacked one at a time, when they are used."""
+    library = import_extra(
+        "datasets",
+        f"reading the dataset {folder}",
+        "tokencover[datasets]",
+        "save it as JSON lines",
+    )
+    dataset: Any = library.load_from_disk(str(folder))
+    if not isinstance(dataset, library.Dataset):
+        if split not in dataset:
+            raise InputError(f"{folder} has no split {split!r}; it has {', '.join(dataset)}.")
+        dataset = dataset[split]
+    if not set(MEDIA) & set(dataset.column_names):
+        raise InputError(
+            f"{folder} has neither image nor video among its columns "
+            f"{', '.join(dataset.column_names)}: rename one."
+        )
+    columns = {
+        name: _read_media(dataset, name, folder) if name in MEDIA else list(dataset[name])
+        for name in dataset.column_names
+    }
+    rows = []
+    for number in range(len(dataset)):
+        cells = {name: column[number] for name, column in columns.items()}
+        marks = {"__fingerprint__": str(dataset._fingerprint), LINE: f"row {number}"}
+        rows.append({**cells, **marks})
+    return rows
+
+
+def _read_media(dataset: Any, name: str, folder: Path) -> Sequence[Any]:
+    """A cell for each row: a path, a function that unpacks an image, or a list of these."""
+    feature = dataset.features[name]
+    inner = feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
+    kind = getattr(feature if inner is None else inner, "dtype", None)
+    if kind in TEXT_DTYPES:
+        return list(dataset[name])
+    if kind != IMAGE_DTYPE:
+        raise InputError(
+            f"{folder}: the column {name!r} contains {kind or feature}, which cannot be read: save "
+            "it with images, or with the paths of files."
+        )
+    if inner is None:
+        return [partial(_unpack_image, dataset, number, name) for number in range(len(dataset))]
+    counts = [len(cell) for cell in dataset.with_format("arrow")[:][name]]
+    return [
+        [partial(_unpack_image, dataset, number, name, index) for index in range(count)]
+        for number, count in enumerate(counts)
+    ]
+
+
+def _unpack_image(dataset: Any, number: int, column: str, index: int | None = None) -> Image.Image:
+    image = dataset[number][column]
+    if index is not None:
+        image = image[index]
+    if not isinstance(image, Image.Image):
+        raise InputError(f"row {number} of the dataset has no image in {column!r}: {image!r}.")
+    return image
 
 
 # ---- checking rows ------------------------------------------------------------------------
@@ -199,74 +308,67 @@ def _read_cell(text: str) -> Any:
 
 def _check_row(row: Any, where: str) -> Row:
     if not isinstance(row, Mapping):
-        raise InputError(f"{where} is no row with a question: {str(row)[:60]!r}.")
-    found = {key: value for key, value in row.items() if key != LINE}
-    if "answers" not in found and "answer" in found:
-        found["answers"] = found.pop("answer")
-    if missing := {"question", "answers"} - set(found):
-        raise InputError(f"{where} lacks {', '.join(sorted(missing))}{_name_columns(found)}.")
-    question = found["question"]
+        raise InputError(f"{where} is not a row with a question: {str(row)[:60]!r}.")
+    checked = {key: value for key, value in row.items() if key != LINE}
+    if "answers" not in checked and "answer" in checked:
+        checked["answers"] = checked.pop("answer")
+    if missing := {"question", "answers"} - set(checked):
+        raise InputError(f"{where} lacks {', '.join(sorted(missing))}{_name_columns(checked)}.")
+    question, answers = checked["question"], checked["answers"]
     if question is None or not str(question).strip():
-        raise InputError(f"{where} has an empty question: say what to ask.")
+        raise InputError(f"{where} has an empty question.")
     if not isinstance(question, str | int | float):
         raise InputError(f"{where}: a question is text, got {question!r}.")
-    answers = found["answers"] if isinstance(found["answers"], list | tuple) else [found["answers"]]
-    if not answers or any(each is None or not str(each).strip() for each in answers):
+    answers = answers if isinstance(answers, list | tuple) else [answers]
+    if not answers or any(answer is None or not str(answer).strip() for answer in answers):
         raise InputError(f"{where} has no answer, or an empty one: give at least one.")
-    return {**found, "answers": list(map(str, answers)), **_check_media(found, where)}
+    return {**checked, "answers": list(map(str, answers)), **_check_media(checked, where)}
 
 
 def _name_columns(row: Row) -> str:
-    """What a row has instead of what it lacks."""
+    """The columns of a row, for the error that one is missing."""
     names = [str(key) for key in row if not str(key).startswith("__")]
     return f"; it has {', '.join(names)}" if names else ""
 
 
 def _check_media(row: Row, where: str) -> Row:
-    """What a row shows: its pictures, or the frames of its clip, or the file of its clip."""
+    """The images of a row, the frames of its video, or its video file."""
     given = [medium for medium in MEDIA if medium in row]
     if len(given) != 1:
         has = "both image and video" if given else "neither image nor video"
         raise InputError(f"{where} has {has}: give one of them{_name_columns(row)}.")
     (medium,) = given
-    shown = row[medium]
-    for each in shown if isinstance(shown, list | tuple) else [shown]:
-        if isinstance(each, str) and "://" in each:
+    value = row[medium]
+    for part in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(part, str) and "://" in part:
             raise InputError(
-                f"{where}: {each} is an address, and nothing is fetched: save it, and give the "
-                "path of the file."
+                f"{where}: {part} is a URL, and tokencover does not download images: save it, and "
+                "give the path of the file."
             )
-    if medium == "video" and isinstance(shown, str | Path):
-        return {medium: str(shown), "frames": _check_count(row.get("frames", FRAMES), where)}
-    if not isinstance(shown, list | tuple):
+    if medium == "video" and isinstance(value, str | Path):
+        return {medium: str(value), "frames": _check_count(row.get("frames", FRAMES), where)}
+    if not isinstance(value, list | tuple):
         if medium == "video":
             raise InputError(
-                f"{where}: a video is a file or the list of its frames, got {shown!r}."
+                f"{where}: a video is a file or the list of its frames, got {value!r}."
             )
-        shown = [shown]
-    if medium == "video" and not shown:
+        value = [value]
+    if medium == "video" and not value:
         raise InputError(f"{where}: a video needs at least one frame, got none.")
-    if not all(isinstance(each, str | Path | Image.Image) or callable(each) for each in shown):
+    if not all(isinstance(part, str | Path | Image.Image) or callable(part) for part in value):
         what = "an image" if medium == "image" else "a frame"
         raise InputError(f"{where}: {what} is a path, got {row[medium]!r}.")
-    return {medium: [str(each) if isinstance(each, Path) else each for each in shown]}
+    return {medium: [str(part) if isinstance(part, Path) else part for part in value]}
 
 
 def _check_count(frames: Any, where: str) -> int:
     if not str(frames).isdecimal() or int(frames) < 1:
-        raise InputError(f"{where}: frames counts those of a clip, got {frames!r}.")
+        raise InputError(f"{where}: frames is the number of frames of a video, got {frames!r}.")
     return int(frames)
 
 
-def _find_media(rows: Sequence[Row]) -> Iterator[Kind]:
-    """What the rows show."""
-    for medium in MEDIA:
-        if any(row.get(medium) for row in rows):
-            yield medium
-
-
-def _find_version(rows: Sequence[Row]) -> str:
-    """Another one for other rows; of pictures in memory their pixels count."""
+def _compute_version(rows: Sequence[Row]) -> str:
+    """A digest of the rows; of images in memory it includes the pixels."""
 
     def describe(value: Any) -> str:
         if isinstance(value, Image.Image):
@@ -284,22 +386,22 @@ def _make_examples(
     name: str, folder: Path, rows: Sequence[Row], ids: Sequence[str]
 ) -> Iterator[Example]:
     for number, row in zip(ids, rows, strict=True):
-        pictures = tuple(_find_source(each, folder) for each in row.get("image", ()))
-        # A name of its own: two files number their examples alike, though these are not related.
+        images = tuple(_resolve_source(each, folder) for each in row.get("image", ()))
+        # With the task's name: equal numbers in two files are not related.
         cluster = str(row.get("cluster", f"{name}/{number}"))
-        clips = _find_clips(row, folder)
+        videos = _resolve_videos(row, folder)
         answers = tuple(row["answers"])
-        yield Example(number, pictures, str(row["question"]), answers, cluster, clips)
+        yield Example(number, images, str(row["question"]), answers, cluster, videos)
 
 
-def _find_clips(row: Row, folder: Path) -> tuple[Frames, ...]:
+def _resolve_videos(row: Row, folder: Path) -> tuple[Frames, ...]:
     video = row.get("video")
     if not video:
         return ()
     if isinstance(video, str):
-        return (ClipFile(folder / video, row["frames"]),)
-    return (tuple(_find_source(each, folder) for each in video),)
+        return (VideoFile(folder / video, row["frames"]),)
+    return (tuple(_resolve_source(frame, folder) for frame in video),)
 
 
-def _find_source(given: str | Image.Image | Callable[[], Image.Image], folder: Path) -> Source:
+def _resolve_source(given: str | Image.Image | Callable[[], Image.Image], folder: Path) -> Source:
     return folder / given if isinstance(given, str) else given

@@ -1,4 +1,4 @@
-"""What an evaluation has to do: every method at every budget on every task."""
+"""The units of work of an evaluation: every method at every budget on every task."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tokencover.methods import METHODS, Method, Spec, make_method, name_method, 
 
 UNPRUNED: Final = "unpruned"
 BUDGET_SETTINGS: Final = ("budget", "budget_mode")
-"""What `Combination.budget` shows, and so a label does not."""
+"""Settings in `Combination.budget`, which a label leaves out."""
 LONGEST_WORD: Final = 60
 """Letters that a label, a budget or a task adds to the name of a file."""
 
 
 @dataclass(frozen=True)
 class Combination:
-    """A method with its settings and budget; None is the model as it is."""
+    """A method with its settings and budget; None is the unpruned model."""
 
     method: Method | None
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """Everything the method was made with, as JSON has it."""
+        """All settings of the method, as JSON has them."""
         if self.method is None:
             return None
         settings: dict[str, Any] = json.loads(to_json(self.method))
-        # Results of versions that did not have a setting are found under the names they have.
+        # Files of versions that did not have a setting keep their names.
         for name in self.method.added_later:
             if settings.get(name) == getattr(type(self.method), name):
                 del settings[name]
@@ -43,14 +43,14 @@ class Combination:
 
     @property
     def label(self) -> str:
-        """As a person names the method: ``fastv:after=3``."""
+        """The method with the settings that are not defaults: ``fastv:after=3``."""
         if self.method is None:
             return UNPRUNED
         return name_method(self.method, hidden=BUDGET_SETTINGS)
 
     @property
     def budget(self) -> str:
-        """The budget as it was given, and what it counts if that is not the tokens left."""
+        """The budget as it was given, and its mode unless that is "exact"."""
         method: Any = self.method
         while hasattr(method, "inner"):
             method = method.inner
@@ -78,7 +78,7 @@ class Scoring:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What its file must say."""
+        """The entries that identify its file."""
         return {
             "kind": "scores",
             "method": self.combination.settings,
@@ -105,7 +105,7 @@ class Timing:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What its file must say."""
+        """The entries that identify its file."""
         return {"kind": "timing", "method": self.combination.settings, "task": self.task.name}
 
     @property
@@ -132,20 +132,20 @@ class EvaluationPlan:
     def work(self) -> list[Work]:
         """Combination by combination: its tasks, then its timing, on the first task."""
         units: list[Work] = []
-        for each in self.combinations:
-            units += [Scoring(each, task) for task in self.tasks]
-            if self.timed and each.method is not None:
-                units.append(Timing(each, self.tasks[0]))
+        for combination in self.combinations:
+            units += [Scoring(combination, task) for task in self.tasks]
+            if self.timed and combination.method is not None:
+                units.append(Timing(combination, self.tasks[0]))
         return units
 
     def share(self, process: int, processes: int) -> list[Work]:
-        """What one of several processes does; together they do everything once."""
+        """The units of one of several processes; together they do each unit once."""
         check_part(process, processes)
         return self.work[process::processes]
 
 
 def check_part(process: int, processes: int) -> None:
-    """Refuse a part of the work that there is not."""
+    """Raise `InputError` if the index of a process is out of range."""
     if not 0 <= process < processes:
         raise InputError(
             f"there is no process {process} of {processes}: they count from 0, for example "
@@ -156,21 +156,15 @@ def check_part(process: int, processes: int) -> None:
 def make_combinations(
     specs: Sequence[Spec | Method], budgets: Sequence[Budget], mode: BudgetMode = "exact"
 ) -> tuple[Combination, ...]:
-    """The unpruned model, then every method at every budget.
+    """Combine the unpruned model, then every method at every budget.
 
-    Parameters
-    ----------
-    specs : sequence of mapping or Method
-        Methods; one with a budget of its own is run at that one alone, after the others.
-    budgets : sequence of int or float
-        Counts or shares.
-    mode : "exact", "layer_mean" or "flops"
-        What budgets count, where a method does not say it itself.
+    A method that sets its budget is run at that one only, after the others. `mode` applies to
+    methods that do not set it.
     """
-    open_ones = [spec for spec in specs if not isinstance(spec, Method) and not _has_budget(spec)]
-    if open_ones and not budgets:
+    open_specs = [spec for spec in specs if not isinstance(spec, Method) and not _has_budget(spec)]
+    if open_specs and not budgets:
         raise InputError(
-            f"{_find_name(open_ones[0])} has no budget: give some, for example "
+            f"{_get_name(open_specs[0])} has no budget: give some, for example "
             "--budgets 192,128,64."
         )
     if budgets and not specs:
@@ -178,56 +172,56 @@ def make_combinations(
             f"there are budgets, {', '.join(map(str, budgets))}, but no methods: give some, for "
             "example --methods mob,fastv."
         )
-    pairs = [(spec, budget) for budget in budgets for spec in open_ones]
+    pairs = [(spec, budget) for budget in budgets for spec in open_specs]
     methods = [make_method(_add_budget(spec, budget, mode)) for spec, budget in pairs]
     for spec in specs:
         if isinstance(spec, Method):
             methods.append(spec)
         elif _has_budget(spec):
             methods.append(make_method(spec))
-    found = (Combination(None), *map(Combination, methods))
-    for first, second in itertools.combinations(found, 2):
+    combinations = (Combination(None), *map(Combination, methods))
+    for first, second in itertools.combinations(combinations, 2):
         if first == second:
-            raise InputError(f"{second} was asked for twice; leave one out.")
-    return found
+            raise InputError(f"{second} is given twice; leave one out.")
+    return combinations
 
 
-def _find_name(spec: Spec) -> str:
+def _get_name(spec: Spec) -> str:
     if not isinstance(spec, Mapping) or not isinstance(spec.get("method"), str):
         raise InputError(f'a method is an object with a "method" name, got {spec!r}.')
     name: str = spec["method"]
     return name
 
 
-def _find_inner(spec: Spec) -> Spec | None:
-    """The method that this one goes on top of, None if it stands alone."""
-    name = _find_name(spec)
+def _get_inner(spec: Spec) -> Spec | None:
+    """The method that a wrapper wraps, None if the method is not a wrapper."""
+    name = _get_name(spec)
     kind: Any = METHODS[name]
-    if not any(each.name == "inner" and each.init for each in dataclasses.fields(kind)):
+    if not any(field.name == "inner" and field.init for field in dataclasses.fields(kind)):
         return None
     if "inner" not in spec:
         raise InputError(
-            f"{name} goes on top of another method: give {name}:inner=mob, or --method-json "
-            f'\'{{"method": "{name}", "inner": {{"method": "mob"}}}}\'.'
+            f"{name} wraps another method. Set its inner method: {name}:inner=mob, or "
+            f'--method-json \'{{"method": "{name}", "inner": {{"method": "mob"}}}}\'.'
         )
     inner: Spec = spec["inner"]
     return inner
 
 
 def _has_budget(spec: Spec) -> bool:
-    inner = _find_inner(spec)
+    inner = _get_inner(spec)
     return "budget" in spec if inner is None else _has_budget(inner)
 
 
 def _add_budget(spec: Spec, budget: Budget, mode: BudgetMode) -> Spec:
-    inner = _find_inner(spec)
+    inner = _get_inner(spec)
     if inner is not None:
         return {**spec, "inner": _add_budget(inner, budget, mode)}
     return {"budget": budget, "budget_mode": mode, **spec}
 
 
 def _name_file(kind: str, combination: Combination, task: str) -> str:
-    """A readable name; its last part tells apart what reads alike."""
+    """A readable name; the digest at its end makes it unique."""
     exact = json.dumps([combination.settings, task], sort_keys=True)
     digest = hashlib.sha256(exact.encode()).hexdigest()[:8]
     words = [kind, combination.label, combination.budget, task]
@@ -236,5 +230,5 @@ def _name_file(kind: str, combination: Combination, task: str) -> str:
 
 
 def _make_readable(word: str) -> str:
-    """Without what a file's name should not have."""
+    """Without characters that file names should not have."""
     return re.sub(r"[^A-Za-z0-9._+]+", "_", word)

@@ -1,38 +1,31 @@
-"""How far an evaluation is, and how long it will take."""
+"""Progress of a long run: a bar on a terminal, a line now and then in a log."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
 
 LINE_EVERY = 10.0
 """Seconds between lines in a log file."""
-REDRAW_EVERY = 0.2
+MEMORY = 600.0
+"""Seconds from which a bar estimates the time left; a few would mislead, since units differ."""
 
 
 class Progress:
-    """Units of work done and time left, on one line of a terminal, or a line now and then.
+    """Finished units of work and the time left, as lines of a log.
 
-    Parameters
-    ----------
-    stream : TextIO
-        Where to write, for example standard error.
-    units : int
-        How many there are to do.
-    clock : callable
-        Gives seconds.
+    `stream` is where to write, `units` how many there are to do, and `clock` returns seconds.
     """
 
     def __init__(
         self, stream: TextIO, units: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream, self._units, self._clock = stream, units, clock
-        self._terminal = stream.isatty()
         self._begun = self._shown = clock()
         self._finished, self._name = 0, ""
-        self._within, self._width = 0.0, 0
-        self._resumed, self._examples = 0.0, ""
+        self._within, self._resumed, self._examples = 0.0, 0.0, ""
 
     def begin(self, name: str) -> None:
         """Start a unit."""
@@ -40,50 +33,39 @@ class Progress:
         self._show(now=False)
 
     def resume(self, answered: int, examples: int) -> None:
-        """So many of the unit's examples were done by an earlier process, and took no time here."""
+        """Count examples of the unit that an earlier process did, and that took no time here."""
         self._resumed += answered / examples
         self.advance(answered, examples)
 
     def advance(self, answered: int, examples: int) -> None:
-        """So many of the unit's examples are done."""
+        """Set how many of the unit's examples are done."""
         self._within = answered / examples
         self._examples = f"{answered} of {examples} examples, "
         self._show(now=False)
 
     def finish(self) -> None:
-        """The unit is done."""
+        """Finish the unit."""
         self._finished += 1
         self._within, self._examples = 0.0, ""
         self._show(now=self._finished == self._units)
 
-    def close(self) -> None:
-        """Leave the line on the terminal, so that what is printed next has its own."""
-        if self._width:
-            self._stream.write("\n")
-            self._width = 0
-
     def note(self, text: str) -> None:
-        """Say something that stays."""
-        self.close()
+        """Print a message that stays."""
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
+    def close(self) -> None:
+        """Finish the output: what is printed next has its own line."""
+
     def _show(self, now: bool) -> None:
-        wait = REDRAW_EVERY if self._terminal else LINE_EVERY
-        if not now and self._clock() - self._shown < wait:
+        if not now and self._clock() - self._shown < LINE_EVERY:
             return
         self._shown = self._clock()
-        done = f"{self._finished} of {self._units} done, {self._examples}{self._name_time_left()}"
-        line = f"{done}: {self._name}"
-        if self._terminal:
-            line = line[:100]
-            self._stream.write("\r" + line.ljust(self._width))
-            self._width = len(line)
-        else:
-            self._stream.write(line + "\n")
+        done = f"{self._finished} of {self._units} done, {self._examples}{self._format_time_left()}"
+        self._stream.write(f"{done}: {self._name}\n")
         self._stream.flush()
 
-    def _name_time_left(self) -> str:
+    def _format_time_left(self) -> str:
         done = self._finished + self._within
         here = done - self._resumed
         if here <= 0:
@@ -92,8 +74,56 @@ class Progress:
         return f"{format_duration(elapsed * (self._units - done) / here)} left"
 
 
+class ProgressBar(Progress):
+    """The same as a bar on a terminal, drawn by rich."""
+
+    def __init__(self, units: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        super().__init__(sys.stderr, units)
+        self._bars = Bars(
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(separator=" of "),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[examples]}{task.description}"),
+            console=Console(stderr=True, highlight=False),
+            speed_estimate_period=MEMORY,
+            auto_refresh=False,  # a drawing thread would disturb timings
+        )
+        self._bar = self._bars.add_task("", total=units, examples="")
+
+    def note(self, text: str) -> None:
+        """Print a message that stays."""
+        self._bars.console.print(text, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the bar on the terminal."""
+        is_started = self._bars.live.is_started
+        self._bars.update(self._bar, description="", examples="", refresh=is_started)
+        self._bars.stop()
+
+    def _show(self, now: bool) -> None:
+        from rich.markup import escape
+
+        self._bars.start()
+        self._bars.update(
+            self._bar,
+            completed=self._finished + self._within,
+            description=escape(self._name),
+            examples=self._examples,
+            refresh=True,
+        )
+
+
+def open_progress(units: int) -> Progress:
+    """Show units of work on standard error: a bar on a terminal, else lines."""
+    return ProgressBar(units) if sys.stderr.isatty() else Progress(sys.stderr, units)
+
+
 def format_duration(seconds: float) -> str:
-    """Hours, minutes and seconds as people write them: 1:02:03."""
+    """Hours, minutes and seconds: 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

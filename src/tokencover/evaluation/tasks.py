@@ -1,4 +1,4 @@
-"""What is asked of a model."""
+"""Tasks: examples with images or videos, a question, and a way to score answers."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from tokencover.images import open_image, open_video, validate_image_file
 from tokencover.prompting import Kind, Medium
 
 Source = Image.Image | Path | Callable[[], Image.Image]
-"""A picture, where it lies, or what brings it."""
+"""An image, its path, or a function that loads it."""
 
 
 @dataclass(frozen=True)
-class ClipFile:
-    """A video file, and how many of its frames are shown, evenly spaced."""
+class VideoFile:
+    """A video file, and how many of its frames the model gets, evenly spaced."""
 
     path: Path
     frames: int
 
 
-Frames = tuple[Source, ...] | ClipFile
-"""The frames of a clip, or its file."""
+Frames = tuple[Source, ...] | VideoFile
+"""The frames of a video, or its file."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One question about pictures, or about clips.
+    """One question about images or videos.
 
     Attributes
     ----------
     id : str
         Unique within its task.
     sources : tuple of Source
-        The pictures, or where they lie, in the order in which the prompt shows them.
+        The images, or where to load them from, in the order of the prompt.
     question : str
-        The words to ask.
+        The question.
     answers : tuple of str
-        What people answered; often one.
+        Reference answers; often one.
     cluster : str
-        Examples with the same one (questions about one scene) are not independent, so intervals
-        resample whole clusters.
-    clip_sources : tuple of Frames
-        The frames of each clip, or where they lie; the prompt shows clips after pictures.
+        Examples of one cluster (questions about one scene) are not independent: intervals resample
+        whole clusters.
+    video_sources : tuple of Frames
+        The frames of each video, or its file; videos follow images in the prompt.
     prompt_words : str, optional
-        The part of `question` that a method is to read as the prompt; by default all of it.
+        The part of `question` that a method reads as the prompt; by default all of it.
     """
 
     id: str
@@ -56,36 +56,31 @@ class Example:
     question: str
     answers: tuple[str, ...]
     cluster: str
-    clip_sources: tuple[Frames, ...] = ()
+    video_sources: tuple[Frames, ...] = ()
     prompt_words: str | None = None
 
     @property
-    def pictures(self) -> tuple[Image.Image, ...]:
-        """The pictures in RGB; files are read now, so that a broken one is this example's fault."""
+    def images(self) -> tuple[Image.Image, ...]:
+        """The images in RGB; files are read now, to make a broken one an error of this example."""
         return tuple(map(_open_source, self.sources))
 
     @property
-    def clips(self) -> tuple[tuple[Image.Image, ...], ...]:
-        """The frames of each clip in RGB, read like pictures."""
-        return tuple(map(_open_frames, self.clip_sources))
+    def videos(self) -> tuple[tuple[Image.Image, ...], ...]:
+        """The frames of each video in RGB, read like images."""
+        return tuple(map(_open_frames, self.video_sources))
 
     @property
     def media(self) -> tuple[Medium, ...]:
-        """Pictures and clips, in the order in which the prompt shows them."""
-        return *self.pictures, *self.clips
+        """Images and videos, in the order of the prompt."""
+        return *self.images, *self.videos
 
 
 @dataclass(frozen=True)
 class Total:
-    """What a benchmark makes of all answers, where that is more than their mean score.
+    """A benchmark's own score of all answers, where it is more than their mean score.
 
-    Attributes
-    ----------
-    share : float, optional
-        Its own number as a share of the best one: what tables show instead of the mean score. None
-        if the mean is its number.
-    metrics : mapping
-        Everything it counts, by its own names and on its own scales.
+    `share` is a fraction of the best score, which tables show, None if it is the mean score;
+    `metrics` has all metrics on the benchmark's own scales.
     """
 
     share: float | None = None
@@ -99,31 +94,30 @@ class Task:
     Attributes
     ----------
     name : str
-        What tables call it.
+        Its name in tables.
     group : str
-        Tasks of one group are averaged apart: "strong" and "weak" coupling in the paper, "fine" and
+        Tasks of one group are averaged: "strong" and "weak" coupling in the paper, "fine" and
         "coarse" for pebble.
     examples : callable
-        Goes through the examples, always in the same order.
+        Iterates over the examples, always in the same order.
     score : callable
         From an answer and its example to a number between 0 and 1.
     version : str
-        Another one when the examples are others: results of two versions do not mix.
+        Identifies the examples: results of two versions do not mix.
     shows : frozenset of "image" and "video"
-        What a model must take to be asked; empty if that is not known beforehand.
+        Inputs that a model must support; empty if that is not known beforehand.
     max_new_tokens : int, optional
         Length of an answer, if the task fixes it.
     stops : tuple of str
         Texts at which an answer ends.
     sum_up : callable, optional
-        From examples with their answers to what the benchmark makes of them; by default their mean
-        score.
+        From examples with their answers to the benchmark's own score; by default their mean score.
     judged : bool
-        Whether the benchmark has its answers judged by a language model: questions and right
-        answers are kept beside the results then.
+        Whether the benchmark has its answers judged by a language model: questions and reference
+        answers are saved with the results then.
     source : str
-        What `find_tasks` finds it by again: "pebble/color", or where its file lies; empty if it has
-        no such name.
+        The name with which `load_tasks` loads it: "pebble/color", or the path of its file; empty
+        if it has no such name.
     """
 
     name: str
@@ -139,48 +133,48 @@ class Task:
     source: str = ""
 
     def cut(self, answer: str) -> str:
-        """An answer up to where it ends."""
+        """Return an answer up to its first stop."""
         for stop in self.stops:
             answer = answer.split(stop, 1)[0]
         return answer.strip()
 
 
 def check_files(task: Task) -> None:
-    """Refuse a task whose pictures are not there, or are none, before a model is loaded.
+    """Raise `InputError` if image files of a task are missing or broken; reads only their headers.
 
-    It looks at the beginning of each file and no further.
+    Call it before a model is loaded.
     """
-    seen: set[Path] = set()
+    checked: set[Path] = set()
     wrong: list[InputError] = []
     for example in task.examples():
         for path in _list_files(example):
-            if path not in seen:
-                seen.add(path)
+            if path not in checked:
+                checked.add(path)
                 try:
                     validate_image_file(path)
                 except InputError as error:
                     wrong.append(error)
     if wrong:
-        others = f" ({len(wrong)} of {len(seen)} files are wrong.)" if len(wrong) > 1 else ""
+        more = f" ({len(wrong)} of {len(checked)} files are wrong.)" if len(wrong) > 1 else ""
         raise InputError(
-            f"{task.name}: {wrong[0]}{others} Repair it, or let --keep-going count such examples "
+            f"{task.name}: {wrong[0]}{more} Repair it, or let --keep-going count such examples "
             "as failed."
         ) from wrong[0]
 
 
 def _list_files(example: Example) -> Iterator[Path]:
-    """The pictures of an example that are files; those of clips are opened when they are asked."""
-    frames = [each for each in example.clip_sources if not isinstance(each, ClipFile)]
-    for source in (*example.sources, *(source for clip in frames for source in clip)):
+    """Files of an example: images and frames, then videos."""
+    frames = [video for video in example.video_sources if not isinstance(video, VideoFile)]
+    for source in (*example.sources, *(source for video in frames for source in video)):
         if isinstance(source, Path):
             yield source
-    for clip in example.clip_sources:
-        if isinstance(clip, ClipFile):
-            yield clip.path
+    for video in example.video_sources:
+        if isinstance(video, VideoFile):
+            yield video.path
 
 
 def _open_frames(frames: Frames) -> tuple[Image.Image, ...]:
-    if isinstance(frames, ClipFile):
+    if isinstance(frames, VideoFile):
         return open_video(frames.path, frames.frames)
     return tuple(map(_open_source, frames))
 

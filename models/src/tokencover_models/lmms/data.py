@@ -8,8 +8,8 @@ from typing import Any
 
 from PIL import Image
 
-from tokencover.evaluation.lmms.harness_data import LocalTask
-from tokencover.evaluation.lmms.harness_functions import Document, Prompts, write_question
+from tokencover.evaluation.lmms.data import LocalTask
+from tokencover.evaluation.lmms.functions import Document, Prompts, write_question
 from tokencover_models.pebble.data import (
     CLIP_QUESTIONS,
     SCENE_QUESTIONS,

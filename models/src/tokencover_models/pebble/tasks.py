@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from tokencover.errors import InputError
-from tokencover.evaluation.answer_scores import score_exact
+from tokencover.evaluation.scoring import score_exact
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.prompting import Kind
 from tokencover_models.pebble.data import (

@@ -1,19 +1,28 @@
-"""The paper's benchmarks, and any other of lmms-eval's, as tasks of ours.
+"""Tasks of lmms-eval, among them the paper's benchmarks, in our evaluation.
 
-`chat_model` is our models as one of lmms-eval's: it imports lmms-eval, so it is not at this door.
+========== =====================================================================================
+benchmarks the paper's 14 benchmarks, and checks of packages, login and judge before a long run
+harness    lmms-eval's tasks as ours
+scores     lmms-eval's scores of answers
+media      images, videos and questions of a document
+data       documents of our tasks for lmms-eval
+functions  functions that the task files in ``tasks/`` name
+chat_model our models as a model of lmms-eval, which imports lmms-eval
+========== =====================================================================================
 """
 
-from tokencover.evaluation.lmms.harness_tasks import describe_settings, gather_tasks, read_settings
-from tokencover.evaluation.lmms.paper_benchmarks import (
+from tokencover.evaluation.lmms.benchmarks import (
+    INSTALL,
     PAPER_BENCHMARKS,
     SUITES,
     PaperBenchmark,
-    find_benchmark,
+    check_packages,
+    get_benchmark,
     name_suite,
     split_names,
 )
-from tokencover.evaluation.lmms.preflight import INSTALL, check_packages
-from tokencover.evaluation.lmms.shown_media import PromptWords, ShowingSettings
+from tokencover.evaluation.lmms.harness import describe_settings, gather_tasks, read_settings
+from tokencover.evaluation.lmms.media import PromptWords, ShowingSettings
 
 __all__ = [
     "INSTALL",
@@ -24,8 +33,8 @@ __all__ = [
     "ShowingSettings",
     "check_packages",
     "describe_settings",
-    "find_benchmark",
     "gather_tasks",
+    "get_benchmark",
     "name_suite",
     "read_settings",
     "split_names",

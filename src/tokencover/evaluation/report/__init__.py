@@ -1,12 +1,32 @@
-"""A folder of results, or an ablation, as a page: what is compared, drawn and written."""
+"""Reports: a folder of results, or an ablation, as a page, tables, text and charts.
 
-from tokencover.evaluation.report.ablation_page import (
+================ ===============================================================================
+page             the HTML page, and all charts for papers
+page_templates   pages from the templates in ``templates/``
+verdict          the result in a few sentences
+text             the report as Markdown, and the sentences of reports
+latex            tables in the paper's layout
+report_charts    charts of results: accuracy against cost, tasks, coupling
+charts           how charts are drawn: methods' looks, legends, radar charts
+curves           curves of ablations, distributions of coupling
+ablations        ablations as tables, charts and a page
+changes          questions lost and won, and the comparison with another run
+kept_images      kept tokens drawn on images
+paper_comparison the paper's numbers beside those of a run
+figure_files     charts as PDF, SVG and PNG
+================ ===============================================================================
+"""
+
+from tokencover.evaluation.report.ablations import (
     ABLATION_TITLES,
     Ablation,
+    StoredAblations,
+    collect_ablations,
     export_ablation,
     make_ablation_charts,
     make_ablation_markdown,
     make_ablation_page,
+    tabulate_ablation,
 )
 from tokencover.evaluation.report.figure_files import (
     FORMATS,
@@ -14,19 +34,18 @@ from tokencover.evaluation.report.figure_files import (
     render_chart,
     write_figures,
 )
-from tokencover.evaluation.report.kept_pictures import (
+from tokencover.evaluation.report.kept_images import (
     KeptExample,
     KeptSide,
-    choose_rows,
-    draw_kept_pictures,
+    draw_kept_images,
     explain_missing,
-    list_telling_examples,
+    list_changed_answers,
+    select_rows,
 )
-from tokencover.evaluation.report.latex_tables import make_latex
-from tokencover.evaluation.report.markdown import make_markdown
+from tokencover.evaluation.report.latex import make_latex
 from tokencover.evaluation.report.page import make_figures, make_page
 from tokencover.evaluation.report.page_templates import check_page_parts
-from tokencover.evaluation.report.stored_ablations import StoredAblations, find_ablations
+from tokencover.evaluation.report.text import make_markdown
 
 __all__ = [
     "ABLATION_TITLES",
@@ -37,12 +56,11 @@ __all__ = [
     "StoredAblations",
     "check_formats",
     "check_page_parts",
-    "choose_rows",
-    "draw_kept_pictures",
+    "collect_ablations",
+    "draw_kept_images",
     "explain_missing",
     "export_ablation",
-    "find_ablations",
-    "list_telling_examples",
+    "list_changed_answers",
     "make_ablation_charts",
     "make_ablation_markdown",
     "make_ablation_page",
@@ -51,5 +69,7 @@ __all__ = [
     "make_markdown",
     "make_page",
     "render_chart",
+    "select_rows",
+    "tabulate_ablation",
     "write_figures",
 ]

@@ -1,4 +1,4 @@
-"""Charts as files for papers: PDF, SVG, PNG from the same specifications as the page's."""
+"""Charts as files for papers: PDF, SVG and PNG."""
 
 from __future__ import annotations
 
@@ -9,38 +9,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokencover.errors import InputError, import_extra
-from tokencover.evaluation.report.vega_charts import Specification
+from tokencover.evaluation.report.charts import Specification
 from tokencover.files import write_atomically
 
 FORMATS: Final = ("pdf", "svg", "png")
 WIDTH: Final = 480
-"""Pixels of a chart that fills whatever it stands in."""
+"""Pixels of a chart that fills its container."""
 PNG_SCALE: Final = 3.0
 
 
 def check_formats(formats: Sequence[str]) -> None:
-    """Refuse what cannot be written."""
+    """Raise `InputError` for formats that cannot be written."""
     for name in formats:
         if name not in FORMATS:
             raise InputError(f"figures can be written as {', '.join(FORMATS)}, not as {name!r}.")
     if not formats:
-        raise InputError(f"say what to write: --format {','.join(FORMATS)}.")
+        raise InputError(f"no format is given: --format {','.join(FORMATS)}.")
 
 
 def write_figures(
     charts: Mapping[str, Specification], folder: Path, formats: Sequence[str]
 ) -> list[Path]:
-    """Write every chart in every format; returns the files.
-
-    Parameters
-    ----------
-    charts : mapping
-        By the name of the file, without its ending.
-    folder : Path
-        Where; made if need be.
-    formats : sequence of str
-        Of `FORMATS`.
-    """
+    """Write charts by name in every format, and return the files."""
     check_formats(formats)
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -53,7 +43,7 @@ def write_figures(
 
 
 def render_chart(chart: Specification, kind: str) -> bytes | str:
-    """A chart as the content of a file."""
+    """Return a chart as the content of a file."""
     converter: Any = import_extra(
         "vl_convert", "writing charts", "tokencover[figures]", "use the page, which has them"
     )
@@ -70,7 +60,7 @@ def render_chart(chart: Specification, kind: str) -> bytes | str:
 
 
 def name_file(name: str) -> str:
-    """A name that every file system takes."""
+    """Return a name for any file system."""
     return re.sub(r"[^A-Za-z0-9.+]+", "-", name).strip("-") or "figure"
 
 

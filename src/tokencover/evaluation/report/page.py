@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing else: scripts and charts are inside."""
+"""The report as one self-contained HTML page, and its charts."""
 
 from __future__ import annotations
 
@@ -6,30 +6,29 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tokencover.budget import Profile
-from tokencover.evaluation.report.ablation_figures import make_ablation_figures
-from tokencover.evaluation.report.answer_changes import collect_answers
-from tokencover.evaluation.report.chart_looks import Look, choose_looks
-from tokencover.evaluation.report.chart_rows import RIVALS, ChartRows, make_chart_rows
-from tokencover.evaluation.report.kept_pictures import KeptExample
-from tokencover.evaluation.report.notes import (
-    RANKS_NOTE,
-    explain_paper,
-    list_facts,
+from tokencover.evaluation.report.ablations import (
+    StoredAblations,
+    collect_ablations,
+    make_ablation_figures,
 )
-from tokencover.evaluation.report.other_run import compare_runs
+from tokencover.evaluation.report.changes import collect_answers, compare_runs
+from tokencover.evaluation.report.charts import Look, Specification, choose_looks
+from tokencover.evaluation.report.kept_images import KeptExample
 from tokencover.evaluation.report.page_templates import render_page
-from tokencover.evaluation.report.paper_comparison import compare_with_paper, find_paper_model
+from tokencover.evaluation.report.paper_comparison import compare_with_paper, get_paper_model
 from tokencover.evaluation.report.report_charts import (
+    RIVALS,
+    ChartRows,
+    make_chart_rows,
     make_cost_charts,
     make_coupling_charts,
     make_radars,
+    make_task_costs,
 )
-from tokencover.evaluation.report.stored_ablations import StoredAblations, find_ablations
-from tokencover.evaluation.report.task_costs import make_task_costs
-from tokencover.evaluation.report.vega_charts import Specification
+from tokencover.evaluation.report.text import RANKS_NOTE, explain_paper, list_facts
 from tokencover.evaluation.report.verdict import SIGNIFICANCE_NOTE, summarize_budgets, write_verdict
-from tokencover.evaluation.result_rows import list_troubles, list_warnings
 from tokencover.evaluation.results import Results
+from tokencover.evaluation.scoring import list_missing, list_warnings
 
 PARTS: Final = {
     "cost": "Accuracy against cost",
@@ -41,7 +40,7 @@ PARTS: Final = {
     "other-run": "Another run",
     "paper": "The paper's numbers",
 }
-"""Names of the page's parts after the first, by their place on it."""
+"""Titles of the page's parts after the first, by their anchor."""
 
 PAGE_TEXTS: Final = {
     "rivals": RIVALS,
@@ -52,7 +51,7 @@ PAGE_TEXTS: Final = {
         "word that chose it."
     ),
 }
-"""What every page says alike."""
+"""Texts of every page."""
 
 
 def make_page(
@@ -60,43 +59,30 @@ def make_page(
     *,
     reference: str = "mob",
     profile: Profile | None = None,
-    pictures: Sequence[KeptExample] = (),
+    kept: Sequence[KeptExample] = (),
     other: Results | None = None,
     ablations: StoredAblations | None = None,
     command: str = "",
     evaluated_by: Sequence[str] = (),
     date: str = "",
 ) -> str:
-    """The whole page.
+    """Build the whole page.
 
-    Parameters
-    ----------
-    stored : Results
-        What to show.
-    reference : str
-        The method that the others are compared with.
-    profile : Profile, optional
-        How coupling is distributed.
-    pictures : sequence of KeptExample
-        What was kept of some examples, see `draw_kept_pictures`.
-    other : Results, optional
-        Another run to compare with.
-    ablations : StoredAblations, optional
-        What settings of MoB do; those among the results if not given.
-    command, date : str
-        The command that wrote the page, and when.
-    evaluated_by : sequence of str
-        The commands that wrote the results.
+    `profile` adds the distribution of coupling, `kept` kept tokens of some examples, `other` a
+    comparison with another run. `ablations` are by default those among the results. `command` wrote
+    the page, `evaluated_by` the results.
     """
     reference = _resolve_reference(stored, reference)
     table = stored.compare(reference)
     rows = make_chart_rows(stored, reference)
     looks = choose_looks(rows.labels)
     looks = {label: looks[label] for label in rows.labels}
-    charts = _collect_charts(stored, rows, looks, profile, ablations or find_ablations(stored))
+    charts = _collect_charts(stored, rows, looks, profile, ablations or collect_ablations(stored))
+    one = list(charts["cost by task"].items())[:1] if charts["cost"] else []
+    charts["cost by task"] = dict(one)  # the page shows one cost task by task
     answers, paper = collect_answers(stored, other), _tabulate_paper(stored)
     several = bool(answers["methods"][1:])
-    shown = {**charts, "changed": several, "kept": pictures, "other-run": other, "paper": paper}
+    shown = {**charts, "changed": several, "kept": kept, "other-run": other, "paper": paper}
     return render_page(
         "report.html.j2",
         **_summarize(stored, reference),
@@ -108,12 +94,12 @@ def make_page(
         looks=looks,
         table=table,
         task_table=stored.compare_tasks(),
-        notes=[*table.notes.values(), *list_troubles(stored.rows)],
+        notes=[*table.notes.values(), *list_missing(stored.rows)],
         **_name_charts(charts),
         coupling_note="" if profile is None else _explain_coupling(profile),
         answers=answers if several else None,
-        mine=_find_method(answers, reference),
-        pictures=list(pictures),
+        mine=_get_initial_method(answers, reference),
+        pictures=list(kept),
         other_run=None if other is None else compare_runs(stored, other),
         paper=paper,
     )
@@ -137,12 +123,10 @@ def _collect_charts(
     profile: Profile | None,
     ablations: StoredAblations,
 ) -> dict[str, dict[str, Specification]]:
-    """The charts of the page by its parts."""
-    costs = make_cost_charts(rows, looks)
-    task_costs = make_task_costs(stored, rows, looks) if costs else {}
+    """Charts by part of the page."""
     return {
-        "cost": costs,
-        "cost by task": dict(list(task_costs.items())[:1]),
+        "cost": make_cost_charts(rows, looks),
+        "cost by task": make_task_costs(stored, rows, looks),
         "tasks": make_radars(stored, rows, looks),
         "coupling": {} if profile is None else make_coupling_charts(profile),
         "ablations": make_ablation_figures(ablations, profile),
@@ -150,7 +134,7 @@ def _collect_charts(
 
 
 def _name_charts(charts: dict[str, dict[str, Specification]]) -> dict[str, Any]:
-    """The charts as the template takes them: all of them, and the names of each part's."""
+    """Charts for the template: all of them, and their names by part."""
     return {
         "charts": {name: chart for each in charts.values() for name, chart in each.items()},
         "cost_charts": list(charts["cost"]),
@@ -168,45 +152,32 @@ def make_figures(
     profile: Profile | None = None,
     ablations: StoredAblations | None = None,
 ) -> dict[str, Specification]:
-    """Charts for papers by the name of their file: Figures 1b, 1c, 3, 4, 5, 6 and 9.
+    """Draw charts for papers by the name of their file: Figures 1b, 1c, 3, 4, 5, 6 and 9.
 
-    Parameters
-    ----------
-    stored : Results
-        What to show.
-    reference : str
-        The method that the others are compared with.
-    profile : Profile, optional
-        How coupling is distributed: for Figures 1b, 4 and 9.
-    ablations : StoredAblations, optional
-        For Figures 4 to 6; those among the results if not given.
+    A profile adds the distribution of coupling (Figures 1b, 4 and 9). Ablations (Figures 4 to 6)
+    are by default those among the results.
     """
     reference = _resolve_reference(stored, reference)
     rows = make_chart_rows(stored, reference)
-    looks = choose_looks(rows.labels)
-    couplings = {} if profile is None else make_coupling_charts(profile)
-    return {
-        **make_cost_charts(rows, looks),
-        **make_task_costs(stored, rows, looks),
-        **make_radars(stored, rows, looks),
-        **make_ablation_figures(ablations or find_ablations(stored), profile),
-        **couplings,
-    }
+    ablations = ablations or collect_ablations(stored)
+    charts = _collect_charts(stored, rows, choose_looks(rows.labels), profile, ablations)
+    parts = ("cost", "cost by task", "tasks", "ablations", "coupling")
+    return {name: chart for part in parts for name, chart in charts[part].items()}
 
 
 def _resolve_reference(stored: Results, reference: str) -> str:
-    """The label of the reference: a bare name may stand for a method with settings."""
+    """The label of the reference; a bare name may mean a method with settings."""
     combinations = [row.combination for row in stored.rows if row.combination.method is not None]
     named = [each.label for each in combinations if each.method and each.method.name == reference]
     exact = any(each.goes_by(reference) for each in combinations)
     return reference if exact or not named else named[0]
 
 
-def _find_method(answers: dict[str, Any], reference: str) -> int:
-    """The place of the reference at its smallest budget, to begin with."""
+def _get_initial_method(answers: dict[str, Any], reference: str) -> int:
+    """Index of the reference at its smallest budget, the initial choice."""
     own = [
-        place
-        for place, each in enumerate(answers["methods"])
+        index
+        for index, each in enumerate(answers["methods"])
         if each["budget"]
         and "run" not in each
         and each["method"].partition(":")[0] == reference.partition(":")[0]
@@ -216,8 +187,8 @@ def _find_method(answers: dict[str, Any], reference: str) -> int:
 
 def _explain_coupling(profile: Profile) -> str:
     note = (
-        f"Hausdorff distance between prompt and picture of {profile.count} samples, measured in "
-        f"{profile.model} after {profile.after} decoder blocks; small is strong coupling. "
+        f"Hausdorff distance between prompt and image of {profile.count} samples, measured in "
+        f"{profile.model} after {profile.after} decoder layers; small is strong coupling. "
     )
     if profile.separated:
         return f"{note}Two groups, divided at τ."
@@ -225,18 +196,17 @@ def _explain_coupling(profile: Profile) -> str:
 
 
 def _tabulate_paper(stored: Results) -> dict[str, Any] | None:
-    found = compare_with_paper(stored)
-    if not found:
+    comparisons = compare_with_paper(stored)
+    if not comparisons:
         return None
-    names = ["Avg. %", *found[0].scores]
+    names = ["Avg. %", *comparisons[0].scores]
     sections: dict[str, list[dict[str, Any]]] = {}
-    for each in sorted(found, key=lambda each: each.paper.reduction):
+    for each in sorted(comparisons, key=lambda each: each.paper.reduction):
         reduction = each.paper.reduction
         section = f"{reduction:g} % of the tokens dropped" if reduction else "all tokens"
-        pairs = [(f"{each.paper.printed_average:g}", each.average), *each.scores.values()]
-        sections.setdefault(section, []).append({"name": each.name, "pairs": pairs})
+        sections.setdefault(section, []).append({"name": each.name, "pairs": each.pairs})
     return {
-        "model": find_paper_model(stored.model),
+        "model": get_paper_model(stored.model),
         "notes": explain_paper(stored),
         "header": [f"{name} ({who})" for name in names for who in ("paper", "here")],
         "sections": sections,

@@ -1,4 +1,4 @@
-"""Pages from templates: everything that is put into them is escaped, and nothing is fetched."""
+"""Pages from templates: values are escaped, and nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -8,25 +8,17 @@ from functools import cache
 from typing import Any
 
 from tokencover.errors import import_extra
-from tokencover.evaluation.results_table import TableLine
+from tokencover.evaluation.columns import TableLine
 
 
 def check_page_parts() -> None:
-    """Refuse to start work whose page could not be written in the end."""
+    """Raise `MissingPackageError` before the work if a package for pages is missing."""
     for part in ("jinja2", "altair", "vl_convert"):
         import_extra(part, "writing pages", "tokencover[figures]", "leave the page out")
 
 
 def render_page(template: str, **values: Any) -> str:
-    """Fill a template of the folder ``templates``.
-
-    Parameters
-    ----------
-    template : str
-        Its file.
-    **values
-        What it speaks of; ``charts`` are drawn by a library that the page brings along.
-    """
+    """Fill a template of the folder ``templates``; `charts` adds the library that draws them."""
     if values.get("charts"):
         values["charts_library"] = _bundle_library()
     text: str = _open_templates().get_template(template).render(**values)
@@ -46,18 +38,18 @@ def _open_templates() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["embed_json"] = _embed_json
-    environment.filters["in_order"] = _put_in_order
+    environment.filters["in_order"] = _sort_lines
     return environment
 
 
-def _put_in_order(lines: Sequence[TableLine], labels: Sequence[str]) -> list[TableLine]:
-    """Lines of a table in the order of these methods; those that are not among them come last."""
-    places = {label: place for place, label in enumerate(labels)}
-    return sorted(lines, key=lambda line: places.get(line.label, len(places)))
+def _sort_lines(lines: Sequence[TableLine], labels: Sequence[str]) -> list[TableLine]:
+    """Sort lines of a table by method; unknown methods come last."""
+    order = {label: index for index, label in enumerate(labels)}
+    return sorted(lines, key=lambda line: order.get(line.label, len(order)))
 
 
 def _embed_json(value: Any) -> Any:
-    """JSON that no text in it can end early: "</script>" and comments are written otherwise."""
+    """JSON for a script element: "</script>" and comments in it are escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

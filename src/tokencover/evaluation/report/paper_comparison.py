@@ -1,4 +1,4 @@
-"""The paper's printed numbers beside one's own, where the model is one of the paper's."""
+"""The paper's printed numbers beside those of a run, if the model is one of the paper's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tokencover.evaluation.columns import NOTHING, format_decimal, format_percent
 from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow
-from tokencover.evaluation.result_rows import ResultRow, find_average
 from tokencover.evaluation.results import Results
-from tokencover.evaluation.results_table import NOTHING, format_decimal, format_percent
+from tokencover.evaluation.scoring import ResultRow, compute_relative_average
 from tokencover.methods import METHODS, MoB
 
 PAPER_MODELS: Final = {
@@ -19,30 +19,19 @@ PAPER_MODELS: Final = {
     "Qwen2-VL-7B": r"qwen2-vl-7b",
     "Video-LLaVA-7B": r"video-llava-7b",
 }
-"""How checkpoints of the paper's models are called, as a name or the last part of a path."""
+"""Patterns of names, or last parts of paths, of the paper's models."""
 SPLITS: Final = {"paper": "mob", "strong": "mob+prior", "weak": "mob+prior"}
-"""What the paper calls MoB with each of its splits; it has no numbers for others."""
+"""The paper's name of MoB with a split; it has no numbers for other splits."""
 NEAR: Final = 1.0
-"""Points of reduction that may lie between a budget of ours and one of the paper's."""
+"""Largest difference in points of reduction between our budget and the paper's."""
 
 
 @dataclass(frozen=True)
 class PaperComparison:
     """A row of the paper, and ours of the same method and reduction if there is one.
 
-    Attributes
-    ----------
-    paper : PaperRow
-        What is printed.
-    method : str
-        The method's title.
-    ours : ResultRow, optional
-        Of this run.
-    average : str
-        Our "Avg.", over this run's tasks, as it is shown.
-    scores : dict
-        By the paper's name of a benchmark that this run has too: its number as printed, and ours in
-        percent; "-" where there is none.
+    `average` is our "Avg." as printed. `scores` has, by the paper's name of a benchmark of this
+    run, its number as printed, and ours in percent.
     """
 
     paper: PaperRow
@@ -52,23 +41,28 @@ class PaperComparison:
     scores: dict[str, tuple[str, str]]
 
     @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The paper's number and ours: "Avg.", then each benchmark."""
+        return [(f"{self.paper.printed_average:g}", self.average), *self.scores.values()]
+
+    @property
     def name(self) -> str:
-        """The method, and which of ours is meant."""
+        """The method, and the one of this run."""
         if self.ours is None or self.ours.combination.method is None:
             return self.method
         return f"{self.method}, here {self.ours.combination}"
 
 
-def find_paper_model(name: str) -> str | None:
-    """The paper's name of a model, None if the model is not one of the paper's."""
+def get_paper_model(name: str) -> str | None:
+    """Return the paper's name of a model, None if it is not one of the paper's."""
     last = re.sub(r"[\s_]", "-", name.lower()).rstrip("/").rsplit("/", 1)[-1]
     return next((model for model, form in PAPER_MODELS.items() if re.match(form, last)), None)
 
 
 def compare_with_paper(stored: Results) -> list[PaperComparison]:
-    """The paper's rows of this model, at the reductions that were evaluated here too."""
-    model = find_paper_model(stored.model)
-    reductions = [_find_reduction(row, stored) for row in stored.rows]
+    """Return the paper's rows of this model at the reductions of this run."""
+    model = get_paper_model(stored.model)
+    reductions = [_compute_reduction(row, stored) for row in stored.rows]
     found: list[PaperComparison] = []
     for paper in PAPER_ROWS:
         near = [
@@ -83,8 +77,8 @@ def compare_with_paper(stored: Results) -> list[PaperComparison]:
     return found
 
 
-def find_shared_benchmarks(stored: Results) -> dict[str, str]:
-    """The paper's benchmarks that are tasks of this run, with the task's name."""
+def list_shared_benchmarks(stored: Results) -> dict[str, str]:
+    """Return the paper's benchmarks that are tasks of this run, with the task's name."""
     tasks = {_simplify(name.rsplit("/", 1)[-1]): name for name in stored.groups}
     names = dict.fromkeys(name for row in PAPER_ROWS for name in row.scores)
     return {name: tasks[_simplify(name)] for name in names if _simplify(name) in tasks}
@@ -98,19 +92,19 @@ def _compare(paper: PaperRow, ours: ResultRow | None, stored: Results) -> PaperC
                 None if ours is None or ours.summary is None else ours.summary.accuracy[task]
             ),
         )
-        for benchmark, task in find_shared_benchmarks(stored).items()
+        for benchmark, task in list_shared_benchmarks(stored).items()
     }
-    mean = None if ours is None else find_average(ours, stored.unpruned)
-    return PaperComparison(paper, _find_title(paper.method), ours, format_decimal(mean), scores)
+    mean = None if ours is None else compute_relative_average(ours, stored.unpruned)
+    return PaperComparison(paper, _get_title(paper.method), ours, format_decimal(mean), scores)
 
 
-def _find_reduction(row: ResultRow, stored: Results) -> float | None:
-    """Share of visual tokens that a row drops, in percent."""
+def _compute_reduction(row: ResultRow, stored: Results) -> float | None:
+    """Percentage of visual tokens that a row drops."""
     unpruned = stored.unpruned
     if unpruned is None or unpruned.summary is None or row.summary is None:
         return None
-    all_tokens, left = unpruned.summary.tokens, row.summary.tokens
-    return None if not all_tokens or left is None else 100 * (1 - left / all_tokens)
+    all_tokens, kept = unpruned.summary.tokens, row.summary.tokens
+    return None if not all_tokens or kept is None else 100 * (1 - kept / all_tokens)
 
 
 def _is_same(row: ResultRow, paper: PaperRow) -> bool:
@@ -122,7 +116,7 @@ def _is_same(row: ResultRow, paper: PaperRow) -> bool:
     return method.name == paper.method
 
 
-def _find_title(name: str) -> str:
+def _get_title(name: str) -> str:
     if name == VANILLA:
         return "unpruned"
     return "MoB with prior" if name == "mob+prior" else METHODS[name].card.title

@@ -1,32 +1,197 @@
-"""Which charts a report has, from its results."""
+"""The charts of a report, from its results."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from tokencover.budget import Profile
-from tokencover.evaluation.report.chart_looks import Look
-from tokencover.evaluation.report.chart_rows import ChartRows
-from tokencover.evaluation.report.curve_charts import make_histogram
-from tokencover.evaluation.report.vega_charts import (
-    COSTS,
+from tokencover.evaluation.columns import Column, list_columns
+from tokencover.evaluation.report.charts import (
+    UNPRUNED_COLOR,
+    Look,
     Specification,
-    make_cost_chart,
+    encode_budgets,
+    encode_methods,
+    finish_chart,
+    import_altair,
     make_radar,
 )
-from tokencover.evaluation.result_rows import ResultRow
+from tokencover.evaluation.report.curves import make_histogram
 from tokencover.evaluation.results import Results
+from tokencover.evaluation.scoring import ResultRow, compute_difference, compute_relative_average
 
+RIVALS: Final = 5
+"""Methods that are shown at first, besides the reference."""
 FEWEST_AXES: Final = 3
 RINGS: Final = (10, 25, 50, 100)
-"""Percent between the rings of radar charts, which begin and end at a ring."""
+"""Percentages between the rings of radar charts, which begin and end at a ring."""
 MOST_RINGS: Final = 6
+PANEL: Final = 190
+"""Pixels of a panel."""
+ACROSS: Final = 4
+"""Panels per row."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A cost on the axis of a chart: the column it comes from, and the axis title if it has one."""
+
+    key: str
+    title: str
+    scale: float = 1
+    digits: int = 1
+
+
+COSTS: Final = {
+    "flops": Cost("flops", "prefill FLOPs, % of unpruned", 100, 2),
+    "time": Cost("first_token", "time to the first token, % of unpruned", 100, 2),
+    "tokens": Cost("tokens", ""),
+    "mean_tokens": Cost("mean_tokens", "visual tokens, mean over decoder layers"),
+}
+"""By the name in chart records."""
+AXES: Final = {name: cost.title for name, cost in COSTS.items() if cost.title}
+"""Titles of horizontal axes."""
+
+
+@dataclass(frozen=True)
+class ChartRows:
+    """Records for charts, one per method and budget.
+
+    `labels` has all methods, the reference first, `shown` those that are shown at first, `whole`
+    the costs of the unpruned model.
+    """
+
+    records: list[dict[str, Any]]
+    labels: list[str]
+    shown: list[str]
+    budgets: list[str]
+    whole: dict[str, float | None]
+
+
+def make_chart_rows(stored: Results, reference: str) -> ChartRows:
+    """Collect the records of charts.
+
+    "lost" is the accuracy minus that of the unpruned model in points, "low" and "high" the ends of
+    its paired interval.
+    """
+    finished = [row for row in stored.rows if row.combination.method is not None and row.summary]
+    groups = list(dict.fromkeys(stored.groups.values()))
+    columns = {column.key: column for column in list_columns(stored.rows, groups, reference)}
+    records = [_make_record(row, columns, stored.unpruned, reference) for row in finished]
+    labels = _order_labels(finished, stored, reference)
+    own = [label for label in labels if _is_reference(label, finished, reference)]
+    shown = labels[: len(own) + RIVALS]
+    budgets = list(dict.fromkeys(each["budget"] for each in records))
+    unpruned = None if stored.unpruned is None else stored.unpruned.summary
+    tokens = None if unpruned is None else unpruned.mean_tokens
+    whole = {"flops": 100.0, "time": 100.0, "mean_tokens": tokens}
+    return ChartRows(records, labels, shown, budgets, whole)
+
+
+def _make_record(
+    row: ResultRow, columns: Mapping[str, Column], unpruned: ResultRow | None, reference: str
+) -> dict[str, Any]:
+    difference = compute_difference(row, unpruned)
+    ends = {"lost": "mean", "low": "low", "high": "high"}
+    costs = {
+        name: _round(cost.scale * value, cost.digits) if value is not None else None
+        for name, cost in COSTS.items()
+        for value in [columns[cost.key].value(row)]
+    }
+    return {
+        "method": row.combination.label,
+        "budget": row.combination.budget,
+        "average": _round(compute_relative_average(row, unpruned), 2),
+        **{
+            name: None if difference is None else _round(100 * getattr(difference, end), 2)
+            for name, end in ends.items()
+        },
+        **costs,
+        "own": row.combination.goes_by(reference),
+    }
+
+
+def _round(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _order_labels(rows: Sequence[ResultRow], stored: Results, reference: str) -> list[str]:
+    """The reference, then the other methods by their mean Avg. over budgets."""
+    averages: dict[str, list[float]] = {}
+    for row in rows:
+        averages.setdefault(row.combination.label, []).append(
+            compute_relative_average(row, stored.unpruned) or 0.0
+        )
+
+    def rank(label: str) -> tuple[bool, float, str]:
+        own = _is_reference(label, rows, reference)
+        return not own, -sum(averages[label]) / len(averages[label]), label
+
+    return sorted(averages, key=rank)
+
+
+def _is_reference(label: str, rows: Sequence[ResultRow], reference: str) -> bool:
+    return any(row.combination.goes_by(reference) for row in rows if row.combination.label == label)
+
+
+def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Specification:
+    """Draw accuracy lost against a cost: a line per method, a point per budget."""
+    alt = import_altair()
+    title = AXES[cost]
+    records = [each for each in rows.records if None not in (each[cost], each["lost"])]
+    records.sort(key=lambda each: -rows.labels.index(each["method"]))  # the reference on top
+    shown = (
+        alt.Chart(alt.Data(values=records))
+        .transform_filter("indexof(shown, datum.method) >= 0")
+        .transform_filter("indexof(budgets, datum.budget) >= 0")
+    )
+    x = alt.X(
+        f"{cost}:Q",
+        title=title,
+        scale=alt.Scale(zero=False, nice=True),
+        axis=alt.Axis(tickCount=alt.ExprRef("ceil(width / 80)")),
+    )
+    y = alt.Y("lost:Q", title="accuracy minus unpruned, points", scale=alt.Scale(zero=True))
+    color, dash = encode_methods(rows.labels, looks)
+    tips = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("budget:N", title="budget"),
+        alt.Tooltip("average:Q", title="Avg. %", format=".1f"),
+        alt.Tooltip("lost:Q", title="minus unpruned", format="+.1f"),
+        alt.Tooltip("low:Q", title="interval from", format="+.1f"),
+        alt.Tooltip("high:Q", title="to", format="+.1f"),
+        alt.Tooltip("flops:Q", title="FLOPs %", format=".1f"),
+        alt.Tooltip("time:Q", title="time %", format=".0f"),
+    ]
+    layers = [
+        shown.mark_rule(opacity=0.45).encode(x=x, y="low:Q", y2="high:Q", color=color),
+        shown.mark_line(strokeWidth=2).encode(x=x, y=y, color=color, strokeDash=dash),
+        shown.mark_point(filled=True, size=65, opacity=1).encode(
+            x=x, y=y, color=color, shape=encode_budgets(rows.budgets), tooltip=tips
+        ),
+    ]
+    if rows.whole[cost] is not None:
+        whole = [{cost: rows.whole[cost], "lost": 0, "name": "unpruned"}]
+        end = alt.Chart(alt.Data(values=whole)).mark_point(
+            filled=True, size=110, color=UNPRUNED_COLOR
+        )
+        layers.append(
+            end.encode(x=f"{cost}:Q", y="lost:Q", shape=encode_budgets(rows.budgets, "name"))
+        )
+    chart = alt.layer(*layers).add_params(
+        alt.param(name="shown", value=rows.shown), alt.param(name="budgets", value=rows.budgets)
+    )
+    return finish_chart(
+        chart.properties(width="container", height=380), f"Accuracy against {title}"
+    )
 
 
 def make_cost_charts(rows: ChartRows, looks: dict[str, Look]) -> dict[str, Specification]:
-    """Accuracy against every cost that was measured (the paper's Figure 3)."""
-    measured = [cost for cost in COSTS if any(each[cost] is not None for each in rows.records)]
+    """Draw accuracy against every cost that was measured (the paper's Figure 3)."""
+    measured = [cost for cost in AXES if any(each[cost] is not None for each in rows.records)]
     known = any(each["lost"] is not None for each in rows.records)
     return {
         f"fig3-{cost.replace('_', '-')}": make_cost_chart(rows, looks, cost)
@@ -38,11 +203,11 @@ def make_cost_charts(rows: ChartRows, looks: dict[str, Look]) -> dict[str, Speci
 def make_radars(
     stored: Results, rows: ChartRows, looks: dict[str, Look]
 ) -> dict[str, Specification]:
-    """For each budget: tasks as axes, scores relative to the unpruned model (Figure 1c).
+    """Draw tasks as axes for each budget, relative to the unpruned model (Figure 1c).
 
-    All have one scale, so that budgets can be compared.
+    All have one scale, to compare budgets.
     """
-    whole = _find_whole(stored)
+    whole = _get_unpruned_scores(stored)
     if len(whole) < FEWEST_AXES:
         return {}
     polygons = {
@@ -73,7 +238,7 @@ def make_radars(
 
 
 def make_coupling_charts(profile: Profile) -> dict[str, Specification]:
-    """How coupling is distributed: over all samples (Figure 1b), then task by task (Figure 9)."""
+    """Draw the distribution of coupling: all samples (Figure 1b), then each task (Figure 9)."""
     charts = {"fig1b": make_histogram(profile.edges, profile.histogram, "all tasks", profile.tau)}
     for task in sorted(profile.tasks, key=lambda task: task.name):
         title = f"{task.name}: {task.mean:.3f} ± {task.deviation:.3f}"
@@ -83,14 +248,8 @@ def make_coupling_charts(profile: Profile) -> dict[str, Specification]:
     return charts
 
 
-def shorten_names(tasks: list[str]) -> list[str]:
-    """Without what all have in common before a slash, where that leaves different names."""
-    last = [task.rsplit("/", 1)[-1] for task in tasks]
-    return last if len(set(last)) == len(tasks) else tasks
-
-
 def _choose_scale(least: float, most: float) -> tuple[float, float, float]:
-    """Percent in the middle, at the rim, and from ring to ring; the rim is 100 or more."""
+    """Percentages in the middle, at the rim, and from ring to ring; the rim is 100 or more."""
     for ring in RINGS:
         rim = max(100, ring * math.ceil(most / ring))
         middle = min(ring * math.floor(least / ring), rim - ring)
@@ -99,7 +258,7 @@ def _choose_scale(least: float, most: float) -> tuple[float, float, float]:
     return float(middle), float(rim), float(ring)
 
 
-def _find_whole(stored: Results) -> dict[str, float]:
+def _get_unpruned_scores(stored: Results) -> dict[str, float]:
     unpruned = stored.unpruned
     if unpruned is None or unpruned.summary is None:
         return {}
@@ -110,3 +269,84 @@ def _make_relative(row: ResultRow, whole: dict[str, float]) -> list[float | None
     accuracy = {} if row.summary is None else row.summary.accuracy
     found = [(accuracy.get(task), score) for task, score in whole.items()]
     return [None if mine is None else round(100 * mine / score, 2) for mine, score in found]
+
+
+def make_task_costs(
+    stored: Results, rows: ChartRows, looks: Mapping[str, Look]
+) -> dict[str, Specification]:
+    """Draw a chart with one panel per task for every cost that was measured (Figure 3)."""
+    records = _list_records(stored, rows)
+    names = shorten_names(list(stored.groups))
+    return {
+        f"fig3-tasks-{cost.replace('_', '-')}": _draw_panels(
+            [each for each in records if each[cost] is not None], rows, looks, cost, names
+        )
+        for cost in AXES
+        if any(each[cost] is not None for each in records if each["method"] != "unpruned")
+    }
+
+
+def _draw_panels(
+    records: list[dict[str, Any]],
+    rows: ChartRows,
+    looks: Mapping[str, Look],
+    cost: str,
+    tasks: list[str],
+) -> Specification:
+    alt = import_altair()
+    color, dash = encode_methods(rows.labels, looks)
+    x = alt.X(f"{cost}:Q", title=AXES[cost], scale=alt.Scale(zero=False))
+    y = alt.Y("accuracy:Q", title="accuracy %", scale=alt.Scale(zero=False))
+    every = alt.Chart().encode(x=x, y=y)
+    drawn = every.transform_filter("indexof(shown, datum.method) >= 0").transform_filter(
+        "indexof(budgets, datum.budget) >= 0"
+    )
+    whole = every.transform_filter("datum.method == 'unpruned'")
+    tips = ["method:N", "budget:N", "task:N", alt.Tooltip("accuracy:Q", format=".1f")]
+    layers = alt.layer(
+        drawn.mark_line(strokeWidth=1.5).encode(color=color, strokeDash=dash),
+        drawn.mark_point(filled=True, size=30, opacity=1).encode(color=color, tooltip=tips),
+        whole.mark_point(shape="diamond", filled=True, size=70, color=UNPRUNED_COLOR, opacity=1),
+        data=alt.Data(values=records),
+    ).properties(width=PANEL, height=PANEL)
+    chart = (
+        layers.facet(alt.Facet("task:N", title=None, sort=tasks), columns=ACROSS)
+        .resolve_scale(y="independent")
+        .add_params(
+            alt.param(name="shown", value=rows.shown), alt.param(name="budgets", value=rows.budgets)
+        )
+    )
+    return finish_chart(chart, f"Accuracy against {AXES[cost]}")
+
+
+def _list_records(stored: Results, rows: ChartRows) -> list[dict[str, Any]]:
+    """A record for each method, budget and task; costs are means over all tasks."""
+    costs = {(each["method"], each["budget"]): each for each in rows.records}
+    tasks = list(zip(stored.groups, shorten_names(list(stored.groups)), strict=True))
+    found = []
+    for row in stored.rows:
+        known = costs.get((row.combination.label, row.combination.budget))
+        if row.combination.method is None:
+            known = {**rows.whole, "method": "unpruned", "budget": ""}
+        if known is None or row.summary is None:
+            continue
+        for task, name in tasks:
+            accuracy = row.summary.accuracy.get(task)
+            if accuracy is not None:
+                found.append(
+                    {
+                        "method": known["method"],
+                        "budget": known["budget"],
+                        "task": name,
+                        "accuracy": round(100 * accuracy, 2),
+                        **{cost: known[cost] for cost in AXES},
+                    }
+                )
+    order = {label: index for index, label in enumerate(reversed(rows.labels))}
+    return sorted(found, key=lambda each: order.get(each["method"], -1))
+
+
+def shorten_names(tasks: list[str]) -> list[str]:
+    """Drop the part before the last slash, if the names stay different."""
+    last = [task.rsplit("/", 1)[-1] for task in tasks]
+    return last if len(set(last)) == len(tasks) else tasks

@@ -1,4 +1,4 @@
-"""The result in a few sentences: which method is cheapest, which is best, and how certain that is.
+"""The result in a few sentences: the cheapest method, the best, and how certain that is.
 
 "Significant" means that the paired 95 % interval of the difference in accuracy excludes 0.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tokencover.evaluation.result_rows import ResultRow, find_average
+from tokencover.evaluation.columns import format_difference
 from tokencover.evaluation.results import Results
-from tokencover.evaluation.results_table import find_difference
+from tokencover.evaluation.scoring import ResultRow, compute_difference, compute_relative_average
 from tokencover.statistics import Interval
 
 TARGET: Final = 95.0
@@ -55,7 +55,7 @@ def summarize_budgets(stored: Results, reference: str) -> list[str]:
 def _rank_by_budget(stored: Results) -> dict[str, Ranked]:
     ranked: dict[str, Ranked] = {}
     for row in stored.rows:
-        average = find_average(row, stored.unpruned)
+        average = compute_relative_average(row, stored.unpruned)
         if row.combination.method is not None and average is not None:
             ranked.setdefault(row.combination.budget, []).append((average, row))
     return {
@@ -65,7 +65,7 @@ def _rank_by_budget(stored: Results) -> dict[str, Ranked]:
 
 
 def _recommend(ranked: Ranked, unpruned: ResultRow | None) -> str:
-    """The cheapest of those that keep enough, and what it loses for certain."""
+    """The cheapest method that keeps enough, and its difference to the unpruned model."""
     enough = [each for each in ranked if each[0] >= TARGET]
     if not enough:
         average, row = max(ranked, key=lambda each: each[0])
@@ -146,14 +146,13 @@ class _Difference:
     def __str__(self) -> str:
         if self.interval is None:
             return "not known"
-        ends = self.interval.mean, self.interval.low, self.interval.high
-        mean, low, high = (f"{100 * each:+.1f}" for each in ends)
+        mean, interval = format_difference(self.interval).split(" ", 1)
         word = "significant" if self.is_significant else "not significant"
         if self.clusters < FEWEST_CLUSTERS:
             word += f": only {self.clusters} clusters of examples"
-        return f"{mean} points [{low}, {high}], {word}"
+        return f"{mean} points {interval}, {word}"
 
 
 def _compute_difference(row: ResultRow, other: ResultRow | None) -> _Difference:
     clusters = {each.cluster for records in row.records.values() for each in records}
-    return _Difference(find_difference(row, other), len(clusters))
+    return _Difference(compute_difference(row, other), len(clusters))
