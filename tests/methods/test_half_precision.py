@@ -110,16 +110,7 @@ def test_choices_in_half_precision(case: Case, half: torch.dtype) -> None:
     for seed in range(8):
         classes = 1 if "class token" in method.card.needs else seed % 2
         if isinstance(method, VisionMergingMethod):
-            view = vision_view(
-                (8, 8), crops=(1, 1), depth=2, feature_block=1, seed=seed, block=1, classes=classes
-            )
-            merges = [
-                method.merge_in_vision_encoder(Rounded(half, dtype).vision_view(view))
-                for dtype in (half, torch.float32)
-            ]
-            assert torch.equal(merges[0].groups, merges[1].groups)
-            assert merges[0].hidden_states.dtype == half
-            torch.testing.assert_close(merges[0].hidden_states, merges[1].hidden_states.to(half))
+            assert_same_merges(method, half, seed, classes)
             continue
         view = make_view(10 * seed, classes, newlines=method.drops_newlines)
         for layer in method.pruning_layers(DEPTH):
@@ -129,3 +120,18 @@ def test_choices_in_half_precision(case: Case, half: torch.dtype) -> None:
             assert_same(choices[0], choices[1], half)
             assert str(inputs[0].notes) == str(inputs[1].notes)
             view.notes.update(inputs[1].notes)
+
+
+def assert_same_merges(
+    method: VisionMergingMethod, half: torch.dtype, seed: int, classes: int
+) -> None:
+    view = vision_view(
+        (8, 8), crops=(1, 1), classes=classes, depth=2, feature_block=1, seed=seed, block=1
+    )
+    mine, expected = (
+        method.merge_in_vision_encoder(Rounded(half, dtype).vision_view(view))
+        for dtype in (half, torch.float32)
+    )
+    assert torch.equal(mine.groups, expected.groups)
+    assert mine.hidden_states.dtype == half
+    torch.testing.assert_close(mine.hidden_states, expected.hidden_states.to(half))

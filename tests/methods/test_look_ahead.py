@@ -150,8 +150,8 @@ def test_it_round_trips_as_json() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"layers": 0}, "layers must be an integer of at least 1"),
-        ({"layers": True}, "layers must be an integer of at least 1"),
+        ({"layers": 0}, "layers must be"),
+        ({"layers": True}, "layers must be"),
         ({"wipe": 1.0}, "fraction of the depth"),
         ({"after": -1}, "got -1"),
     ],

@@ -241,5 +241,5 @@ def test_settings() -> None:
     assert method.drops_newlines
     assert method.merges
     assert (PruMerge.name, PruMergePlus.name) == ("prumerge", "prumerge+")
-    with pytest.raises(InputError, match="neighbours must be at least 0 tokens, got -1"):
+    with pytest.raises(InputError, match="neighbours must be at least 0, got -1"):
         PruMerge(64, neighbours=-1)

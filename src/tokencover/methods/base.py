@@ -128,15 +128,8 @@ class Choice:
 class LazyValue:
     """A value computed on first access, by calling this, and then cached.
 
-    Pass detached copies of the few tensors it needs: they are held until the value is computed.
-    Pickling and deep-copying evaluate it.
-
-    Parameters
-    ----------
-    compute : callable
-        Computes the value.
-    *arguments
-        Its arguments.
+    Pass detached copies of the few tensors that `compute` needs as arguments: they are held until
+    then. Pickling and deep-copying evaluate it.
     """
 
     __slots__ = ("_compute", "_value")
@@ -165,13 +158,6 @@ class Details(Mapping[str, Any]):
     """Values about one sample by name, read-only; a `LazyValue` reads as its value.
 
     Copying into another `Details` computes nothing.
-
-    Parameters
-    ----------
-    details : Mapping, optional
-        Values by name.
-    **more
-        Values to add or to replace.
     """
 
     __slots__ = ("_values",)
@@ -288,7 +274,7 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class BudgetedMethod(Method):
-    """A method with a budget, as all methods here but wrappers have it.
+    """A method with a budget, as all methods but wrappers have it.
 
     Parameters
     ----------
@@ -296,8 +282,8 @@ class BudgetedMethod(Method):
         K, how many visual tokens to keep: a count, or a fraction of all.
     budget_mode : "exact", "layer_mean", "flops" or "published"
         What K counts: the tokens left after the last pruning step, the mean over decoder layers,
-        the tokens per layer of an unpruned prefill of the same FLOPs, or whichever of these the
-        method's paper counts.
+        the tokens per layer of an unpruned prefill of the same FLOPs, or what the method's paper
+        counts.
     positions : "original" or "reindex"
         Whether kept tokens keep their position IDs or are renumbered without gaps.
     """
@@ -331,17 +317,7 @@ class BudgetedMethod(Method):
         return self.count_kept(view, view.total.tolist(), view.others.tolist())
 
     def count_kept(self, view: View, totals: list[int], others: list[int]) -> list[int]:
-        """Return how many visual tokens remain of groups with these numbers of tokens.
-
-        Parameters
-        ----------
-        view : View
-            The decoder's depth and cost.
-        totals : list of int
-            Visual tokens of each group before pruning.
-        others : list of int
-            Other tokens in the same sequence.
-        """
+        """Return how many tokens remain of groups of `totals` visual and `others` other tokens."""
         groups = list(zip(totals, others, strict=True))
         counts = {
             (total, rest): tokens_left(

@@ -1,10 +1,9 @@
 """CDPruner (NeurIPS 2025): maximal conditional diversity.
 
 Differences from the released code: it takes relevance from CLIP's text encoder, which Hugging Face
-checkpoints of LLaVA do not contain, and negates the similarity before scaling (`sign=-1`). It has a
-budget per crop, here all images of a prompt form one pool. When no token adds volume (K above the
-rank of the kernel), the most relevant remaining tokens follow. It computes in half precision, here
-it is float64, with ties to the lowest index.
+checkpoints of LLaVA do not contain, and negates the similarity (`sign=-1`). All images of a prompt
+form one pool. When no token adds volume (K above the rank of the kernel), the most relevant
+remaining tokens follow. float64, with ties to the lowest index, instead of half precision.
 """
 
 from __future__ import annotations

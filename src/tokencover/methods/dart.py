@@ -1,11 +1,9 @@
 """DART (EMNLP 2025): duplication-aware reduction of tokens.
 
-Differences from the released code: it keeps ``4 + 8 * floor(K / 8)`` tokens (`count="published"`,
-less what clamping takes when tokens run out), the default here exactly K: the visual pivots count,
-the rest is divided evenly, the first pivots take the remainder. It visits pivots in the order of a
-hash table, which changes the result; here visual pivots come first, then text pivots, both by
-falling norm. Spans come from the sequence, for any number of images, text between them included.
-Ties go to the lowest index.
+Differences from the released code: it keeps ``4 + 8 * floor(K / 8)`` tokens (`count="published"`),
+the default here exactly K: the visual pivots count, the rest is divided evenly, the first pivots
+take the remainder. It visits pivots in the order of a hash table; here visual pivots come first,
+then text pivots, both by falling norm. Ties go to the lowest index.
 """
 
 from __future__ import annotations

@@ -38,19 +38,15 @@ class FiCoCoV(VisionMergingMethod):
     - Filter: token i is redundant if the other patches attend to it and the class token does not:
       w_p * mean_j A_ji - w_c * a_cls_i, both vectors scaled to length 1. Without a class token, the
       mean of the keys attends in its place. The most redundant token of each 2 x 2 window is made
-      more so, which spreads what is dropped; then the r most redundant tokens are dropped.
+      more so; then the r most redundant tokens are dropped.
     - Correlate: a dropped token i goes to the kept tokens j whose attention A_ij reaches the
       epsilon
       quantile of its row, with weights alpha_ij proportional to A_ij.
     - Compress: x_j becomes (x_j + sum_i alpha_ij x_i) / (1 + sum_i alpha_ij).
 
-    A is the softmax attention of the block, mean over heads. The paper sets r; here it follows from
-    K and differs by at most one between blocks. Exactly K tokens remain, in raster order.
-
-    A dropped token is spread over several kept ones, but a group must be one of them and is located
-    where its first member is. So a dropped token is counted to the earlier kept token that it
-    attends to most: kept tokens keep their location, except the first of a crop, which is in the
-    corner.
+    A is the softmax attention of the block, mean over heads. r follows from K and differs by at
+    most one between blocks. A dropped token is located with the earlier kept token it attends to
+    most.
 
     The released code differs from the paper: it scores with attention before the softmax, loses
     track of the class token and the grid after the first block, sends dropped tokens to slots that
@@ -163,10 +159,7 @@ def compute_windows(view: VisionView) -> Tensor:
 
 
 def penalize_locally(redundancy: Tensor, windows: Tensor) -> Tensor:
-    """Make the most redundant token of each window more redundant, ``(c, n)``.
-
-    The first of several; its redundancy is doubled if positive, halved if negative.
-    """
+    """Double the redundancy ``(c, n)`` of the worst token of each window; halve it if negative."""
     crops, count = redundancy.shape
     slots = int(windows.max()) + 1
     worst = redundancy.new_full((crops, slots), -torch.inf)
@@ -182,8 +175,7 @@ def penalize_locally(redundancy: Tensor, windows: Tensor) -> Tensor:
 def compute_merge_weights(correlation: Tensor, quantile: float) -> Tensor:
     """Return how each dropped token is divided among kept ones, ``(c, r, m)``; rows sum to 1.
 
-    `correlation` ``(c, r, m)`` is not negative. A dropped token goes to the kept ones that reach
-    this quantile of its row (linear interpolation).
+    It goes to those whose `correlation` ``(c, r, m)`` reaches this quantile of its row.
     """
     count = correlation.shape[-1]
     rank = quantile * (count - 1)
@@ -200,10 +192,7 @@ def compute_merge_weights(correlation: Tensor, quantile: float) -> Tensor:
 
 
 def compress(states: Tensor, kept: Tensor, dropped: Tensor, weights: Tensor) -> Tensor:
-    """Merge dropped tokens ``(c, r)`` of states ``(c, n, d)`` into kept ones, ``(c, m, d)``.
-
-    `weights` are ``(c, r, m)``; kept tokens have weight 1.
-    """
+    """Merge dropped tokens ``(c, r)`` of ``(c, n, d)`` into kept ones, ``(c, m, d)``."""
     exact = torch.promote_types(states.dtype, torch.float32)
     weights = weights.transpose(1, 2).to(exact)
     with torch.autocast(states.device.type, enabled=False):

@@ -35,12 +35,10 @@ class GlobalCom2(VisionEncoderMethod):
     view's scores summed over the tile's region. A tile's tokens are ranked by their scores plus
     those of the base view there, both of unit length. Newline tokens stay and are not counted.
 
-    Differences from the released code: it rounds every number down and loses what a tile cannot
-    hold, here exactly K tokens stay; with padding it moves kept tokens to wrong cells, and in a
-    batch it uses the base view of the first image for all, here tokens keep their slots and every
-    image has its base view; kept tokens of the base view stay in raster order; only rows that the
-    model did not remove have newline tokens. Without a class token scores are those of the paper:
-    minus the cosine of a token with the mean of its crop.
+    Differences from the released code: exactly K tokens stay, where it rounds every number down;
+    tokens keep their slots, where padding moves them; every image of a batch has its base view,
+    whose tokens stay in raster order. Without a class token scores are those of the paper: minus
+    the cosine of a token with the mean of its crop.
 
     Parameters
     ----------

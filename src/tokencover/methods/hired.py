@@ -34,12 +34,10 @@ class HiRED(VisionEncoderMethod):
     best tokens by the first block's attention divide the rest: each tile gets a number proportional
     to those in its region of the base view.
 
-    Differences from the released code: it rounds each tile's budget down, here remainders go to the
-    largest fractions to keep exactly K tokens, and what a tile cannot hold goes to others; several
-    images divide K by their number of crops. Its regions are bands of rows instead of the locations
-    of the tiles (`partition`). It ranks padding of tiles like patches and then loses tokens to it;
-    here padding is never chosen. Without a class token scores are the mean attention received, and
-    where the model merges patches into one token, the mean over its patches.
+    Differences from the released code: remainders go to the largest fractions, and what a tile
+    cannot hold goes to others, to keep exactly K; several images divide K by their number of crops;
+    padding is never chosen. Without a class token scores are the mean attention received, and where
+    the model merges patches into one token, the mean over its patches.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from tokencover.covering import check_count
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder import LookAheadMethod
 from tokencover.methods.base import Card, View
@@ -49,8 +50,7 @@ class LookAhead(LookAheadMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
-            raise InputError(f"layers must be an integer of at least 1, got {self.layers!r}.")
+        check_count("layers", self.layers, 1)
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Return the layer after the first `after` ones, and that of the wipe."""

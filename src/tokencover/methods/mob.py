@@ -123,29 +123,15 @@ class MoB(ActsOnce):
             visual_mask=_mark_tokens(view, groups),
             prompt_mask=_mark_words(view, groups),
         )
-        parts = [
-            Part(group.sample, cover, decision, group.tokens)
-            for group, cover, decision in zip(groups, covers, decisions, strict=True)
-        ]
+        parts = list(zip(groups, covers, decisions, strict=True))
         return _join_parts(view, parts, rule.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The cover of a group."""
-
-    sample: int
-    cover: Cover
-    decision: Decision
-    tokens: Tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The visual tokens with one budget: those of a sample, or of one of its images.
 
-    `mask` ``(n,)`` bool marks them, None for all of the sample; `others` is the number of other
-    tokens.
+    `mask` ``(n,)`` marks them, None for all of the sample; `others` is the number of other tokens.
     """
 
     sample: int
@@ -199,24 +185,24 @@ def _mark_words(view: View, groups: list[Group]) -> Tensor | None:
     return view.prompt_mask[[group.sample for group in groups]]
 
 
-def _join_parts(view: View, parts: list[Part], rule: str) -> Choice:
+def _join_parts(view: View, parts: list[tuple[Group, Cover, Decision]], rule: str) -> Choice:
     """Concatenate the parts of each sample."""
     kept, details = [], []
     for sample in range(len(view.mask)):
-        mine = [part for part in parts if part.sample == sample]
-        prompt_centers = torch.cat([part.cover.prompt_centers for part in mine])
-        visual_centers = torch.cat([part.cover.visual_centers for part in mine])
+        mine = [part for part in parts if part[0].sample == sample]
+        prompt_centers = torch.cat([cover.prompt_centers for _, cover, _ in mine])
+        visual_centers = torch.cat([cover.visual_centers for _, cover, _ in mine])
         kept.append(torch.cat([prompt_centers, visual_centers]))
-        groups = [part.decision.group for part in mine]
+        couplings = [decision.group for _, _, decision in mine]
         details.append(
             Details(
                 prompt_centers=prompt_centers,
                 visual_centers=visual_centers,
-                coupling=build_lazy_coupling([part.tokens for part in mine]),
+                coupling=build_lazy_coupling([group.tokens for group, _, _ in mine]),
                 rule=rule,
-                split=[part.decision.split for part in mine],
-                groups=groups,
-                group=groups[0] if len(set(groups)) == 1 else None,
+                split=[decision.split for _, _, decision in mine],
+                groups=couplings,
+                group=couplings[0] if len(set(couplings)) == 1 else None,
                 center_prompt_positions=build_lazy_center_positions(view, sample, prompt_centers),
             )
         )
@@ -235,10 +221,7 @@ def _compute_largest_coupling(tokens: list[Tokens]) -> float | None:
 
 
 def build_lazy_center_positions(view: View, sample: int, centers: Tensor) -> LazyValue:
-    """Return, when read, the sequence position of the prompt token nearest to each prompt center.
-
-    The prompt token with the largest cosine, by which the center was ranked; ties go to the first.
-    """
+    """Return, when read, the position of the prompt token nearest to each prompt center."""
     return LazyValue(
         _get_nearest_prompt_positions,
         view.hidden_states[sample, centers.to(view.hidden_states.device)].detach(),

@@ -25,16 +25,15 @@ from tokencover.methods.registry import register_method
 class MoBStages(BudgetedMethod):
     """Cover the image first, then the prompt and the rest of the image.
 
-    Before the decoder, prompt tokens and visual tokens have not attended to each other, so the
-    first stage is the visual part of MoB: farthest points, more of them than remain at the end. At
-    later stages, the tokens that the last prompt token attends to are the prompt centers, and
-    farthest points from these cover the rest.
+    Before the decoder, prompt and visual tokens have not attended to each other, so the first stage
+    is the visual part of MoB: farthest points, more of them than remain at the end. At later
+    stages, the tokens that the last prompt token attends to are the prompt centers; farthest points
+    cover the rest.
 
     Parameters
     ----------
     budget : int or float
-        K; for `budget_mode` and `positions` see `BudgetedMethod`. At equal FLOPs early layers
-        process more tokens than late ones.
+        K; for `budget_mode` and `positions` see `BudgetedMethod`.
     stages : tuple of int, optional
         How many layers run before each stage; by default 0 and a third of the depth, (0, 11) of 32.
     ratio : float

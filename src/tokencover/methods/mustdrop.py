@@ -2,9 +2,9 @@
 
 Differences from the released code: it drops by thresholds tuned for each benchmark, here the budget
 sets the counts unless thresholds are given. Merged tokens replace the first of their nine, instead
-of preceding all others. It packs tiles without newline tokens; here they stay and may be dropped.
-It also cuts the KV cache of layers between its stages to the final tokens, and gives generated
-tokens positions before the end of the prompt; here every layer keeps the tokens that it processed.
+of preceding all others. Newline tokens may be dropped, where it packs tiles without them. It also
+cuts the KV cache of layers between its stages to the final tokens, and gives generated tokens
+positions before the end of the prompt; here every layer keeps the tokens that it processed.
 """
 
 from __future__ import annotations
@@ -78,17 +78,15 @@ class MustDrop(BudgetedMethod):
         if merging alone leaves fewer than K, all of those stay. Each stage keeps the same fraction
         of its tokens. A key set larger than a stage's count is also cut by the text's attention.
     merge_threshold : float, optional
-        Least mean cosine of a merged window; None merges nothing. Crops of one call must stay
-        equally long, so all merge as many windows as the one with fewest above the threshold: the
-        result for an image depends on the other images of its call. Rows and columns that do not
-        fill a window are not merged (the released code requires sides that are multiples of 3).
+        Least mean cosine of a merged window; None merges nothing. All crops of one call merge as
+        many windows as the one with fewest above the threshold, so the result for an image depends
+        on the other images of its call. Rows and columns that do not fill a window are not merged.
     key_share : float
         The key set's fraction of the tokens of each crop after merging, rounded up.
     global_threshold, individual_threshold : float, optional
         The published rule: drop a token outside the key set if the text's attention to it is below
         `global_threshold` of that to all visual tokens, and no text token's attention to it reaches
-        `individual_threshold`. The budget is then only an upper limit at each stage, and 1.0 is no
-        limit. At least one token stays.
+        `individual_threshold`. The budget is then only an upper limit, and 1.0 is no limit.
     positions : "reindex" or "original"
         See `BudgetedMethod`.
     stages : tuple of int, optional
@@ -139,8 +137,6 @@ class MustDrop(BudgetedMethod):
         if self.stages is not None:
             check_stages(self.stages)
 
-    # ---- vision encoder ---------------------------------------------------------------------
-
     def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return block 1: merging follows the first block."""
         return () if self.merge_threshold is None else (1,)
@@ -160,8 +156,6 @@ class MustDrop(BudgetedMethod):
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return the last block, after the one that outputs the features."""
         return (num_blocks - 1,)
-
-    # ---- decoder ----------------------------------------------------------------------------
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Return the layer after each stage."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tokencover.errors import InputError
+from tokencover.covering import check_count
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, NewTokens, write_tokens
 from tokencover.methods._shared.ranking import choose_best, select_highest
 from tokencover.methods._shared.vision_tiles import (
@@ -34,13 +34,11 @@ class PruMerge(VisionEncoderMethod):
     the sum of a_j x_j over all dropped tokens; the remaining ones have the highest scores, and the
     sum of a_j x_j over the nearest neighbors by keys, kept or not, is added to each.
 
-    Differences from the released code: it orders kept tokens by falling attention, here they stay
-    in raster order, because positions encode the layout, and pooled tokens are last; outliers are
-    computed per crop, not over the batch; images with tiles, which it does not prune, are processed
-    crop by crop with equal budgets; a crop that may keep all its tokens is unchanged. Without a
-    class token scores are the mean attention received. Where the model merges patches into one
-    token (Qwen-VL, InternVL) scores and keys are means over its patches, and the features x are
-    those of merged tokens.
+    Differences from the released code: kept tokens stay in raster order, not by falling attention,
+    and pooled tokens are last; outliers are computed per crop, not over the batch; tiles are pruned
+    too, with equal budgets; a crop that may keep all its tokens is unchanged. Without a class token
+    scores are the mean attention received. Where the model merges patches, scores and keys are
+    means over the patches of a token.
 
     Parameters
     ----------
@@ -49,10 +47,9 @@ class PruMerge(VisionEncoderMethod):
         see `BudgetedMethod`.
     adaptive : bool
         Whether each crop keeps as many tokens as its scores have outliers, at least one, and its
-        pooled token. The budget is then only an upper limit, and a crop that would exceed its part
-        is processed as if this were off.
+        pooled token. The budget is then only an upper limit.
     neighbours : int
-        How many neighbors are added to each kept token.
+        How many neighbors are added to each kept token; 32 by default.
     """
 
     name: ClassVar[str] = "prumerge"
@@ -80,8 +77,7 @@ class PruMerge(VisionEncoderMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.neighbours < 0:
-            raise InputError(f"neighbours must be at least 0 tokens, got {self.neighbours}.")
+        check_count("neighbours", self.neighbours, 0)
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return the last block, even if visual tokens come from an earlier one."""
@@ -183,13 +179,11 @@ class PruMergePlus(PruMerge):
     """PruMerge, and tokens at even steps over the whole image among those it keeps.
 
     https://arxiv.org/abs/2403.15388. With `adaptive`, m of a crop's n tokens are outliers, and
-    every s-th token is kept too, where s is a third of n / m, rounded down twice.
-
-    Differences from the released code, in addition to those of `PruMerge`: steps of less than one
-    token, which stop it, are steps of one. Its steps never reach the last patch, as here: a step of
-    one adds 575 of 576. For a fixed number of tokens it takes as many at even steps as by attention
-    and keeps those twice that are both; here half are taken by attention (the larger half if odd),
-    then the rest at even steps from the remaining ones, so no token is kept twice.
+    every s-th token is kept too, where s is a third of n / m, rounded down twice, at least 1; as in
+    the released code the steps never reach the last patch. For a fixed number of tokens the
+    released code keeps those twice that are chosen both by steps and by attention; here half are
+    chosen by attention (the larger half if odd), then the rest at even steps from the remaining
+    ones.
 
     Parameters
     ----------

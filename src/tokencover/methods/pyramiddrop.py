@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import ClassVar
 
 from tokencover.budget import PublishedMode, resolve_mode
-from tokencover.errors import InputError
 from tokencover.methods._shared.decoder import (
+    check_stages,
     count_by_layer,
     fit_stages,
     scale_stages,
@@ -32,8 +32,7 @@ class PyramidDrop(BudgetedMethod):
     https://arxiv.org/abs/2410.17247. With S stages and N tokens, ``floor(N * lambda**i)`` remain
     after stage i. A budget that is a fraction is ``lambda**S``, rounded down; for a count, lambda
     is such that the last stage leaves it. The score is the mean over heads of the last prompt
-    token's attention row. All visual tokens of a sample, newline tokens included, are one pool.
-    Positions are renumbered after each stage.
+    token's attention row. Positions are renumbered after each stage.
 
     Parameters
     ----------
@@ -42,8 +41,8 @@ class PyramidDrop(BudgetedMethod):
         three stages is the fraction 0.125; its tables count the mean over layers, "layer_mean".
     stages : tuple of int, optional
         The layers before which tokens are dropped; by default at a quarter, a half and three
-        quarters of the depth, (8, 16, 24) of 32. Small means need earlier stages: with
-        ``budget_mode="published"`` they are (2, 8, 16) of 32, as its authors recommend.
+        quarters of the depth, (8, 16, 24) of 32; with ``budget_mode="published"`` (2, 8, 16) of 32,
+        as its authors recommend for small means.
     """
 
     name: ClassVar[str] = "pyramiddrop"
@@ -65,10 +64,8 @@ class PyramidDrop(BudgetedMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stages is not None and not _is_ascending(self.stages):
-            raise InputError(
-                f"stages must be ascending layer indices such as (8, 16, 24), got {self.stages!r}."
-            )
+        if self.stages is not None:
+            check_stages(self.stages)
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Return the layer of each stage."""
@@ -121,10 +118,3 @@ def _count_at_stages(
     is_exact = fraction is not None and num_kept == _round_down(fraction, total)
     end = Fraction(fraction) if fraction is not None and is_exact else Fraction(num_kept, total)
     return (total, *shrink_evenly(total, end, stages))
-
-
-def _is_ascending(stages: object) -> bool:
-    if not isinstance(stages, tuple) or not stages:
-        return False
-    numbers = all(type(stage) is int and stage >= 0 for stage in stages)
-    return numbers and list(stages) == sorted(set(stages))

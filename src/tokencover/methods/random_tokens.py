@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.errors import InputError
+from tokencover.covering import check_count
 from tokencover.methods.base import ActsOnce, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -50,8 +50,7 @@ class Random(ActsOnce):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise InputError(f"seed must be an integer of at least 0, got {self.seed!r}.")
+        check_count("seed", self.seed, 0)
 
     def choose(self, view: View) -> Choice:
         """Draw the tokens of every sample."""

@@ -7,8 +7,7 @@ A method is registered where it is defined, and nowhere else::
     class FastV(LastLayerMethod): ...
 
 The package imports every module of this folder; other packages announce methods through the entry
-point ``tokencover.methods``, see `tokencover.registry`. Every command reads methods by
-`parse_methods` and prints them by `name_method`, so the output of one is valid input of another.
+point ``tokencover.methods``. What `name_method` prints, `parse_methods` reads.
 """
 
 from __future__ import annotations
@@ -158,9 +157,6 @@ def _encode(value: Any) -> Any:
     raise InputError(f"{value!r} cannot be written as JSON: use plain settings.")
 
 
-# ---- methods as text ----------------------------------------------------------------------------
-
-
 def parse_methods(text: str) -> list[Spec]:
     """Parse several methods, separated by commas: ``mob,fastv:after=3,{"method": "dart"}``."""
     return [parse_method(part) for part in _split_outside_brackets(text, ",") if part.strip()]
@@ -185,15 +181,7 @@ def parse_method(text: str) -> Spec:
 
 
 def name_method(method: Method, *, hidden: Sequence[str] = ("budget",)) -> str:
-    """Write a method as `parse_method` reads it: name, and settings that are not the defaults.
-
-    Parameters
-    ----------
-    method : Method
-        The method.
-    hidden : sequence of str
-        Settings to omit, because they are shown elsewhere.
-    """
+    """Write a method as `parse_method` reads it: name, and settings that are not the defaults."""
     parts = [method.name]
     for field in dataclasses.fields(method):  # type: ignore[arg-type]
         value = getattr(method, field.name)

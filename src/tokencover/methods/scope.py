@@ -4,9 +4,8 @@ Written from the published formula. Where that leaves a choice: cosines are thos
 tokens, which every family has (the authors' code: `compare="tower"`; a token that is no patch of
 the vision encoder then covers nothing). Negative cosines count as 0. Without a class token saliency
 is the mean attention received; where the model merges patches, the mean over the patches. All
-images and crops of a prompt form one pool. Class tokens have no saliency; newline tokens stay. When
-no token has both gain and saliency, the most salient remaining ones follow. Memory is O(n**2) for
-the n visual tokens of a sample.
+images form one pool; newline tokens stay. When no token has both gain and saliency, the most
+salient remaining ones follow. Memory is O(n**2) for the n visual tokens of a sample.
 """
 
 from __future__ import annotations

@@ -40,9 +40,7 @@ TOKEN_LISTS = {
     96: (238, 48, 26),
     64: (66, 30, 17),
 }
-"""Tokens kept at the three stages, without clusters, for each published mean of 576 tokens over the
-outputs of 32 layers.
-"""
+"""Tokens kept of 576 at the three stages, for each published mean over the outputs of 32 layers."""
 LISTED_TOTAL = 576
 STAGES, DEPTH = (3, 7, 16), 32
 """The published stages: before these layers of so many."""
@@ -57,7 +55,8 @@ class SparseVLM(BudgetedMethod):
     https://arxiv.org/abs/2410.04417. Before the decoder, the text tokens that visual tokens
     resemble more than the average text token become raters. At each stage the visual tokens with
     the highest mean attention from the raters stay; the best 30 % of the others are clustered, and
-    the clusters' means follow the kept tokens.
+    the clusters' means follow the kept tokens. Between the published lists, the counts after the
+    first two stages are linear in the final count. Several images form one pool.
 
     Parameters
     ----------
@@ -65,8 +64,7 @@ class SparseVLM(BudgetedMethod):
         K, for `budget_mode` "exact" the tokens that remain at the end, clusters included. The four
         published lists are K = 113, 39, 27 and 18 of 576. They are known as "192", "128", "96" and
         "64", means over the outputs of 32 layers; the layers process 206.5, 145.4, 114.1 and 82.25
-        on average, which is what `budget_mode` "layer_mean" counts. So "layer_mean" with K = 192
-        keeps fewer tokens than the list of that name.
+        on average, which is what `budget_mode` "layer_mean" counts.
     positions : "reindex" or "original"
         "reindex", as published: renumbered, clusters after all kept tokens. With "original" every
         token keeps its position, a cluster that of its center.
@@ -78,12 +76,6 @@ class SparseVLM(BudgetedMethod):
         (scale, bias) of version 1.0: a stage keeps ``int(rank * scale + bias)`` tokens and its
         clusters, with the rank of the matrix of raters and visual tokens. The budget is then only
         an upper limit at each stage, and 1.0 is no limit.
-
-    Notes
-    -----
-    ----- Between the published lists, the counts after the first two stages are linear in the final
-    count, as fractions of all tokens; above them they go to everything, below them to nothing.
-    Several images form one pool, and clusters follow the last of them.
     """
 
     name: ClassVar[str] = "sparsevlm"
@@ -130,17 +122,12 @@ class SparseVLM(BudgetedMethod):
         """Return the number of visual tokens per layer, clusters included.
 
         A published list has three tokens more after the first stage than the next larger one, so a
-        count may fall by one there when `num_kept` grows; the sum over the published stages never
-        falls.
+        count may fall by one there when `num_kept` grows; the sum never falls.
         """
         return _build_schedule(num_kept, total, self._resolve_stages(num_layers), num_layers)
 
     def num_kept(self, view: View) -> list[int]:
-        """Return how many visual tokens of each sample remain at the end.
-
-        The published means are over outputs of layers; a stage's layer outputs fewer tokens than it
-        processes.
-        """
+        """Return the final counts; the published means are over outputs of layers, not inputs."""
         if self.budget_mode != "published":
             return super().num_kept(view)
 

@@ -1,10 +1,9 @@
 """TokenCarve (arXiv 2503.10501): information-preserving token compression.
 
-Differences from the released code: the KV cache of the layers before pruning keeps all tokens, not
-only the kept ones. A fixed offset of the released code is off by one, so it always keeps the first
-visual token and may drop the first text token after the image. The singular values come from a Gram
-matrix in float64: the same numbers at lower cost. Ties, frequent for sums of ranks, go to the
-lowest index; in stage 2 to the better rank. With fewer than 3K/2 tokens stage 1 keeps all.
+Differences from the released code: the KV cache of the layers before pruning keeps all tokens. A
+fixed offset of the released code is off by one, so it always keeps the first visual token and may
+drop the first text token after the image. The singular values come from a Gram matrix in float64.
+Ties of ranks go to the lowest index; in stage 2 to the better rank.
 """
 
 from __future__ import annotations

@@ -29,10 +29,9 @@ class ToMe(VisionMergingMethod):
     pairs become one token each, the mean of all original tokens it represents, and later blocks
     weight it by their number. Class tokens are never merged.
 
-    The paper sets r; here r follows from K and differs by at most one between blocks, so exactly K
-    tokens remain. In the vision encoder tokens have the paper's order, which mixes rows and
-    columns; before the decoder they are ordered by the first token that each represents, because
-    the decoder reads the layout from the order.
+    The paper sets r; here r follows from K and differs by at most one between blocks. The paper's
+    order mixes rows and columns; before the decoder tokens are ordered by the first token each
+    represents.
 
     Parameters
     ----------

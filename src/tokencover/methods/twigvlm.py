@@ -22,8 +22,8 @@ class TwigVLM(LookAheadMethod):
     """Keep what a trained twig attends to; drop all visual tokens before the last layers.
 
     https://arxiv.org/abs/2503.14075. A twig is a few trained layers on top of the first `after`
-    ones, run on all tokens of the sequence. The paper also uses it for speculative decoding, which
-    changes no answer and is not done here.
+    ones, run on all tokens of the sequence. The paper's speculative decoding with it is not done
+    here.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ class Keys(Protocol):
     """See `View.keys`."""
 
     def __call__(
-        self, block: int, places: Tensor | None = None, *, rotated: bool = False
+        self, layer: int, positions: Tensor | None = None, /, *, rotated: bool = False
     ) -> Tensor:
         """Return keys of the visual tokens, or of other positions, in a watched layer."""
 

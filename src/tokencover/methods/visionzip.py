@@ -35,15 +35,15 @@ class VisionZip(VisionEncoderMethod):
     dominant ones are the class token and the patches that it attends to most. Of the other patches,
     evenly spaced ones become targets; each of the rest joins the target with the most similar key
     (mean over heads). A contextual token is its target plus the mean of those that joined. The
-    decoder gets class token, dominant patches, contextual tokens; of tiles it gets all dominant
-    patches in raster order first, then class tokens, then contextual ones.
+    decoder gets class token, dominant patches, contextual tokens; of tiles all dominant patches in
+    raster order first.
 
     Differences from the released code: its two numbers are per crop, here one budget is for the
-    whole prompt and divided evenly among crops; padding of tiles, which the model's packing has
-    removed, is neither kept nor merged; a crop that may keep all its tokens is unchanged. Without
-    class tokens the score is the mean attention received. Where the model merges patches into one
-    token (Qwen-VL, InternVL) scores and keys are means over its patches, tokens are merged after
-    that, and a class token is not kept. With ``positions="original"`` tokens keep their positions.
+    whole prompt and divided evenly among crops; padding of tiles is neither kept nor merged; a crop
+    that may keep all its tokens is unchanged. Without class tokens the score is the mean attention
+    received. Where the model merges patches into one token, scores and keys are means over its
+    patches, and a class token is not kept. With ``positions="original"`` tokens keep their
+    positions.
 
     Parameters
     ----------

@@ -1,7 +1,4 @@
-"""Write the tokens that a method made of each crop into the sequence.
-
-A sequence can only lose tokens, so new tokens are written, in their order, into slots that stay.
-"""
+"""Write the tokens that a method made of each crop, in their order, into slots that stay."""
 
 from __future__ import annotations
 
@@ -58,10 +55,10 @@ def write_tokens(
 ) -> Choice:
     """Write the tokens of all crops; no crop may grow.
 
-    An image or a video frame becomes its class, patch and merged tokens. An image with tiles
-    becomes the patches of all of them, in raster order of the stitched image, then class tokens,
-    then merged ones. Newline and class tokens fill a sample up to `fill` tokens. With `stay`,
-    tokens that come from a visual token are written to its slot, whatever the order.
+    An image or a video frame becomes its class, patch and merged tokens; an image with tiles the
+    patches of all of them, in raster order of the stitched image, then class tokens, then merged
+    ones. Newline and class tokens fill a sample up to `fill` tokens. With `stay`, tokens that come
+    from a visual token are written to its slot, whatever the order.
     """
     # Only kept tokens are written: copying all would cost more than the rest.
     states = torch.empty_like(view.hidden_states)

@@ -46,13 +46,12 @@ def scale_stages(published: tuple[int, ...], published_depth: int, depth: int) -
     return within
 
 
-def check_stages(stages: Sequence[int]) -> None:
+def check_stages(stages: tuple[int, ...]) -> None:
     """Raise unless stages are ascending layer indices."""
-    whole = all(isinstance(layer, int) and not isinstance(layer, bool) for layer in stages)
+    whole = isinstance(stages, tuple) and all(type(layer) is int for layer in stages)
     if not whole or not stages or list(stages) != sorted(set(stages)) or min(stages) < 0:
         raise InputError(
-            f"stages must be the layers after which to prune, ascending from 0 on, as (2, 6, 15); "
-            f"got {stages!r}."
+            f"stages must be ascending layer indices from 0 on, such as (2, 6, 15); got {stages!r}."
         )
 
 
@@ -137,8 +136,7 @@ class LookAheadMethod(ActsOnce):
     """Keep what the last prompt token attends to in layers that are run ahead; drop all later.
 
     With ``budget_mode="layer_mean"``, a mean of K over L layers and M visual tokens,
-    ``ceil((L * K - after * M) / (wipe - after))`` are kept until the wipe: the paper's rule, which
-    rounds up where other methods take the nearest count. With other modes K tokens are.
+    ``ceil((L * K - after * M) / (wipe - after))`` are kept until the wipe: the paper rounds up.
     """
 
     looks_ahead = True

@@ -62,12 +62,9 @@ def cluster_by_density(points: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     With distances ``d_ij = |x_i - x_j| / sqrt(width)``, a point's density is ``rho_i = exp(-mean of
     d_ij^2)`` over its `count` nearest points, itself included; ``delta_i`` is the distance to the
-    nearest denser point, or the largest distance. The `count` points with the largest ``rho delta``
-    are centers. Of equally dense points the lowest index counts as denser, where the released code
-    adds random noise.
-
-    Returns the centers ``(count,)`` int64, largest ``rho delta`` first, and the nearest center of
-    each point ``(q,)``.
+    nearest denser point (of equals the lowest index is denser), or the largest distance. Returns
+    the `count` points with the largest ``rho delta``, and the nearest of them for each point
+    ``(q,)``.
     """
     with keep_precision(points.device):
         squares = _compute_sq_distances(to_float32(points))

@@ -1,8 +1,8 @@
 """Sets of tokens chosen greedily, one by one, the same on every device and in every batch.
 
 Ties go to the lowest index and must not depend on rounding. Similarities of a cover are whole steps
-of a fixed grid: float64 adds whole numbers below 2**53 exactly in any order, so gains are exact and
-can be updated in place. Gains of a volume are compared on a grid coarser than their error.
+of a fixed grid: float64 adds whole numbers below 2**53 exactly in any order. Gains of a volume are
+compared on a grid coarser than their error.
 """
 
 from __future__ import annotations
@@ -37,12 +37,10 @@ def compare_in_steps(tokens: Tensor) -> Tensor:
 def choose_cover(similarity: Tensor, saliency: Tensor, count: int, alpha: float = 1.0) -> Tensor:
     """Choose `count` tokens one by one by what each adds to the cover, times its saliency.
 
-    With c_j the similarity of token j to the nearest chosen one, 0 at first, the next token has the
-    largest ``s_i**alpha * sum_j max(0, similarity_ij - c_j)``. When no product is above 0, the most
-    salient of the remaining tokens follow.
-
-    `similarity` is that of `compare_in_steps`, `saliency` ``(n,)`` not negative. A step costs n
-    times the number of tokens that it covers better than before.
+    With c_j the `similarity` (of `compare_in_steps`) of token j to the nearest chosen one, 0 at
+    first, the next token has the largest ``s_i**alpha * sum_j max(0, similarity_ij - c_j)``. When
+    no product is above 0, the most salient remaining tokens follow. `saliency` ``(n,)`` is not
+    negative.
     """
     weight = _compute_powers(saliency, alpha, like=similarity)
     gain, covered = similarity.sum(-1), torch.zeros_like(weight)

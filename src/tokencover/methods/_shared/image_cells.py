@@ -29,9 +29,9 @@ def cut_into_cells(view: View, counts: Sequence[int]) -> list[list[ImageCell]]:
     """Cut all images of each sample into `counts` cells, of nearly equal size and nearly square.
 
     A view, tile or frame counts as an image. Cells are divided among images in proportion to their
-    tokens, rounded along the sequence, so few cells are spread over many frames. A cell is a
-    rectangle, or a run of tokens in raster order where tokens do not fill a rectangle. Tokens
-    without a grid location (class tokens) are in no cell, unless there are too few others.
+    tokens, rounded along the sequence. A cell is a rectangle, or a run of tokens in raster order
+    where tokens do not fill a rectangle. Tokens without a grid location are used only if cells are
+    missing.
     """
     locations = torch.stack([view.medium, view.frame, view.row, view.column], dim=-1)
     return [

@@ -41,10 +41,7 @@ def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Ten
 
 
 def _rank_distinct(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor | None:
-    """Return the best of each sample, or None if the top scores have ties or may have NaN.
-
-    Scores that fall strictly from each to the next are distinct numbers: torch sorts NaN first.
-    """
+    """Return the best of each sample, or None if the top scores have ties or may have NaN."""
     wanted = max(counts, default=0) + 1
     samples, tokens = scores.shape
     if not 1 < wanted <= tokens or min(counts) < 0 or len(counts) != samples:

@@ -1,7 +1,4 @@
-"""Merging inside the vision encoder: the base class, counts per block, bipartite soft matching.
-
-The matching is written from the paper (Token Merging, ICLR 2023, arXiv 2210.09461, section 3).
-"""
+"""Merging inside the vision encoder: base class, counts per block, bipartite soft matching."""
 
 from __future__ import annotations
 
@@ -37,16 +34,14 @@ class VisionMergingMethod(BudgetedMethod):
     Parameters
     ----------
     budget : int or float
-        K. The vision encoder processes crops without a prompt, so a count is per image or video,
-        and its crops (tiles or frames) share it evenly, rounded down: 64 tokens for an image of 5
-        crops keep 12 of each, 60 in all. The images of one call must then have equally many crops.
-        A fraction is one of each crop. Newline tokens, class tokens that the model passes to its
-        decoder, and padding that it removes afterwards are not counted.
+        K. A count is per image or video, and its crops (tiles or frames) share it evenly, rounded
+        down: 64 tokens for an image of 5 crops keep 12 of each. The images of one call must then
+        have equally many crops. A fraction is one of each crop. Newline and class tokens are not
+        counted.
     budget_mode : "exact", "layer_mean" or "flops"
         All the same here: every decoder layer processes K tokens.
     positions : "reindex" or "original"
-        Renumbered without gaps, as for a smaller image; or the position of the first token that a
-        kept one represents. Both give this order of tokens.
+        Renumbered without gaps, or the position of the first token that a kept one represents.
     """
 
     reads_prompt = False
@@ -160,9 +155,6 @@ def limit_to_half(counts: Sequence[int], total: int) -> list[int]:
     return lowered
 
 
-# ---- bipartite soft matching --------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Matching:
     """Which tokens are merged.
@@ -203,7 +195,7 @@ class Matching:
 
 
 def match_pairs(metric: Tensor, remove: int, protected: int = 0) -> Matching:
-    """Merge the `remove` most similar pairs of tokens at even and odd indices.
+    """Merge the `remove` most similar pairs of tokens at even and odd indices (arXiv 2210.09461).
 
     A are the tokens at even indices, B those at odd ones. Each token of A is matched to the most
     similar one of B, by cosine of `metric` ``(c, n, w)``; the A tokens with the largest similarity

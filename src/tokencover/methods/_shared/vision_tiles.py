@@ -1,8 +1,7 @@
-"""Crops of the vision encoder: their attention, and the visual tokens that their cells become.
+"""Crops of the vision encoder: their attention, their visual tokens, and dividing a budget.
 
 A crop is one input of the vision encoder: an image, a base view, a tile or a frame. A cell is a
-token of a crop that is no class token: a patch, or several patches that the model merges into one
-visual token. Here is also how a budget is divided among crops.
+token of a crop that is no class token: a patch, or several patches merged into one visual token.
 """
 
 from __future__ import annotations
