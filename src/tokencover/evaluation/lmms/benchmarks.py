@@ -40,7 +40,7 @@ NEEDED: Final = {
 INSTALL: Final = (
     f"{get_install_command('tokencover[lmms]')} && pip install --no-deps lmms-eval=={KNOWN_VERSION}"
 )
-"""Without --no-deps, pip would replace torch: see docs/reproducing.md."""
+"""Without --no-deps, pip would replace torch: see docs/research/reproducing.md."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _read_list(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise LoadError(
             f"{path} cannot be read ({error}): put Video-LLaVA's evaluation data there, or set "
-            f"{VIDEO_FOLDER} to its folder GPT_Zero_Shot_QA; see docs/reproducing.md."
+            f"{VIDEO_FOLDER} to its folder GPT_Zero_Shot_QA; see docs/research/reproducing.md."
         ) from error
     if not isinstance(rows, list):
         raise LoadError(f"{path} is not a list of questions.")

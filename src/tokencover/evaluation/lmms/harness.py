@@ -186,7 +186,7 @@ def _load_config(manager: Any, name: str) -> Mapping[str, Any]:
     if metrics == {SUBMISSION}:
         raise InputError(
             f"{name} has answers that only a server scores: lmms-eval's own command with `--model "
-            "tokencover` writes the file to submit, see docs/reproducing.md."
+            "tokencover` writes the file to submit, see docs/research/reproducing.md."
         )
     check_greedy(name, config.get("generation_kwargs") or {})
     return config
@@ -285,7 +285,7 @@ class _HarnessTask:
         if missing:
             raise LoadError(
                 f"{self._name} lacks the video of {len(missing)} of {self._count} questions, for "
-                f"example {missing[0]}: see docs/reproducing.md for where its files belong."
+                f"example {missing[0]}: see docs/research/reproducing.md for where its files belong."
             )
 
     def _write_text(self, number: int, document: Mapping[str, Any]) -> str:
@@ -328,7 +328,7 @@ def _load_data(manager: Any, name: str) -> Any:
         text = " ".join(f"{type(reason).__name__}: {reason}".split())
         raise LoadError(
             f"Could not load the dataset for {name}: {text}. Looked on the Hugging Face Hub and in "
-            f"HF_HOME={home}. See docs/reproducing.md."
+            f"HF_HOME={home}. See docs/research/reproducing.md."
         ) from error
 
 

@@ -59,7 +59,7 @@ class HarnessScores:
                 return float(number)
         raise InputError(
             f"{self._name} has no score between 0 and 1 for a single answer ({sorted(values)}): "
-            "use lmms-eval's own command with `--model tokencover` for it, see docs/reproducing.md."
+            "use lmms-eval's own command with `--model tokencover` for it, see docs/research/reproducing.md."
         )
 
     def sum_up(self, answered: Sequence[tuple[Example, str]]) -> Total:
