@@ -1,4 +1,4 @@
-"""Tables: drawn on a terminal, plain aligned text everywhere else."""
+"""Tables: drawn on a terminal, aligned text or Markdown everywhere else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Cells = Sequence[str]
-"""One row. A first cell may have more lines: they are remarks, and stand below the row."""
+"""One row. More lines of a first cell are remarks, written below the row."""
 
 GAP = "  "
 LONGEST_CELL = 60
@@ -131,7 +131,7 @@ def _join_cells(lines: Sequence[Cells]) -> list[str]:
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
-    """Print names and values, one below the other; long values are wrapped, empty ones left out."""
+    """Print names and values line by line; long values are wrapped, empty ones left out."""
     shown = [(name, value) for name, value in facts if value]
     gap = max(len(name) for name, _ in shown) + len(GAP)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDEST_PIPED
@@ -228,7 +228,7 @@ def _wrap_paragraphs(lines: Iterable[str], *, bold: bool = False) -> None:
 
 
 def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> None:
-    """Draw a table; too wide, one of numbers is turned or cut, one of words becomes a list."""
+    """Draw a table; if too wide, numbers are transposed or cut, words become a list."""
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDEST_PIPED)
@@ -272,7 +272,7 @@ def _draw_part(
 
 
 def _draw_list(console: Console, header: Cells, rows: Sequence[Cells]) -> None:
-    """Each row below the one before, a line for each of its cells."""
+    """Draw rows as blocks with one line per cell."""
     from rich.text import Text
 
     for cells in rows:
@@ -284,7 +284,7 @@ def _draw_list(console: Console, header: Cells, rows: Sequence[Cells]) -> None:
 
 
 def _compute_narrowest(header: Cells, rows: Sequence[Cells]) -> list[list[str]]:
-    """A line that is as wide as columns can be made without breaking words."""
+    """A line with the least column widths that break no words."""
     columns = zip(header, *rows, strict=True)
     widths = [
         max(len(word) for cell in column for word in cell.split() or [""]) for column in columns
@@ -299,7 +299,7 @@ def _fits(lines: Sequence[Cells], width: int, gap: int = len(GAP)) -> bool:
 def _cut_columns(
     header: Cells, rows: Sequence[Cells], width: int, gap: int = len(GAP)
 ) -> list[list[int]]:
-    """Places of columns for each part; every part begins with those that tell the rows apart."""
+    """Column indices of each part; every part begins with the columns that identify a row."""
     lines = [header, *rows]
     keys = 1
     while keys < len(header) - 1 and len({tuple(row[:keys]) for row in rows}) < len(rows):
@@ -317,6 +317,6 @@ def _cut_columns(
 
 
 def _turn(header: Cells, rows: Sequence[Cells]) -> tuple[Cells, Sequence[Cells]]:
-    """Make rows of columns."""
+    """Transpose a table."""
     first, *others = zip(header, *rows, strict=True)
     return first, others
