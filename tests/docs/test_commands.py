@@ -33,6 +33,15 @@ FOREIGN = {
 """Commands of the system, and words of the shell, which are not checked."""
 CHEAP = (["tokencover", "methods"], ["tokencover", "models"])
 
+FOREIGN_OPTIONS = {
+    "--enable-dbo",
+    "--gpu-memory-utilization",
+    "--hf-overrides",
+    "--index-url",
+    "--trust-request-mm-kwargs",
+}
+"""Options of vLLM and pip, and one that `serve` reads among those of vLLM."""
+
 COMMANDS = [(name, words) for name, text in read_pages().items() for words in find_commands(text)]
 
 
@@ -110,6 +119,29 @@ def test_commands_exist_and_take_their_options() -> None:
         f"{page}: {' '.join(words)}\n    {why}"
         for page, words in COMMANDS
         if (why := explain_call(words))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def list_options() -> set[str]:
+    """All options of all commands."""
+    command: Any = get_command(build_app(drawn=False))
+    commands = command.commands.values()
+    return {name for each in commands for option in each.params for name in option.opts} | {
+        "--help",
+        "--version",
+    }
+
+
+def test_options_named_in_guides_exist() -> None:
+    known = list_options() | FOREIGN_OPTIONS
+    wrong = [
+        f"{page}: {option}"
+        for page, text in read_pages().items()
+        if page.startswith(("docs/guide/", "docs/index", "README", "docs/reference/file"))
+        for code in re.findall(r"`([^`\n]+)`", text)
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", code)
+        if option not in known
     ]
     assert not wrong, "\n".join(wrong)
 
