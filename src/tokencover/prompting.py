@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from PIL import Image
@@ -106,13 +107,19 @@ def make_inputs(processor: Any, prompts: Sequence[Prompt]) -> PromptInputs:
             shown["do_sample_frames"] = False
     for _, question in prompts:
         _check_question(processor, question)
-    texts = [_write_chat(processor, *prompt) for prompt in prompts]
-    endings = [
-        _write_chat(processor, media, SENTINEL).rpartition(SENTINEL)[2] for media, _ in prompts
-    ]
+    chats = [([get_kind(medium) for medium in media], question) for media, question in prompts]
+    texts = [_write_chat(processor, *chat) for chat in chats]
     inputs = processor(text=texts, padding=True, return_tensors="pt", **shown)
-    questions = (question for _, question in prompts)
-    return PromptInputs(dict(inputs), processor, list(zip(questions, endings, strict=True)))
+    return PromptInputs(dict(inputs), processor, partial(_list_questions, processor, chats))
+
+
+def _list_questions(
+    processor: Any, chats: Sequence[tuple[Sequence[str], str]]
+) -> list[tuple[str, str]]:
+    """Each question, and the text that the chat template writes after it."""
+    texts = [_write_chat(processor, kinds, SENTINEL) for kinds, _ in chats]
+    endings = [text.rpartition(SENTINEL)[2] for text in texts]
+    return [(question, ending) for (_, question), ending in zip(chats, endings, strict=True)]
 
 
 def _check_question(processor: Any, question: str) -> None:
@@ -126,9 +133,9 @@ def _check_question(processor: Any, question: str) -> None:
             )
 
 
-def _write_chat(processor: Any, media: Sequence[Medium], question: str) -> Any:
-    content = [{"type": get_kind(medium)} for medium in media]
-    turn = {"role": "user", "content": [*content, {"type": "text", "text": question}]}
+def _write_chat(processor: Any, kinds: Sequence[str], question: str) -> Any:
+    content = [*({"type": kind} for kind in kinds), {"type": "text", "text": question}]
+    turn = {"role": "user", "content": content}
     try:
         return processor.apply_chat_template([turn], add_generation_prompt=True)
     except ValueError as error:

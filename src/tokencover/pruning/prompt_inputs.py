@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -21,31 +21,31 @@ class PromptInputs(BatchFeature):
         What the processor returned.
     processor
         The model's processor.
-    prompts : sequence of (str, str)
-        The question of each row, and the text that the chat template writes after it.
+    list_questions : callable, optional
+        Returns the question of each row, and the text that the chat template writes after it.
     """
 
     def __init__(
         self,
         data: dict[str, Any] | None = None,
         processor: Any = None,
-        prompts: Sequence[tuple[str, str]] = (),
+        list_questions: Callable[[], Sequence[tuple[str, str]]] | None = None,
     ) -> None:
         super().__init__(data)
-        self._processor, self._prompts = processor, tuple(prompts)
+        self._processor, self._list_questions = processor, list_questions
         self._mask: Tensor | None = None
 
     @property
     def prompt_mask(self) -> Tensor:
         """The tokens of the questions, ``(batch, length)`` bool, on the device of ``input_ids``."""
-        if not self._prompts:
+        if self._list_questions is None:
             raise InputError(
                 "These inputs do not contain their questions. Use the object that tc.make_inputs "
                 "returned, or omit prompt= to locate them by the chat template."
             )
         input_ids = self["input_ids"]
         if self._mask is None:
-            self._mask = mark_questions(self._processor, input_ids, self._prompts)
+            self._mask = mark_questions(self._processor, input_ids, self._list_questions())
         return self._mask.to(input_ids.device)
 
     def __getstate__(self) -> dict[str, Any]:
