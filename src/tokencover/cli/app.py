@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 from typer.main import get_command
@@ -26,6 +26,7 @@ from tokencover.cli import (
     serve,
     studio,
 )
+from tokencover.cli.options import option
 from tokencover.cli.process import INTERRUPTED, StopKey, print_interrupted
 from tokencover.errors import InputError, TokenCoverError, TokenCoverWarning
 
@@ -85,7 +86,7 @@ def _describe(error: Exception) -> str:
 
 def _run_with_warnings(arguments: Sequence[str] | None) -> int:
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
         warnings.simplefilter("always", TokenCoverWarning)
         # Pillow warns where we raise an error.
         warnings.filterwarnings("ignore", "Image size .* exceeds limit")
@@ -93,18 +94,13 @@ def _run_with_warnings(arguments: Sequence[str] | None) -> int:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
 ) -> None:
     """Print our warnings in one line, and others as usual."""
     if issubclass(category, TokenCoverWarning):
         print(f"tokencover: {message}", file=sys.stderr)
     else:
-        print(warnings.formatwarning(message, category, filename, lineno, line), file=sys.stderr)
+        print(warnings.formatwarning(message, category, filename, lineno), file=sys.stderr)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -158,13 +154,7 @@ def print_version(is_requested: bool) -> None:
 def describe_program(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version",
-            metavar="",
-            help="Print the version.",
-            is_eager=True,
-            callback=print_version,
-        ),
+        option("--version", "Print the version.", is_eager=True, callback=print_version),
     ] = False,
 ) -> None:
     """Prune visual tokens of vision-language models."""

@@ -20,12 +20,7 @@ from tokencover.cli.options import (
     option,
     shared_options,
 )
-from tokencover.cli.values import (
-    parse_integer,
-    parse_output_file,
-    parse_task_names,
-    print_json,
-)
+from tokencover.cli.values import parse_output_file, parse_task_names, print_json
 from tokencover.files import read_object
 from tokencover.tables import TextTable, print_text
 
@@ -34,15 +29,8 @@ if TYPE_CHECKING:
 
 HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 
-
 MoreNames = Annotated[list[str] | None, typer.Argument(metavar="TASK", hidden=True)]
 """Further tasks without commas, `--data mine.jsonl other.jsonl`."""
-MeasuredAfter = Annotated[
-    int, option("--after", "N", "Decoder layers before the measurement.", parse=parse_integer)
-]
-ProfileFile = Annotated[
-    Path, option("--out", "FILE", "File for the profile.", OUTPUT, parse_output_file)
-]
 
 
 @shared_options()
@@ -53,10 +41,12 @@ def measure_coupling(
     tasks: TaskNames = None,
     split: SplitName = "validation",
     limit: Limit = None,
-    after: MeasuredAfter = 1,
+    after: Annotated[int, option("--after N", "Decoder layers before the measurement.")] = 1,
     batch_size: BatchSize = 8,
     threads: Threads = None,
-    out: ProfileFile = Path("profile.json"),
+    out: Annotated[
+        Path, option("--out FILE", "File for the profile.", OUTPUT, parser=parse_output_file)
+    ] = Path("profile.json"),
     as_json: AsJson = False,
 ) -> None:
     """Measure the threshold between strong and weak coupling."""

@@ -2,7 +2,6 @@
 
 from tokencover.efficiency.savings import Savings, export_savings, measure_savings, tabulate_savings
 from tokencover.efficiency.workload import (
-    ImageQuestion,
     Workload,
     build_workload,
     load_own_image,
@@ -10,7 +9,6 @@ from tokencover.efficiency.workload import (
 )
 
 __all__ = [
-    "ImageQuestion",
     "Savings",
     "Workload",
     "build_workload",

@@ -19,14 +19,6 @@ from tokencover.pruning import PromptLocator
 
 
 @dataclass(frozen=True)
-class ImageQuestion:
-    """A question about an image, or about the frames of a video."""
-
-    medium: Medium
-    question: str
-
-
-@dataclass(frozen=True)
 class Workload:
     """A model with one batch of inputs.
 
@@ -77,12 +69,12 @@ def build_workload(
     name: str,
     model: Any,
     processor: Any,
-    questions: Sequence[ImageQuestion],
+    questions: Sequence[tuple[Medium, str]],
     options: Mapping[str, Any] | None = None,
 ) -> Workload:
     """Build a batch of chats with one user turn each by a loaded model's processor."""
     processor.tokenizer.padding_side = "left"
-    batch = make_inputs(processor, [([each.medium], each.question) for each in questions])
+    batch = make_inputs(processor, [([medium], question) for medium, question in questions])
     inputs = dict(batch.to(model.device, dtype=model.dtype))
     workload = Workload(name, model, inputs, PromptLocator(processor), options or {})
     if 0 in workload.visual_counts:
@@ -92,15 +84,15 @@ def build_workload(
 
 def select_drawn_questions(
     processor: Any, count: int, question: str | None = None
-) -> list[ImageQuestion]:
+) -> list[tuple[Medium, str]]:
     """Return the first drawn scenes, each with its first question or with the given one."""
     scenes = get_scenes_for(list_kinds(processor))
     drawn = [scenes.draw(number, False) for number in range(count)]
-    return [ImageQuestion(each.medium, question or next(iter(each.answers))) for each in drawn]
+    return [(each.medium, question or next(iter(each.answers))) for each in drawn]
 
 
-def load_own_image(path: Path, question: str | None, count: int) -> list[ImageQuestion]:
+def load_own_image(path: Path, question: str | None, count: int) -> list[tuple[Medium, str]]:
     """Return one question about the user's image, `count` times."""
     if not question:
         raise InputError("Ask a question about your image: --question 'what is this ?'")
-    return [ImageQuestion(open_image(path), question)] * count
+    return [(open_image(path), question)] * count

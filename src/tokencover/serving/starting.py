@@ -31,24 +31,12 @@ def build_server_command(
     by_request: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Build the command that serves a model with pruning.
+    """Build the command that serves a model, a path or Hub ID, with pruning.
 
-    Parameters
-    ----------
-    model : str
-        A local path or Hugging Face Hub ID.
-    settings : Mapping
-        Those of `ServingSettings.read`.
-    by_request : bool
-        Whether requests may name budget and method. vLLM must trust their settings for that; ours
-        are then the only ones accepted, unless `more` trusts them anyway.
-    more : sequence of str
-        Options of vLLM.
-
-    Raises
-    ------
-    InputError
-        If the model or the settings cannot be served.
+    `settings` are those of `ServingSettings.read`, `more` are options of vLLM. With `by_request`
+    requests may name budget and method. vLLM must trust their settings for that; ours are then the
+    only ones accepted, unless `more` trusts them anyway. Raises `InputError` if the model or the
+    settings cannot be served.
     """
     document = dict(settings)
     if TRUST in more:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tokencover.prompting import Medium
 from tokencover.pruning import Trace
-from tokencover.visualization import count_words, hover_html
-
-if TYPE_CHECKING:
-    from tokencover.studio.backend import StudioAnswer
+from tokencover.visualization import Answer, count_words, hover_html
 
 WORDS_SHOWN = 12
 Verdict = Literal["right", "wrong", "same", "other"]
@@ -19,7 +16,7 @@ MAX_NUMBERED = 12
 """Number of layers whose bars are all numbered; of more, only changes are numbered."""
 
 
-def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: str) -> str:
+def render_answer(title: str, answer: Answer, plain: Answer, right: str) -> str:
     """Render the answer and its cost, next to the unpruned answer."""
     trace = answer.trace
     verdict = judge_answer(answer.text, plain.text, right)
@@ -57,7 +54,7 @@ def _render_row(name: str, text: str, verdict: Verdict | None) -> str:
     return f"<tr><th>{escape(name)}</th><td{marked}>{escape(text)}</td></tr>"
 
 
-def render_kept(title: str, medium: Medium, answer: StudioAnswer) -> str:
+def render_kept(title: str, medium: Medium, answer: Answer) -> str:
     """Render the image with the kept tokens."""
     if answer.trace is None:
         return ""
@@ -68,9 +65,7 @@ def render_kept(title: str, medium: Medium, answer: StudioAnswer) -> str:
     return head + hover_html(medium, answer.trace, answer.words)
 
 
-def export_answer(
-    question: str, method: str, answer: StudioAnswer, plain: StudioAnswer
-) -> dict[str, Any]:
+def export_answer(question: str, method: str, answer: Answer, plain: Answer) -> dict[str, Any]:
     """Return the answer and its trace as plain values."""
     trace = answer.trace
     facts: dict[str, Any] = {
@@ -87,7 +82,7 @@ def export_answer(
     return facts
 
 
-def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list[tuple[str, str]]:
+def _list_costs(trace: Trace, answer: Answer, plain: Answer) -> list[tuple[str, str]]:
     rows = [
         ("tokens kept", f"{len(trace.kept)} of {trace.visual_tokens}"),
         ("mean per layer", f"{trace.mean_tokens:.1f}"),
@@ -102,7 +97,7 @@ def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list
     return rows
 
 
-def _compare_times(answer: StudioAnswer, plain: StudioAnswer) -> str:
+def _compare_times(answer: Answer, plain: Answer) -> str:
     percentage = 100 * answer.seconds / plain.seconds
     return f"{percentage:.0f} % of unpruned ({answer.seconds:.2f} s of {plain.seconds:.2f} s)"
 
@@ -113,7 +108,7 @@ def _describe_split(split: Any) -> str:
     return f"{prompt}, the others for the rest, fold {split.fold}"
 
 
-def _render_words(answer: StudioAnswer) -> str:
+def _render_words(answer: Answer) -> str:
     """Render the words behind the prompt centers, most first."""
     counted = count_words(answer.words)
     if not counted:

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from html import escape
 from pathlib import Path
 from string import Template
@@ -201,10 +202,7 @@ STALE: Final = """(kept) => {
 """Clears the results in the browser; the image stays, without tokens."""
 MAX_DOWNLOADS: Final = 100
 """The files of this many answers are kept for downloads."""
-SETUP_PARTS: Final = (
-    *("question", "medium", "scene", "method", "other"),
-    *("budget", "split", "after"),
-)
+SETUP_PARTS: Final = [field.name for field in fields(Setup) if field.name != "uploaded"]
 
 
 class PageEvents:
