@@ -42,7 +42,9 @@ DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code: 1 failed, 2 wrong usage, 130 stopped."""
-    _replace_closed_streams()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # a shell has closed it by ``>&-``
+            setattr(sys, name, _open_null())
     with StopKey() as key:
         try:
             code = _run_with_warnings(arguments)
@@ -63,13 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == INTERRUPTED:
         print_interrupted()
     return code
-
-
-def _replace_closed_streams() -> None:
-    """Discard output of streams that a shell has closed by ``>&-``."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, _open_null())
 
 
 def _open_null() -> TextIO:

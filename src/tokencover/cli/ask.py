@@ -25,6 +25,7 @@ from tokencover.cli.options import (
 )
 from tokencover.cli.values import (
     build_methods,
+    open_asked_image,
     parse_budget,
     parse_output_folder,
     print_json,
@@ -150,11 +151,7 @@ def _read_input(
     questions = [line for value in values for line in _list_lines(value)]
     validate_questions(questions)
     if path is not None:
-        from tokencover.images import open_image
-
-        if not questions:
-            raise InputError("Ask a question about your image: --question 'what is this ?'")
-        return open_image(path), questions
+        return open_asked_image(path, questions), questions
     last = get_scene_set("image").num_scenes - 1
     if not 0 <= scene <= last:
         raise InputError(f"--scene must be from 0 to {last}, got {scene}.")

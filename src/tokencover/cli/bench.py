@@ -27,6 +27,7 @@ from tokencover.cli.options import (
 from tokencover.cli.values import (
     build_methods,
     is_silent,
+    open_asked_image,
     parse_budgets,
     parse_output_file,
     parse_parallel,
@@ -73,13 +74,16 @@ def run_bench(
     built = build_methods(methods, parse_budgets(budgets))
     if not built:
         raise InputError("There is nothing to measure. Pass --methods mob and --budgets 64.")
-    from tokencover.efficiency import build_workload, load_own_image, select_drawn_questions
+    from tokencover.efficiency import build_workload, select_drawn_questions
     from tokencover.loading import load
 
     set_threads(threads)
-    own = None if image is None else load_own_image(image, question, batch_size)
+    own = None if image is None else open_asked_image(image, question)
     model, processor = load(source.model, device=source.device, dtype=source.dtype, **options)
-    questions = own or select_drawn_questions(processor, batch_size, question)
+    if own is None or question is None:
+        questions = select_drawn_questions(processor, batch_size, question)
+    else:
+        questions = [(own, question)] * batch_size
     workload = build_workload(source.model, model, processor, questions, options)
     table, data = _measure(workload, built, tokens_out, repeats, is_silent(parallel))
     if is_silent(parallel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -95,7 +94,8 @@ def describe_profile(profile: Profile) -> str:
     """Format the distribution: a row of bars per task, and whether there are two groups."""
     low, high = profile.edges[0], profile.edges[-1]
     scale = f"{low:.3f}".ljust(len(profile.histogram) - 5) + f"{high:.3f}"
-    shared = _get_benchmark([task.name for task in profile.tasks])
+    benchmarks = {task.name.rpartition("/")[0] for task in profile.tasks}
+    shared = benchmarks.pop() if len(benchmarks) == 1 else ""
     rows = [
         (
             task.name.removeprefix(f"{shared}/"),
@@ -112,12 +112,6 @@ def describe_profile(profile: Profile) -> str:
         column = int((profile.tau - low) / (high - low) * len(profile.histogram))
         lines.append(" " * (lines[0].index(scale) + column) + f"^ tau = {profile.tau:.4f}")
     return "\n".join([*lines, describe_groups(profile)])
-
-
-def _get_benchmark(names: Sequence[str]) -> str:
-    """Return the common part of all names before the slash, empty if there is none."""
-    benchmarks = {name.rpartition("/")[0] for name in names}
-    return benchmarks.pop() if len(benchmarks) == 1 else ""
 
 
 def draw_bars(histogram: tuple[int, ...]) -> str:

@@ -73,7 +73,9 @@ def list_methods(name: MethodName = None, model: OfModel = None, as_json: AsJson
         absent = [each for each in entries if family.name not in each.families]
         entries = [each for each in entries if family.name in each.families]
         if name is not None and absent:
-            raise InputError(f"{name} does not run on {family.name}.{_explain_needs(absent[0])}")
+            needs = " and ".join(NEEDED[each] for each in absent[0].needs if each in NEEDED)
+            reason = f" It needs {needs}." if needs else ""
+            raise InputError(f"{name} does not run on {family.name}.{reason}")
     if as_json:
         print_json([asdict(each) for each in entries])
     elif name is not None:
@@ -201,11 +203,6 @@ def _describe_method(
         ("", "* needs the setting positions=original" if starred else ""),
         ("class", f"{entry.module}.{entry.class_name}"),
     ]
-
-
-def _explain_needs(entry: MethodEntry) -> str:
-    needs = [NEEDED[each] for each in entry.needs if each in NEEDED]
-    return f" It needs {' and '.join(needs)}." if needs else ""
 
 
 def _describe_family(family: FamilyEntry) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -101,7 +102,6 @@ def serve_model(
         build_server_command,
         run_server,
         validate_vllm,
-        write_command,
     )
 
     validate_installed(model)
@@ -122,7 +122,7 @@ def serve_model(
     by_request = by_request or ceiling is not None
     command = build_server_command(source, settings, by_request=by_request, more=context.args)
     if only_print:
-        print(write_command(command))
+        print(shlex.join(["python", *command[1:]]))
         return
     validate_vllm()
     raise typer.Exit(run_server(command))

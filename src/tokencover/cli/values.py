@@ -14,6 +14,8 @@ import typer
 from tokencover.errors import InputError
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from tokencover.methods import Method
 
 
@@ -46,6 +48,15 @@ def validate_questions(questions: Sequence[str]) -> None:
     """Raise an error for an empty question."""
     if any(not question.strip() for question in questions):
         raise InputError("A question is empty. Ask for example --question 'what is this ?'")
+
+
+def open_asked_image(path: Path, question: object) -> Image.Image:
+    """Open the user's image; raise an error without a question about it."""
+    from tokencover.images import open_image
+
+    if not question:
+        raise InputError("Ask a question about your image: --question 'what is this ?'")
+    return open_image(path)
 
 
 def split_at_commas(text: str) -> list[str]:

@@ -4,7 +4,6 @@ from tokencover.efficiency.savings import Savings, export_savings, measure_savin
 from tokencover.efficiency.workload import (
     Workload,
     build_workload,
-    load_own_image,
     select_drawn_questions,
 )
 
@@ -13,7 +12,6 @@ __all__ = [
     "Workload",
     "build_workload",
     "export_savings",
-    "load_own_image",
     "measure_savings",
     "select_drawn_questions",
     "tabulate_savings",

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.efficiency.flops import compute_prefill_cost
 from tokencover.efficiency.instruments import (
     FlopCounter,
     PrefillWatch,
@@ -23,7 +22,7 @@ from tokencover.efficiency.instruments import (
     TokenTimes,
     read_clock,
 )
-from tokencover.efficiency.workload import Workload
+from tokencover.efficiency.workload import Workload, compute_prefill_cost
 from tokencover.errors import InputError
 from tokencover.methods import Method
 from tokencover.pruning import Run, prune

@@ -231,12 +231,14 @@ def tabulate_savings(found: Savings) -> TextTable:
     for each in found.rows:
         budget = "-" if each.budget is None else str(each.budget)
         rows.append(_format_row(each.method, budget, each.measured, each.gains))
+    vision = found.unpruned.facts.vision_flops
+    added = "" if vision is None else f"; the vision encoder and projector add {vision / 1e9:.3f}"
     notes = (
         "faster, smaller, fewer: unpruned over pruned; of times the median [quartiles] of turns",
         "prefill: the decoder, with selection; ideal: its layers on equally short inputs",
         "first token: from the call of generate, with the vision encoder",
         "mean: visual tokens per decoder layer; peak: memory that a prefill adds",
-        f"GFLOPs: decoder layers, head and selection{_describe_vision_flops(found.unpruned)}",
+        f"GFLOPs: decoder layers, head and selection{added}",
     )
     return TextTable(SAVINGS_COLUMNS, rows, above=_format_setting(found.setting), notes=notes)
 
@@ -298,8 +300,3 @@ def _format_ratio(ratio: float | None) -> str:
 
 def _format_turns(ratio: TurnRatio | None) -> str:
     return "-" if ratio is None else f"{ratio.median:.2f}x [{ratio.low:.2f}-{ratio.high:.2f}]"
-
-
-def _describe_vision_flops(unpruned: MeasuredCosts) -> str:
-    vision = unpruned.facts.vision_flops
-    return "" if vision is None else f"; the vision encoder and projector add {vision / 1e9:.3f}"

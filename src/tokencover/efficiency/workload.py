@@ -1,19 +1,18 @@
-"""What is measured: a model, and inputs from its own processor."""
+"""What is measured: a model, inputs from its own processor, and the FLOPs of a prefill."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tokencover.budget import LayerCost
 from tokencover.bundled_models import get_scenes_for
 from tokencover.errors import InputError
-from tokencover.families import Family, family_of
-from tokencover.images import open_image
+from tokencover.families import Family, compute_block_cost, family_of
 from tokencover.prompting import Medium, list_kinds, make_inputs
 from tokencover.pruning import PromptLocator
 
@@ -91,8 +90,41 @@ def select_drawn_questions(
     return [(each.medium, question or next(iter(each.answers))) for each in drawn]
 
 
-def load_own_image(path: Path, question: str | None, count: int) -> list[tuple[Medium, str]]:
-    """Return one question about the user's image, `count` times."""
-    if not question:
-        raise InputError("Ask a question about your image: --question 'what is this ?'")
-    return [(open_image(path), question)] * count
+@dataclass(frozen=True, slots=True)
+class PrefillCost:
+    """FLOPs of a decoder with its head, which costs `head` per predicted position.
+
+    A multiplication and an addition count as two FLOPs, attention counts all pairs of tokens, and
+    only matrix products count, as in PyTorch's counter.
+    """
+
+    layer: LayerCost
+    num_layers: int
+    head: int
+
+    def of(self, lengths: Sequence[int], predicted: int = 1) -> int:
+        """Compute the FLOPs of one sample from the number of tokens in each layer.
+
+        `predicted` is the number of positions for which the head runs; `generate` wants only the
+        last.
+        """
+        if len(lengths) != self.num_layers:
+            raise InputError(
+                f"the decoder has {self.num_layers} layers, got {len(lengths)} lengths: pass one "
+                "per layer."
+            )
+        return round(sum(map(self.layer.of, lengths))) + self.head * predicted
+
+
+def compute_prefill_cost(model: Any) -> PrefillCost:
+    """Compute the FLOPs of a loaded model's decoder and head from the shapes of their weights."""
+    family = family_of(model)
+    layers = family.layers(model)
+    head = model.get_output_embeddings()
+    if not isinstance(head, nn.Linear):
+        raise InputError(
+            f"Cannot compute the FLOPs of {type(model).__name__}: its head is a "
+            f"{type(head).__name__}, not one linear layer."
+        )
+    block = compute_block_cost(layers, model.get_submodule(family.decoder).config)
+    return PrefillCost(block, len(layers), head=2 * head.in_features * head.out_features)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -92,11 +91,6 @@ def validate_vllm() -> None:
         raise MissingPackageError(
             f"vLLM is not installed: {get_install_command('tokencover[vllm]')}."
         )
-
-
-def write_command(command: Sequence[str]) -> str:
-    """Format a command for a shell."""
-    return shlex.join(["python", *command[1:]])
 
 
 def run_server(command: Sequence[str]) -> int:

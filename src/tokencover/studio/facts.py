@@ -83,29 +83,28 @@ def export_answer(question: str, method: str, answer: Answer, plain: Answer) -> 
 
 
 def _list_costs(trace: Trace, answer: Answer, plain: Answer) -> list[tuple[str, str]]:
+    percentage = 100 * answer.seconds / plain.seconds
+    seconds = f"{answer.seconds:.2f} s of {plain.seconds:.2f} s"
     rows = [
         ("tokens kept", f"{len(trace.kept)} of {trace.visual_tokens}"),
         ("mean per layer", f"{trace.mean_tokens:.1f}"),
         ("prefill FLOPs", f"{100 * trace.flops / trace.flops_unpruned:.1f} % of unpruned"),
-        ("time to answer", _compare_times(answer, plain)),
+        ("time to answer", f"{percentage:.0f} % of unpruned ({seconds})"),
     ]
     if trace.coupling is not None:
         group = trace.details.get("group")
         rows.append(("coupling η", f"{trace.coupling:.3f}" + (f", {group}" if group else "")))
     if trace.split is not None:
-        rows += [("split", _describe_split(split)) for split in trace.split]
+        # Prompt tokens may agree on visual tokens: what they do not use covers the rest.
+        rows += [
+            (
+                "split",
+                f"up to {split.prompt_budget} for the question, the others for the rest, "
+                f"fold {split.fold}",
+            )
+            for split in trace.split
+        ]
     return rows
-
-
-def _compare_times(answer: Answer, plain: Answer) -> str:
-    percentage = 100 * answer.seconds / plain.seconds
-    return f"{percentage:.0f} % of unpruned ({answer.seconds:.2f} s of {plain.seconds:.2f} s)"
-
-
-def _describe_split(split: Any) -> str:
-    """Words may agree on tokens: what they leave of their share covers the rest."""
-    prompt = f"up to {split.prompt_budget} for the question"
-    return f"{prompt}, the others for the rest, fold {split.fold}"
 
 
 def _render_words(answer: Answer) -> str:

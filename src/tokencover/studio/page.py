@@ -277,7 +277,8 @@ class PageEvents:
         with _show_errors():
             asked = _build_request(values)
             result = self._backend.answer(asked)
-        link = f"{_get_address(request)}?{write_query(asked.setup)}"
+        address = str(request.headers.get("origin") or "").rstrip("/")
+        link = f"{address}/?{write_query(asked.setup)}"
         note = " (your file is not in it)" if asked.setup.uploaded else ""
         return [
             *(part for side in result.sides for part in side),
@@ -393,7 +394,3 @@ def _hide_questions() -> tuple[Any, str]:
 
 def _render_notice(text: str) -> str:
     return f'<p class="tc-notice" role="status">{escape(text)}</p>' if text else ""
-
-
-def _get_address(request: gr.Request) -> str:
-    return str(request.headers.get("origin") or "").rstrip("/") + "/"
