@@ -17,7 +17,7 @@ from tests.test_package import run
 from tests.zoo.qwen2_vl import build
 from tokencover.bundled_models import MODELS
 from tokencover.errors import InputError, MissingPackageError
-from tokencover.loading import QUANTIZED_PACKAGES, VISION_PACKAGES, load
+from tokencover.loading import PACKAGE_USES, QUANTIZED_PACKAGES, load
 from tokencover_models.pebble import PICTURE_CHECKPOINT
 
 ROOT = Path(__file__).parent.parent
@@ -117,7 +117,7 @@ def test_hub_options_reach_configuration_processor_and_weights(
 def test_the_extra_holds_what_the_message_is_about() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {line.split(">")[0] for line in project["optional-dependencies"]["vision"]}
-    assert set(VISION_PACKAGES) == named
+    assert {name for name, (_, extra) in PACKAGE_USES.items() if extra == "vision"} == named
 
 
 BLOCKED = """

@@ -11,8 +11,8 @@ import tokencover as tc
 from tests.zoo import ZOO
 from tests_quantized.models import build_wide, get_inputs, load_quantized
 from tests_quantized.test_pruning import EACH
-from tokencover.efficiency.flops import compute_prefill_cost
 from tokencover.efficiency.instruments import FlopCounter, count_weight_bytes
+from tokencover.efficiency.workload import compute_prefill_cost
 from tokencover.families import family_of
 
 METHODS = [

@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from tokencover.budget import LayerCost
-from tokencover.efficiency.flops import PrefillCost
+from tokencover.efficiency.workload import PrefillCost
 from tokencover.tables import TextTable, print_table
 
 TERA: Final = 1e12

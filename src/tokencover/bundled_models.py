@@ -33,19 +33,9 @@ class DrawnScene:
 class SceneSet:
     """Drawn scenes that test models are trained for.
 
-    Attributes
-    ----------
-    name : str
-        The name of their tasks: "pebble".
-    kind : "image" or "video"
-        What a scene is.
-    num_scenes : int
-        How many scenes the test split has.
-    draw : callable
-        ``draw(number, demo)`` gives a scene of the test split with all its questions, or with a
-        representative few.
-    load_tasks : callable
-        ``load_tasks(type, split, limit)`` gives one task per question type, or the named one.
+    `name` is that of their tasks: "pebble". ``draw(number, demo)`` returns a scene of the test
+    split with all its questions, or with a representative few. ``load_tasks(type, split, limit)``
+    returns one task per question type, or the named one.
     """
 
     name: str
@@ -59,24 +49,10 @@ class SceneSet:
 class ModelEntry:
     """A model that `tokencover.load` knows by name.
 
-    Attributes
-    ----------
-    name : str
-        The name.
-    model_type : str
-        What transformers calls its architecture.
-    load : callable
-        Returns model and processor.
-    load_processor : callable
-        Returns the processor alone; given a folder, that of a model retrained there.
-    scenes : SceneSet
-        What it is trained for.
-    folder : Path, optional
-        A checkpoint that ``from_pretrained`` reads; a model without one takes fewer options.
-    twig : Path, optional
-        The folder of a twig trained for it, see `tokencover.twig`.
-    lmms_tasks : Path, optional
-        A folder of task files for lmms-eval.
+    ``load_processor(folder)`` returns the processor alone, of a model retrained in the folder if
+    there is one. `folder` is a checkpoint that ``from_pretrained`` reads; a model without one takes
+    fewer options. `twig` is the folder of its twig (`tokencover.twig`), `lmms_tasks` one of task
+    files for lmms-eval.
     """
 
     name: str

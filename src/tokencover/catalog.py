@@ -20,6 +20,10 @@ from tokencover.errors import InputError
 FILE = Path(__file__).with_name("catalog.json")
 GROUPS = ("tokencover.methods", "tokencover.families")
 """The entry points that change what is listed."""
+CARD_FIELDS = (
+    "title", "year", "objective", "pruning_point", "signal", "paper", "needs", "departs",
+)  # fmt: skip
+"""The fields of `tokencover.methods.Card` that are listed."""
 
 Registered = TypeVar("Registered")
 
@@ -55,26 +59,11 @@ class MethodEntry:
 class FamilyEntry:
     """A model family in the catalog.
 
-    Attributes
-    ----------
-    name : str
-        Its name.
-    model_types : tuple of str
-        The ``config.model_type`` values it serves.
-    several_axes : bool
-        Whether it has multi-axis position IDs (M-RoPE), which cannot be reindexed.
-    tiles : bool
-        Whether images are split into a base view and tiles.
-    reads_tower : bool
-        Whether methods can read the attention of the vision encoder, because its tokens map to
-        visual tokens.
-    merges_in_tower : bool
-        Whether methods can merge tokens in the vision encoder: its blocks are known, and its
-        tokens become visual tokens one by one or by squares.
-    needs : tuple of str
-        Which of `model_types` need a newer transformers than the lowest, as in "aria 5.20".
-    variants : tuple of str
-        Those of `model_types` that run the code of another one, and are not numerically verified.
+    `several_axes` is whether it has multi-axis position IDs (M-RoPE), `tiles` whether images are
+    split into a base view and tiles. `reads_tower` and `merges_in_tower` are whether methods can
+    read the attention of the vision encoder, and merge tokens in it. `needs` lists model types that
+    need a newer transformers than the lowest, as in "aria 5.20", `variants` those that run the code
+    of another one and are not numerically verified.
     """
 
     name: str
@@ -137,29 +126,20 @@ def describe_methods() -> list[MethodEntry]:
     from tokencover.families import list_claims
     from tokencover.methods import METHODS, list_settings
 
-    found = []
-    for kind in METHODS:
-        card, runs_on = kind.card, list_claims(kind)
-        found.append(
-            MethodEntry(
-                name=kind.name,
-                class_name=kind.__name__,
-                module=kind.__module__,
-                title=card.title,
-                year=card.year,
-                objective=card.objective,
-                pruning_point=card.pruning_point,
-                signal=card.signal,
-                paper=card.paper,
-                needs=card.needs,
-                departs=card.departs,
-                positions=kind.positions,
-                settings=tuple(list_settings(kind)),
-                families=tuple(each.family.name for each in runs_on),
-                original_only=tuple(each.family.name for each in runs_on if not each.as_published),
-            )
+    return [
+        MethodEntry(
+            name=kind.name,
+            class_name=kind.__name__,
+            module=kind.__module__,
+            **{name: getattr(kind.card, name) for name in CARD_FIELDS},
+            positions=kind.positions,
+            settings=tuple(list_settings(kind)),
+            families=tuple(each.family.name for each in runs_on),
+            original_only=tuple(each.family.name for each in runs_on if not each.as_published),
         )
-    return found
+        for kind in METHODS
+        for runs_on in [list_claims(kind)]
+    ]
 
 
 def describe_families() -> list[FamilyEntry]:

@@ -25,22 +25,10 @@ UNFINISHED: Final = ".part"
 
 
 def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
-    """Write a file; at any time readers get the old file or the new one, never a part.
+    """Write a file and its folder; at any time readers get the old file or the new one.
 
     Several processes may write the same file: the last one wins. After an error, a full disk for
-    example, the old file is unchanged and no other file is left.
-
-    Parameters
-    ----------
-    path : str or path
-        Its folder is created if needed.
-    content : bytes, str or callable
-        A callable gets the open file: ``lambda file: torch.save(state, file)``.
-
-    Raises
-    ------
-    WriteError
-        If the file or its folder cannot be written.
+    example, the old file is unchanged, no other file is left, and a `WriteError` is raised.
     """
     target = Path(path)
     with name_path(target):
@@ -48,7 +36,10 @@ def write_atomically(path: str | os.PathLike[str], content: Content) -> None:
         draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}{UNFINISHED}")
         try:
             with draft.open("xb") as file:
-                _write(file, content)
+                if callable(content):
+                    content(file)
+                else:
+                    file.write(content.encode("utf-8") if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(target)
@@ -134,12 +125,3 @@ def check_document(
             f"version {version}: {make}."
         )
     return {key: value for key, value in found.items() if key not in ("format", "version")}
-
-
-def _write(file: BinaryIO, content: Content) -> None:
-    if isinstance(content, str):
-        file.write(content.encode("utf-8"))
-    elif isinstance(content, bytes):
-        file.write(content)
-    else:
-        content(file)

@@ -30,24 +30,12 @@ VIDEOS: Final = (".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm
 def open_image(
     source: ImagePath | BinaryIO | Image.Image, name: str = "", max_pixels: int | None = None
 ) -> Image.Image:
-    """Open an image, and decode all of it.
+    """Open an image, and decode all of it; `name` is that in errors, by default the path.
 
     It is rotated by its EXIF data. Of an animation the first frame is used (with a
-    `TokenCoverWarning`). 16 bits become 8, and CMYK and other color modes become RGB.
-
-    Parameters
-    ----------
-    source : path, binary file or Image
-        What to open.
-    name : str
-        Its name in errors; by default its path.
-    max_pixels : int, optional
-        Maximum number of pixels; by default Pillow's limit, ``PIL.Image.MAX_IMAGE_PIXELS``.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, empty, truncated, too large or not an image.
+    `TokenCoverWarning`). 16 bits become 8, and CMYK and other color modes become RGB. Raises
+    `InputError` if the file is missing, empty, truncated, not an image, or has more than
+    `max_pixels` (by default ``PIL.Image.MAX_IMAGE_PIXELS``).
     """
     if isinstance(source, Image.Image):
         return _convert_to_rgb(source, name or "the image")
@@ -55,7 +43,7 @@ def open_image(
     if isinstance(source, str | os.PathLike):
         _check_file(Path(source), "image", name)
     with _explain_errors(name), Image.open(source) as opened:
-        _check_size(opened, name, max_pixels)
+        _check_size(opened.size, name, max_pixels)
         frames = getattr(opened, "n_frames", 1)
         opened.seek(0)
         opened.load()
@@ -80,41 +68,25 @@ def validate_image_file(path: ImagePath) -> None:
         _import_reader(source)
         return
     with _explain_errors(str(source)), Image.open(source) as opened:
-        _check_size(opened, str(source))
+        _check_size(opened.size, str(source))
 
 
 def open_video(
     path: ImagePath, frames: int = FRAMES, name: str = "", max_pixels: int | None = None
 ) -> tuple[Image.Image, ...]:
-    """Open a video, and take evenly spaced frames.
+    """Open a video, and take evenly spaced frames; `name` is that in errors.
 
     Animated GIF, PNG and WebP files need no further package; others need PyAV, the extra
-    ``tokencover[video]``.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    frames : int
-        Number of frames.
-    name : str
-        Its name in errors; by default its path.
-    max_pixels : int, optional
-        Maximum number of pixels of a frame, by default Pillow's limit; all frames may have
-        `MAX_LARGE_FRAMES` times as many.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, has fewer frames, is too large, or PyAV is not installed.
+    ``tokencover[video]``. A frame has at most `max_pixels`, by default Pillow's limit, and all
+    frames `MAX_LARGE_FRAMES` times as many. Raises `InputError` if the file cannot be read, has
+    fewer frames, or is too large.
     """
     source = Path(path)
     name = name or str(source)
     _check_file(source, "video", name)
     if frames < 1:
         raise InputError(f"frames must be at least 1, got {frames}.")
-    is_animation = source.suffix.lower() in ANIMATIONS
-    read_frames = _read_animation if is_animation else _read_video
+    read_frames = _read_animation if source.suffix.lower() in ANIMATIONS else _read_video
     return tuple(read_frames(source, frames, name, max_pixels))
 
 
@@ -145,9 +117,9 @@ def _check_file(path: Path, what: str, name: str = "") -> None:
         raise InputError(f"{name} is empty (0 bytes), not a valid {what}.")
 
 
-def _check_size(image: Image.Image, name: str, max_pixels: int | None = None) -> None:
+def _check_size(size: tuple[int, int], name: str, max_pixels: int | None = None) -> None:
     """Raise an error for a large image before it is decoded."""
-    width, height = image.size
+    width, height = size
     limit = max_pixels or Image.MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
         alternative = "" if max_pixels else ", or raise PIL.Image.MAX_IMAGE_PIXELS"
@@ -173,10 +145,9 @@ def _convert_to_rgb(image: Image.Image, name: str) -> Image.Image:
 def _convert_to_8_bits(image: Image.Image) -> Image.Image:
     """Scale gray values of 16 bits, or of another range, to 8 bits."""
     values = np.asarray(image).astype(np.float64)
-    top = float(values.max(initial=0.0))
-    full = 65535.0 if image.mode in DEEP and 255 < top <= 65535 else max(top, 1.0)
-    if image.mode in DEEP and top <= 255:
-        full = 255.0
+    top = full = float(values.max(initial=1.0))
+    if image.mode in DEEP and top <= 65535:
+        full = 255.0 if top <= 255 else 65535.0
     return Image.fromarray((np.clip(values / full, 0, 1) * 255).round().astype(np.uint8))
 
 
@@ -201,7 +172,7 @@ def _read_animation(
     path: Path, wanted: int, name: str, max_pixels: int | None
 ) -> list[Image.Image]:
     with _explain_errors(name), Image.open(path) as opened:
-        _check_size(opened, name, max_pixels)
+        _check_size(opened.size, name, max_pixels)
         total = getattr(opened, "n_frames", 1)
         _check_length(opened.width * opened.height * total, name, max_pixels)
         indices = _select_frames(total, wanted, name)
@@ -222,11 +193,8 @@ def _read_video(
             for frame in video.decode(video=0):
                 total += 1
                 pixels += frame.width * frame.height
-                if max_pixels is not None and frame.width * frame.height > max_pixels:
-                    raise InputError(
-                        f"{name} is too large: it has {frame.width} x {frame.height} pixels, the "
-                        f"maximum is {max_pixels}. Make it smaller."
-                    )
+                if max_pixels is not None:
+                    _check_size((frame.width, frame.height), name, max_pixels)
                 _check_length(pixels, name, max_pixels)
         indices = _select_frames(total, wanted, name)
         with library.open(str(path)) as video:
@@ -238,6 +206,5 @@ def _read_video(
 
 
 def _import_reader(path: Path) -> Any:
-    return import_extra(
-        "av", f"reading the video file {path}", "tokencover[video]", "pass its frames as images"
-    )
+    purpose, otherwise = f"reading the video file {path}", "pass its frames as images"
+    return import_extra("av", purpose, "tokencover[video]", otherwise)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +23,15 @@ from tokencover.errors import (
     import_extra,
 )
 
-VISION_PACKAGES: Final = ("torchvision", "num2words")
-"""Requirements of some processors of transformers: the extra `vision`."""
 QUANTIZATIONS: Final = ("4bit", "8bit")
 QUANTIZED_PACKAGES: Final = ("bitsandbytes", "accelerate")
-"""Requirements of quantization: the extra `quantized`."""
+PACKAGE_USES: Final = {
+    "torchvision": ("processor needs", "vision"),
+    "num2words": ("processor needs", "vision"),
+    "bitsandbytes": ("quantized weights need", "quantized"),
+    "accelerate": ("quantized weights need", "quantized"),
+}
+"""Packages that transformers may miss: what needs one, and the extra that has it."""
 HUB_OPTIONS: Final = (
     "cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token",
     "trust_remote_code",
@@ -149,12 +153,8 @@ def _configure_quantization(quantization: str, dtype: torch.dtype | None) -> Any
 
     if quantization == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-    )
+    nf4 = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=dtype, **nf4)
 
 
 def _load_assembled(entry: ModelEntry, options: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -216,7 +216,9 @@ def load_processor(name: str) -> Any:
     _validate_name(name, {})
     if name in MODELS:
         return MODELS[name].load_processor(None)
-    return _load_parts(name, get_source(name), {}, lambda source, config, processor: processor)
+    source = get_source(name)
+    with _explain_errors(name, source, {}):
+        return _load_config_and_processor(source, {})[1]
 
 
 def load_config(name: str) -> Any:
@@ -287,8 +289,10 @@ def _load_pair(
 ) -> tuple[Any, Any]:
     from transformers import AutoModelForImageTextToText
 
-    def load_both(source: str | Path, config: Any, processor: Any) -> tuple[Any, Any]:
-        given = dict(options)
+    source, given = get_source(name), dict(options)
+    with _explain_errors(name, source, options):
+        # First, because it is small and more often lacks something than gigabytes of weights.
+        config, processor = _load_config_and_processor(source, options)
         if quantization is not None:
             if _is_quantized(config):
                 raise InputError(f"the model {name!r} is already quantized: omit quantization.")
@@ -300,9 +304,6 @@ def _load_pair(
         with warnings.catch_warnings():  # older versions of transformers know no other name
             warnings.filterwarnings("ignore", "Passing `tp_plan`", FutureWarning)
             return AutoModelForImageTextToText.from_pretrained(source, **given), processor
-
-    pair: tuple[Any, Any] = _load_parts(name, get_source(name), options, load_both)
-    return pair
 
 
 def get_source(name: str) -> str | Path:
@@ -319,20 +320,19 @@ def get_source(name: str) -> str | Path:
     return folder if folder.is_dir() else name
 
 
-def _load_parts(
-    name: str,
-    source: str | Path,
-    options: Mapping[str, Any],
-    load_rest: Callable[[str | Path, Any, Any], Any],
-) -> Any:
-    """Load the processor, then what `load_rest` loads, with explained errors."""
-    from transformers import AutoConfig
+def _load_config_and_processor(source: str | Path, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Load both; a folder without a processor may hold a retrained test model."""
+    from transformers import AutoConfig, AutoProcessor
 
     shared = {key: options[key] for key in HUB_OPTIONS if key in options}
-    with _explain_errors(name, source, options):
-        config = AutoConfig.from_pretrained(source, **shared)
-        # First, because it is small and more often lacks something than gigabytes of weights.
-        return load_rest(source, config, _load_processor(source, config.model_type, shared))
+    config = AutoConfig.from_pretrained(source, **shared)
+    folder = Path(source)
+    if folder.is_dir() and not _has_processor(folder):
+        for entry in MODELS:
+            is_same = entry.model_type == config.model_type
+            if is_same and entry.folder and not _has_processor(entry.folder):
+                return config, entry.load_processor(folder)
+    return config, AutoProcessor.from_pretrained(source, **shared)
 
 
 @contextmanager
@@ -374,29 +374,11 @@ def _is_wrong_name(source: str | Path, error: Exception) -> bool:
 def _explain_missing(name: str, error: str) -> str:
     """Explain an error of transformers about a missing package."""
     begin = f"the model {name!r} cannot be loaded: "
-    for packages, part, extra in (
-        (VISION_PACKAGES, "processor needs", "vision"),
-        (QUANTIZED_PACKAGES, "quantized weights need", "quantized"),
-    ):
-        for package in packages:
-            if package in error.lower():
-                return (
-                    f"{begin}its {part} {package}, which is not installed. "
-                    f"Run: {get_install_command(f'tokencover[{extra}]')}"
-                )
+    for package, (part, extra) in PACKAGE_USES.items():
+        if package in error.lower():
+            command = get_install_command(f"tokencover[{extra}]")
+            return f"{begin}its {part} {package}, which is not installed. Run: {command}"
     return f"{begin}{' '.join(error.split())}"
-
-
-def _load_processor(source: str | Path, model_type: str, shared: Mapping[str, Any]) -> Any:
-    """Load a model's processor; a folder without one may hold a retrained test model."""
-    from transformers import AutoProcessor
-
-    folder = Path(source)
-    if folder.is_dir() and not _has_processor(folder):
-        for entry in MODELS:
-            if entry.model_type == model_type and entry.folder and not _has_processor(entry.folder):
-                return entry.load_processor(folder)
-    return AutoProcessor.from_pretrained(source, **shared)
 
 
 def _has_processor(folder: Path) -> bool:

@@ -29,19 +29,22 @@ class Interval:
 
 
 class Scored(Protocol):
-    """An example with its score: None if it failed, which differs from 0."""
+    """An example of a task with its score from 0 to 1, None if it failed.
+
+    Examples of one cluster are not independent.
+    """
 
     @property
     def id(self) -> str:
-        """Identifies an example in its task."""
+        """Its name in the task."""
 
     @property
     def cluster(self) -> str:
-        """Examples of one cluster are not independent."""
+        """The name of its cluster."""
 
     @property
     def score(self) -> float | None:
-        """Between 0 and 1."""
+        """Its score."""
 
 
 def find_mean_score(tasks: Sequence[Sequence[Scored]]) -> Interval | None:
@@ -66,17 +69,8 @@ def compute_paired_difference(
 ) -> Interval:
     """Compute the mean score over tasks of `first` minus that of `second`, with its interval.
 
-    Only examples that failed in neither count. The bootstrap draws whole clusters: questions about
-    one scene, of one task or of several, are drawn together.
-
-    Parameters
-    ----------
-    first, second : mapping
-        The same examples, by task.
-    draws : int
-        Bootstrap samples.
-    seed : int
-        Of the bootstrap: the same seed gives the same interval.
+    Both have the same examples by task; only those that failed in neither count. The bootstrap
+    draws whole clusters: questions about one scene, of one task or of several, together.
     """
     if list(first) != list(second):
         raise InputError(f"the tasks {list(first)} and {list(second)} cannot be paired.")

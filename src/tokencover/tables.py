@@ -27,23 +27,10 @@ LEAST_FOR_SENTENCES = 24
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table for people; as a string it is plain text or Markdown.
+    """A table for people; as a string it is plain text, or with `markdown` Markdown.
 
-    Attributes
-    ----------
-    header : sequence of str
-        Names of the columns.
-    rows : sequence of sequence of str
-        As many cells per row. A first cell may have more lines, see `Cells`.
-    words : int
-        The number of columns, counted from the left, that contain words; the others contain numbers
-        and are aligned to the right.
-    above : str
-        A line above the table; a heading in Markdown.
-    notes : sequence of str
-        Lines below it; paragraphs in Markdown.
-    markdown : bool
-        Whether it is written as Markdown where it is not drawn on a terminal.
+    The first `words` columns contain words; the others contain numbers and are aligned to the
+    right. `above` is a line above the table, `notes` are lines below it.
     """
 
     header: Cells
@@ -239,7 +226,7 @@ def _draw_table(header: Cells, rows: Sequence[Cells], right: Sequence[bool]) -> 
     if not any(right) or _fits([header, *rows], console.width):
         _draw_part(console, header, rows, right)
         return
-    turned_header, turned_rows = _turn(header, rows)
+    turned_header, *turned_rows = zip(header, *rows, strict=True)  # transposed
     if _fits([turned_header, *turned_rows], console.width):
         _draw_part(console, turned_header, turned_rows, [False, *[True] * len(rows)])
         return
@@ -314,9 +301,3 @@ def _cut_columns(
             parts.append(wider)
         parts[-1] = wider
     return parts
-
-
-def _turn(header: Cells, rows: Sequence[Cells]) -> tuple[Cells, Sequence[Cells]]:
-    """Transpose a table."""
-    first, *others = zip(header, *rows, strict=True)
-    return first, others

@@ -57,11 +57,6 @@ class Twig(nn.Module):
     """Decoder layers, a norm and a head on the output of an early layer.
 
     Its weights are undefined until they are loaded; see `grow` and `load_twig`.
-
-    Parameters
-    ----------
-    plan : TwigPlan
-        What to build.
     """
 
     def __init__(self, plan: TwigPlan) -> None:
@@ -81,14 +76,8 @@ class Twig(nn.Module):
     def forward(self, states: Tensor, rows: tuple[Tensor, ...], **settings: Any) -> Tensor:
         """Compute logits ``(r, vocabulary)`` of the truncated network.
 
-        Parameters
-        ----------
-        states : Tensor
-            ``(b, s, d)``, the input of the base's layer K.
-        rows : tuple of Tensor
-            Samples and positions, ``(r,)`` int64 each, to compute logits for.
-        **settings
-            The arguments of the base's layers: mask, RoPE tables.
+        `states` ``(b, s, d)`` are the input of the base's layer K, `rows` the samples and positions
+        ``(r,)`` to compute logits for, `settings` the arguments of the base's layers.
         """
         for block in self.blocks:
             output = block(states, **settings)
@@ -124,9 +113,11 @@ def grow(model: nn.Module, after: int, depth: int) -> Twig:
             f"layers {after} to {after + depth - 1} have different attention types "
             f"({', '.join(sorted(kinds))}). Choose equal ones, for example with depth=1."
         )
+    config = json.loads(decoder.config.to_json_string(use_diff=False))
+    config.pop("_name_or_path", None)  # where it was read from
     plan = TwigPlan(
         decoder=f"{type(decoder).__module__}.{type(decoder).__name__}",
-        config=_strip_config(decoder.config),
+        config=config,
         after=after,
         depth=depth,
         vocabulary=head.weight.shape[0],
@@ -164,13 +155,6 @@ def fill_twig(twig: Twig, weights: Mapping[str, Tensor]) -> None:
             "twig.safetensors of one training."
         )
     twig.load_state_dict(dict(weights), assign=True)
-
-
-def _strip_config(config: Any) -> dict[str, Any]:
-    """Return a configuration as JSON values, without the path it was read from."""
-    found: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    found.pop("_name_or_path", None)
-    return found
 
 
 def _check_range(after: int, depth: int, base_depth: int) -> None:

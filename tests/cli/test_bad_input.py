@@ -101,20 +101,19 @@ def test_threads_are_checked_everywhere(
     command: str, number: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command.split(), "--threads", number]) == 2
-    told = capsys.readouterr().err
-    assert f"is not from 1 to {CORES}" in told or "'many' is not an integer" in told
+    assert "Invalid value for '--threads'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "calibrate", "ablate --what fold"])
 def test_limits_are_checked_everywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--limit", "0"]) == 2
-    assert "'--limit': 0 is too small: use 1 or more" in capsys.readouterr().err
+    assert "Invalid value for '--limit'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["--max-upload", "--max-pixels", "--max-new-tokens"])
 def test_bounds_of_the_studio_are_checked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["studio", name, "0"]) == 2
-    assert f"{name} must be at least 1, got 0." in capsys.readouterr().err
+    assert f"Invalid value for '{name}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

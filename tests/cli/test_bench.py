@@ -59,8 +59,6 @@ def test_a_model_for_clips_is_shown_clips(tmp_path: Path) -> None:
         (["--model", "./no/such/folder"], "'./no/such/folder' cannot be loaded"),
         (["--budgets", "64,many"], "a count .64. or a fraction .0.111."),
         (["--budgets", "0"], "at least 1 token, got 0"),
-        (["--batch-size", "0"], "--batch-size must be at least 1"),
-        (["--repeats", "0", "--model", "./no/such/folder"], "--repeats must be at least 1"),
         (["--dtype", "float3"], "torch has no dtype 'float3'"),
         (["--device", "nowhere"], "Cannot move the model to device 'nowhere'"),
         (["--image", "mine.png"], "--question"),

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calling import call
-from tokencover.cli.values import parse_model_options
+from tokencover.cli.options import ModelArguments
 from tokencover.errors import InputError
 from tokencover.loading import describe_loading, load
 
 
 def test_only_what_was_given_is_passed_on() -> None:
-    assert parse_model_options(None, None, None) == {}
-    assert parse_model_options("4bit", "eager", '{"revision": "main"}') == {
+    assert ModelArguments().parse_options() == {}
+    more = '{"revision": "main"}'
+    arguments = ModelArguments(quantization="4bit", attention="eager", model_options=more)
+    assert arguments.parse_options() == {
         "quantization": "4bit",
         "attn_implementation": "eager",
         "revision": "main",
@@ -33,7 +35,7 @@ def test_only_what_was_given_is_passed_on() -> None:
 )
 def test_wrong_model_options_are_rejected(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_model_options(None, None, text)
+        ModelArguments(model_options=text).parse_options()
 
 
 def test_results_record_options_only_if_given(tmp_path: Path) -> None:

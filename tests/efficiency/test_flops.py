@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.pruning.random_method import KeepRandom
 from tests.zoo import ZOO
-from tokencover.efficiency.flops import compute_prefill_cost
 from tokencover.efficiency.instruments import FlopCounter
+from tokencover.efficiency.workload import compute_prefill_cost
 from tokencover.errors import InputError
 from tokencover.families import compute_block_cost, family_of
 from tokencover.pruning.prune import prune

@@ -22,8 +22,7 @@ def test_blocks_run_in_order_on_their_lengths(name: str) -> None:
         layer.register_forward_pre_hook(
             lambda module, args, number=number: seen.append((number, *args[0].shape[:2]))
         )
-    native = IdealDecoder(decoder)
-    native.run(native.build_hidden_states([9, 9, 4, 2, 2], batch=3))
+    assert IdealDecoder(decoder, [9, 9, 4, 2, 2], batch=3).time_pass() > 0
     assert seen == [(0, 3, 9), (1, 3, 9), (2, 3, 4), (3, 3, 2), (4, 3, 2)]
     assert list(decoder.layers) == layers
     assert decoder.config.num_hidden_layers == 5
@@ -33,17 +32,17 @@ def test_layers_with_own_inputs_raise() -> None:
     model = ZOO["gemma4"].build()
     decoder: Any = model.get_submodule(family_of(model).decoder)
     with pytest.raises(InputError, match="separate inputs for each layer"):
-        IdealDecoder(decoder).build_hidden_states([9] * 5, batch=1)
+        IdealDecoder(decoder, [9] * 5, batch=1)
 
 
 def test_the_decoder_is_whole_again_after_an_error() -> None:
     model = ZOO["llava"].build()
     decoder: Any = model.get_submodule("model.language_model")
-    native = IdealDecoder(decoder)
-    states = native.build_hidden_states([4, 4, 2, 2, 2], batch=1)
-    wrong = [(2, states[0][1][..., :3]), states[1]]
+    decoder.config.hidden_size, width = 3, decoder.config.hidden_size
+    ideal = IdealDecoder(decoder, [4, 4, 2, 2, 2], batch=1)
+    decoder.config.hidden_size = width
     with pytest.raises(RuntimeError):
-        native.run(wrong)
+        ideal.time_pass()
     assert len(decoder.layers) == 5
     assert decoder.config.num_hidden_layers == 5
 
@@ -51,4 +50,4 @@ def test_the_decoder_is_whole_again_after_an_error() -> None:
 def test_a_length_is_wanted_for_every_block() -> None:
     decoder = ZOO["llava"].build().get_submodule("model.language_model")
     with pytest.raises(InputError, match="has 5 layers, got 1 lengths"):
-        IdealDecoder(decoder).build_hidden_states([4], batch=1)
+        IdealDecoder(decoder, [4], batch=1)

@@ -59,11 +59,11 @@ def test_the_right_answer_is_told_for_drawn_scenes_only(
 
 
 def test_text_of_visitors_stays_text(desk: StudioModel) -> None:
-    from tokencover.studio.backend import StudioAnswer
     from tokencover.studio.facts import render_answer
+    from tokencover.visualization import Answer
 
     bad = "<script>alert('x')</script>\"&"
-    answer = StudioAnswer(bad, 1.0, None, [bad])
+    answer = Answer(bad, 1.0, None, [bad])
     page = render_answer(bad, answer, answer, bad)
     assert "<script" not in page
     assert page.count("&lt;script&gt;") == 5

@@ -24,8 +24,6 @@ from tokencover.cli.options import (
 )
 from tokencover.cli.values import (
     parse_budgets,
-    parse_choice,
-    parse_number,
     parse_output_folder,
     parse_shard,
     print_json,
@@ -44,31 +42,27 @@ RESULTS: Final = "results"
 
 Number = TypeVar("Number", int, float)
 
-
 WhatChoice = Annotated[
     What,
     option(
-        "--what",
-        "|".join(get_args(What)),
+        f"--what {'|'.join(get_args(What))}",
         "Setting to vary: Kp for each K, k for each Kp, or the pruning layer.",
-        parse=parse_choice(*get_args(What)),
     ),
 ]
 ValuesText = Annotated[
     str | None,
     option(
-        "--values",
-        "LIST",
+        "--values LIST",
         "Values of Kp / K, k / Kp or the layer, e.g. 0,0.25,0.5 (default: the paper's).",
         METHODS,
     ),
 ]
 PromptFraction = Annotated[
-    float,
-    option("--prompt-fraction", "FRACTION", "Kp / K, for --what fold.", METHODS, parse_number),
+    float, option("--prompt-fraction FRACTION", "Kp / K, for --what fold.", METHODS)
 ]
 AblationFolder = Annotated[
-    Path, option("--out", "FOLDER", "Folder for results and charts.", OUTPUT, parse_output_folder)
+    Path,
+    option("--out FOLDER", "Folder for results and charts.", OUTPUT, parser=parse_output_folder),
 ]
 
 

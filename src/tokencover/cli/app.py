@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 from typer.main import get_command
@@ -26,6 +26,7 @@ from tokencover.cli import (
     serve,
     studio,
 )
+from tokencover.cli.options import option
 from tokencover.cli.process import INTERRUPTED, StopKey, print_interrupted
 from tokencover.errors import InputError, TokenCoverError, TokenCoverWarning
 
@@ -41,7 +42,9 @@ DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code: 1 failed, 2 wrong usage, 130 stopped."""
-    _replace_closed_streams()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # a shell has closed it by ``>&-``
+            setattr(sys, name, _open_null())
     with StopKey() as key:
         try:
             code = _run_with_warnings(arguments)
@@ -64,13 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _replace_closed_streams() -> None:
-    """Discard output of streams that a shell has closed by ``>&-``."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, _open_null())
-
-
 def _open_null() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
@@ -85,7 +81,7 @@ def _describe(error: Exception) -> str:
 
 def _run_with_warnings(arguments: Sequence[str] | None) -> int:
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
         warnings.simplefilter("always", TokenCoverWarning)
         # Pillow warns where we raise an error.
         warnings.filterwarnings("ignore", "Image size .* exceeds limit")
@@ -93,18 +89,13 @@ def _run_with_warnings(arguments: Sequence[str] | None) -> int:
 
 
 def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
 ) -> None:
     """Print our warnings in one line, and others as usual."""
     if issubclass(category, TokenCoverWarning):
         print(f"tokencover: {message}", file=sys.stderr)
     else:
-        print(warnings.formatwarning(message, category, filename, lineno, line), file=sys.stderr)
+        print(warnings.formatwarning(message, category, filename, lineno), file=sys.stderr)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -158,13 +149,7 @@ def print_version(is_requested: bool) -> None:
 def describe_program(
     version: Annotated[
         bool,
-        typer.Option(
-            "--version",
-            metavar="",
-            help="Print the version.",
-            is_eager=True,
-            callback=print_version,
-        ),
+        option("--version", "Print the version.", is_eager=True, callback=print_version),
     ] = False,
 ) -> None:
     """Prune visual tokens of vision-language models."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 import warnings
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -25,8 +25,8 @@ from tokencover.cli.options import (
 )
 from tokencover.cli.values import (
     build_methods,
+    open_asked_image,
     parse_budget,
-    parse_integer,
     parse_output_folder,
     print_json,
     validate_questions,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tokencover.methods import Method
     from tokencover.prompting import Medium
     from tokencover.pruning import Trace
+    from tokencover.visualization import Answer
 
 MAX_NEW_TOKENS: Final = 32
 MAX_WORDS: Final = 6
@@ -51,37 +52,27 @@ HEADER: Final = ("question", "right", "all tokens", "pruned", "kept", "FLOPs", "
 Questions = Annotated[
     list[str] | None,
     option(
-        "--question",
-        "TEXT",
+        "--question TEXT",
         "Question; repeat the option for several, or use - for lines of standard input.",
         QUESTIONS,
     ),
 ]
 SceneNumber = Annotated[
-    int,
-    option(
-        "--scene", "N", "Scene or video of pebble's test split, 0 to 399.", QUESTIONS, parse_integer
-    ),
+    int, option("--scene N", "Scene or video of pebble's test split, 0 to 399.", QUESTIONS)
 ]
 MethodName = Annotated[
-    str, option("--method", "NAME", "Method with optional settings, e.g. fastv:after=3.", METHODS)
+    str, option("--method NAME", "Method with optional settings, e.g. fastv:after=3.", METHODS)
 ]
 BudgetText = Annotated[
-    str, option("--budget", "N", "Visual tokens to keep (64), or a fraction (0.111).", METHODS)
+    str, option("--budget N", "Visual tokens to keep (64), or a fraction (0.111).", METHODS)
 ]
 LayersBefore = Annotated[
     int | None,
-    option(
-        "--after",
-        "N",
-        "Decoder layers before pruning, short for --method NAME:after=N.",
-        METHODS,
-        parse_integer,
-    ),
+    option("--after N", "Decoder layers before pruning, short for --method NAME:after=N.", METHODS),
 ]
-OpenImage = Annotated[bool, option("--open", "", "Open the first image when it is drawn.", OUTPUT)]
+OpenImage = Annotated[bool, option("--open", "Open the first image when it is drawn.", OUTPUT)]
 ImageFolder = Annotated[
-    Path, option("--out", "FOLDER", "Folder for the images.", OUTPUT, parse_output_folder)
+    Path, option("--out FOLDER", "Folder for the images.", OUTPUT, parser=parse_output_folder)
 ]
 
 
@@ -101,7 +92,7 @@ def ask(
 ) -> None:
     """Ask about an image or video, with and without pruning."""
     # What needs no torch is checked first: torch takes seconds to import.
-    request = build_request(image, question or [], scene)
+    opened, questions = _read_input(image, question or [], scene)
     parsed_budget, options = parse_budget(budget), source.parse_options()
     settings = {} if after is None else {"after": after}
     methods = build_methods(method, [parsed_budget], **settings)
@@ -111,31 +102,35 @@ def ask(
     from tokencover.cli.process import set_threads
     from tokencover.evaluation.progress import open_progress
     from tokencover.loading import load
+    from tokencover.visualization import generate_answer
 
     set_threads(threads)
     model, processor = load(source.model, device=source.device, dtype=source.dtype, **options)
-    if image is not None:
+    if opened is None:
+        queries = _draw_queries(questions, scene, processor)
+    else:
         source.warn_about_images()
-    queries = request.build_queries(processor)
+        queries = [Query(opened, text) for text in questions]
     _warn_about_unknown_words(source.model, processor, queries)
-    shown = _save_medium(queries[0].medium, out)
+    medium = queries[0].medium
+    shown = _save_medium(medium, out)
     comparisons = []
-    progress = open_progress(len(queries))
-    try:
-        _answer(model, processor, queries[0], None, length=1)  # the first call is not timed
+    with closing(open_progress(len(queries))) as progress:
+        # The first call is not timed.
+        generate_answer(model, processor, medium, queries[0].question, None, 1)
         for number, query in enumerate(queries, start=1):
             progress.begin(query.question)
             path = out / f"kept-{number}.png"
             comparisons.append(_compare(model, processor, query, methods[0], path))
             progress.finish()
-    finally:
-        progress.close()
     if as_json:
         print_json([each.export() for each in comparisons])
     else:
         _print_answers(comparisons, shown)
     if open_image:
-        _open(comparisons[0].path or shown)
+        path = comparisons[0].path or shown
+        if typer.launch(str(path)):
+            print(f"tokencover: no program to open images was found, see {path}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -147,43 +142,31 @@ class Query:
     answer: str | None = None
 
 
-@dataclass(frozen=True)
-class Request:
-    """The user's image and questions; without an image, the number of a drawn scene."""
-
-    image: Image.Image | None
-    questions: tuple[str, ...]
-    scene: int
-
-    def build_queries(self, processor: Any) -> list[Query]:
-        """Return the questions about an image, or about a video if the model takes no images."""
-        from tokencover.bundled_models import get_scenes_for
-        from tokencover.prompting import list_kinds
-
-        if self.image is not None:
-            return [Query(self.image, question) for question in self.questions]
-        drawn = get_scenes_for(list_kinds(processor)).draw(self.scene, True)
-        if self.questions:
-            return [Query(drawn.medium, question) for question in self.questions]
-        return [Query(drawn.medium, *pair) for pair in drawn.answers.items()]
-
-
-def build_request(path: Path | None, values: Sequence[str], scene: int) -> Request:
-    """Check the user's options without a model, and open the image."""
+def _read_input(
+    path: Path | None, values: Sequence[str], scene: int
+) -> tuple[Image.Image | None, list[str]]:
+    """Check the user's options without a model, and return the opened image and the questions."""
     from tokencover.bundled_models import get_scene_set
 
-    questions = tuple(line for value in values for line in _list_lines(value))
+    questions = [line for value in values for line in _list_lines(value)]
     validate_questions(questions)
     if path is not None:
-        from tokencover.images import open_image
-
-        if not questions:
-            raise InputError("Ask a question about your image: --question 'what is this ?'")
-        return Request(open_image(path), questions, 0)
+        return open_asked_image(path, questions), questions
     last = get_scene_set("image").num_scenes - 1
     if not 0 <= scene <= last:
         raise InputError(f"--scene must be from 0 to {last}, got {scene}.")
-    return Request(None, questions, scene)
+    return None, questions
+
+
+def _draw_queries(questions: Sequence[str], scene: int, processor: Any) -> list[Query]:
+    """Return questions about a drawn image, or about a video if the model takes no images."""
+    from tokencover.bundled_models import get_scenes_for
+    from tokencover.prompting import list_kinds
+
+    drawn = get_scenes_for(list_kinds(processor)).draw(scene, True)
+    if questions:
+        return [Query(drawn.medium, question) for question in questions]
+    return [Query(drawn.medium, *pair) for pair in drawn.answers.items()]
 
 
 def _list_lines(value: str) -> list[str]:
@@ -193,16 +176,6 @@ def _list_lines(value: str) -> list[str]:
     if not lines:
         raise InputError("--question - reads questions from standard input, which is empty.")
     return lines
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer and its seconds; if pruned, its trace and the words of its centers."""
-
-    text: str
-    seconds: float
-    trace: Trace | None = None
-    words: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -272,13 +245,14 @@ def _compare(model: Any, processor: Any, query: Query, method: Method, path: Pat
     """Answer with and without pruning, and draw what was kept."""
     from PIL import Image
 
-    from tokencover.visualization import medium_as_seen, panels, tint_tokens
+    from tokencover.visualization import generate_answer, medium_as_seen, panels, tint_tokens
 
-    unpruned = _answer(model, processor, query, None)
-    pruned = _answer(model, processor, query, method)
+    unpruned, pruned = (
+        generate_answer(model, processor, query.medium, query.question, each, MAX_NEW_TOKENS)
+        for each in (None, method)
+    )
     trace = pruned.trace
-    if trace is None:
-        raise InputError("The processor added no image to the prompt. Is it the model's own?")
+    assert trace is not None  # it has one, since a method pruned
     if len({medium for medium, _ in trace.grids}) > 1:
         return Comparison(query, unpruned, pruned, trace)
     seen = medium_as_seen(query.medium, processor)
@@ -316,36 +290,3 @@ def _print_answers(comparisons: Sequence[Comparison], shown: Path) -> None:
         "\nFLOPs of the decoder's prefill and time to answer: relative to all tokens\n"
         f"images: {', '.join(names)}"
     )
-
-
-def _open(path: Path) -> None:
-    if typer.launch(str(path)):
-        print(f"tokencover: no program to open images was found, see {path}", file=sys.stderr)
-
-
-def _answer(
-    model: Any, processor: Any, query: Query, method: Method | None, length: int = MAX_NEW_TOKENS
-) -> Answer:
-    """Generate an answer; if a method prunes, with its trace and the words of prompt centers."""
-    import torch
-
-    from tokencover.prompting import make_inputs
-    from tokencover.pruning import prune
-    from tokencover.visualization import words_of_centers
-
-    inputs = make_inputs(processor, [([query.medium], query.question)]).to(model.device)
-    first = inputs["input_ids"].shape[1]
-    trace = None
-    with torch.no_grad():
-        if method is None:
-            begin = time.perf_counter()
-            tokens = model.generate(**inputs, max_new_tokens=length, do_sample=False)
-        else:
-            with prune(model, method, processor=processor) as run:
-                begin = time.perf_counter()
-                tokens = model.generate(**inputs, max_new_tokens=length, do_sample=False)
-            trace = run.trace[0] if run.trace else None
-        text = processor.decode(tokens[0, first:], skip_special_tokens=True).strip()
-    seconds = time.perf_counter() - begin
-    words = words_of_centers(trace, inputs["input_ids"], processor) if trace is not None else []
-    return Answer(text, seconds, trace, words)

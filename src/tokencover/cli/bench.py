@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,12 +27,11 @@ from tokencover.cli.options import (
 from tokencover.cli.values import (
     build_methods,
     is_silent,
+    open_asked_image,
     parse_budgets,
-    parse_integer,
     parse_output_file,
     parse_parallel,
     print_json,
-    validate_counts,
     validate_questions,
 )
 from tokencover.errors import InputError
@@ -43,46 +43,48 @@ if TYPE_CHECKING:
     from tokencover.methods import Method
 
 
-OneQuestion = Annotated[
-    str | None, option("--question", "TEXT", "Question about the image.", QUESTIONS)
-]
-TokensOut = Annotated[
-    int, option("--tokens-out", "N", "Tokens of an answer.", QUESTIONS, parse_integer)
-]
-Repeats = Annotated[int, option("--repeats", "N", "Number of timed runs.", RUNNING, parse_integer)]
-NumbersFile = Annotated[
-    Path | None,
-    option("--out", "FILE", "Also write the numbers as JSON.", OUTPUT, parse_output_file),
-]
-
-
 @shared_options()
 def run_bench(
     source: ModelArguments,
     methods: MethodNames = "mob,fastv",
     budgets: Budgets = "64,192",
     image: ImageFile = None,
-    question: OneQuestion = None,
-    tokens_out: TokensOut = 16,
-    repeats: Repeats = 5,
+    question: Annotated[
+        str | None, option("--question TEXT", "Question about the image.", QUESTIONS)
+    ] = None,
+    tokens_out: Annotated[
+        int, option("--tokens-out N", "Tokens of an answer.", QUESTIONS, min=1)
+    ] = 16,
+    repeats: Annotated[int, option("--repeats N", "Number of timed runs.", RUNNING, min=1)] = 5,
     batch_size: BatchSize = 1,
     parallel: Parallel = "data",
     threads: Threads = None,
-    out: NumbersFile = None,
+    out: Annotated[
+        Path | None,
+        option("--out FILE", "Also write the numbers as JSON.", OUTPUT, parser=parse_output_file),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure what pruning saves: time, memory, FLOPs."""
     from tokencover.cli.process import set_threads
 
-    validate_counts({"--batch-size": batch_size, "--tokens-out": tokens_out, "--repeats": repeats})
     if question is not None:
         validate_questions([question])
     options = parse_parallel(parallel, device=source.device) | source.parse_options()
     built = build_methods(methods, parse_budgets(budgets))
     if not built:
         raise InputError("There is nothing to measure. Pass --methods mob and --budgets 64.")
+    from tokencover.efficiency import build_workload, select_drawn_questions
+    from tokencover.loading import load
+
     set_threads(threads)
-    workload = _build_workload(source, options, image, question, batch_size)
+    own = None if image is None else open_asked_image(image, question)
+    model, processor = load(source.model, device=source.device, dtype=source.dtype, **options)
+    if own is None or question is None:
+        questions = select_drawn_questions(processor, batch_size, question)
+    else:
+        questions = [(own, question)] * batch_size
+    workload = build_workload(source.model, model, processor, questions, options)
     table, data = _measure(workload, built, tokens_out, repeats, is_silent(parallel))
     if is_silent(parallel):
         return
@@ -94,22 +96,6 @@ def run_bench(
         write_atomically(out, json.dumps(data, indent=2) + "\n")
 
 
-def _build_workload(
-    source: ModelArguments,
-    options: Mapping[str, Any],
-    image: Path | None,
-    question: str | None,
-    count: int,
-) -> Workload:
-    from tokencover.efficiency import build_workload, load_own_image, select_drawn_questions
-    from tokencover.loading import load
-
-    own = None if image is None else load_own_image(image, question, count)
-    model, processor = load(source.model, device=source.device, dtype=source.dtype, **options)
-    questions = own or select_drawn_questions(processor, count, question)
-    return build_workload(source.model, model, processor, questions, options)
-
-
 def _measure(
     workload: Workload, methods: Sequence[Method], tokens_out: int, repeats: int, silent: bool
 ) -> tuple[TextTable, Any]:
@@ -119,10 +105,8 @@ def _measure(
 
     progress = Progress(io.StringIO(), repeats) if silent else open_progress(repeats)
     progress.begin("runs of all models")
-    try:
+    with closing(progress):
         savings = measure_savings(
             workload, methods, tokens_out=tokens_out, repeats=repeats, on_turn=progress.finish
         )
-    finally:
-        progress.close()
     return tabulate_savings(savings), export_savings(savings)

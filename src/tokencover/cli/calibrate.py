@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,12 +19,7 @@ from tokencover.cli.options import (
     option,
     shared_options,
 )
-from tokencover.cli.values import (
-    parse_integer,
-    parse_output_file,
-    parse_task_names,
-    print_json,
-)
+from tokencover.cli.values import parse_output_file, parse_task_names, print_json
 from tokencover.files import read_object
 from tokencover.tables import TextTable, print_text
 
@@ -34,15 +28,8 @@ if TYPE_CHECKING:
 
 HEIGHTS: Final = " ▁▂▃▄▅▆▇█"
 
-
 MoreNames = Annotated[list[str] | None, typer.Argument(metavar="TASK", hidden=True)]
 """Further tasks without commas, `--data mine.jsonl other.jsonl`."""
-MeasuredAfter = Annotated[
-    int, option("--after", "N", "Decoder layers before the measurement.", parse=parse_integer)
-]
-ProfileFile = Annotated[
-    Path, option("--out", "FILE", "File for the profile.", OUTPUT, parse_output_file)
-]
 
 
 @shared_options()
@@ -53,10 +40,12 @@ def measure_coupling(
     tasks: TaskNames = None,
     split: SplitName = "validation",
     limit: Limit = None,
-    after: MeasuredAfter = 1,
+    after: Annotated[int, option("--after N", "Decoder layers before the measurement.")] = 1,
     batch_size: BatchSize = 8,
     threads: Threads = None,
-    out: ProfileFile = Path("profile.json"),
+    out: Annotated[
+        Path, option("--out FILE", "File for the profile.", OUTPUT, parser=parse_output_file)
+    ] = Path("profile.json"),
     as_json: AsJson = False,
 ) -> None:
     """Measure the threshold between strong and weak coupling."""
@@ -105,7 +94,8 @@ def describe_profile(profile: Profile) -> str:
     """Format the distribution: a row of bars per task, and whether there are two groups."""
     low, high = profile.edges[0], profile.edges[-1]
     scale = f"{low:.3f}".ljust(len(profile.histogram) - 5) + f"{high:.3f}"
-    shared = _get_benchmark([task.name for task in profile.tasks])
+    benchmarks = {task.name.rpartition("/")[0] for task in profile.tasks}
+    shared = benchmarks.pop() if len(benchmarks) == 1 else ""
     rows = [
         (
             task.name.removeprefix(f"{shared}/"),
@@ -122,12 +112,6 @@ def describe_profile(profile: Profile) -> str:
         column = int((profile.tau - low) / (high - low) * len(profile.histogram))
         lines.append(" " * (lines[0].index(scale) + column) + f"^ tau = {profile.tau:.4f}")
     return "\n".join([*lines, describe_groups(profile)])
-
-
-def _get_benchmark(names: Sequence[str]) -> str:
-    """Return the common part of all names before the slash, empty if there is none."""
-    benchmarks = {name.rpartition("/")[0] for name in names}
-    return benchmarks.pop() if len(benchmarks) == 1 else ""
 
 
 def draw_bars(histogram: tuple[int, ...]) -> str:

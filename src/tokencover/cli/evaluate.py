@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -34,8 +33,7 @@ from tokencover.cli.values import (
     is_silent,
     name_reference,
     parse_budgets,
-    parse_choice,
-    parse_integer,
+    parse_object,
     parse_output_folder,
     parse_parallel,
     parse_shard,
@@ -50,38 +48,24 @@ if TYPE_CHECKING:
 
 BudgetModeName = Literal["exact", "layer_mean", "flops", "published"]
 
-
 MethodsAsJson = Annotated[
     list[str] | None,
     option(
-        "--method-json",
-        "JSON",
+        "--method-json JSON",
         'Method as JSON, e.g. {"method": "fastv", "after": 3}; repeat the option for several.',
         METHODS,
     ),
 ]
 BudgetMode = Annotated[
     BudgetModeName,
-    option(
-        "--budget-mode",
-        "|".join(get_args(BudgetModeName)),
-        "What budgets count.",
-        METHODS,
-        parse_choice(*get_args(BudgetModeName)),
-    ),
+    option(f"--budget-mode {'|'.join(get_args(BudgetModeName))}", "What budgets count.", METHODS),
 ]
 TimingBatches = Annotated[
     int,
-    option(
-        "--timing-batches",
-        "N",
-        "Batches used to measure TTFT; 0 disables timing.",
-        RUNNING,
-        parse_integer,
-    ),
+    option("--timing-batches N", "Batches used to measure TTFT; 0 disables timing.", RUNNING),
 ]
 ResultsFolder = Annotated[
-    Path, option("--out", "FOLDER", "Folder for results.", OUTPUT, parse_output_folder)
+    Path, option("--out FOLDER", "Folder for results.", OUTPUT, parser=parse_output_folder)
 ]
 
 
@@ -121,7 +105,7 @@ def evaluate_methods(
     results = evaluate(
         # Called once everything is checked.
         partial(_load_model, source, () if is_silent(parallel) else names, options),
-        methods=[*parse_methods(methods), *map(_parse_json, method_json or [])],
+        methods=[*parse_methods(methods), *map(_parse_method, method_json or [])],
         budgets=parsed_budgets,
         tasks=names,
         split=questions.split,
@@ -181,11 +165,8 @@ def describe_part(part: tuple[int, int]) -> str:
     )
 
 
-def _parse_json(text: str) -> Spec:
-    try:
-        spec = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"--method-json must be a JSON object, got {text!r}: {error}.") from error
-    if not isinstance(spec, dict) or not isinstance(spec.get("method"), str):
+def _parse_method(text: str) -> Spec:
+    spec = parse_object(text, "--method-json", '{"method": "mob"}')
+    if not isinstance(spec.get("method"), str):
         raise InputError(f'--method-json must be an object with a "method" name, got {text!r}.')
     return spec

@@ -13,72 +13,53 @@ from tokencover.cli.options import OUTPUT, RUNNING, AsJson, Reference, option
 from tokencover.cli.process import INTERRUPTED
 from tokencover.cli.values import (
     name_reference,
-    parse_integer,
-    parse_number,
     parse_output_folder,
     parse_path,
     parse_task_names,
     print_json,
-    validate_counts,
 )
 from tokencover.tables import print_table
 
-AnsweredResults = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RESULTS",
-        help="Output of `tokencover evaluate` with video tasks.",
-        parser=parse_path,
-    ),
-]
-JudgeAddress = Annotated[
-    str, option("--url", "URL", "OpenAI-compatible server, e.g. http://host:8000/v1.")
-]
-JudgeModel = Annotated[str, option("--model", "NAME", "Judge model on that server.")]
-JudgedTasks = Annotated[
-    list[str] | None,
-    option("--tasks", "NAMES", "Tasks, e.g. TGIF,MSVD (default: all with open answers)."),
-]
-KeyVariable = Annotated[
-    str, option("--key-variable", "NAME", "Environment variable with the API key, if any.")
-]
-Parallel = Annotated[
-    int, option("--parallel", "N", "Number of parallel requests.", RUNNING, parse_integer)
-]
 ReplyTokens = Annotated[
     int,
-    option(
-        "--reply-tokens",
-        "N",
-        "Maximum tokens of a reply; reasoning models need many.",
-        RUNNING,
-        parse_integer,
-    ),
-]
-Timeout = Annotated[
-    float, option("--timeout", "SECONDS", "Timeout of a request in seconds.", RUNNING, parse_number)
+    option("--reply-tokens N", "Maximum tokens of a reply; reasoning models need many.", RUNNING),
 ]
 JudgedFolder = Annotated[
     Path | None,
     option(
-        "--out",
-        "FOLDER",
+        "--out FOLDER",
         "Folder for judged results (default: RESULTS-judged-by-MODEL).",
         OUTPUT,
-        parse_output_folder,
+        parser=parse_output_folder,
     ),
 ]
 
 
 def judge_answers(
-    results: AnsweredResults,
-    url: JudgeAddress,
-    model: JudgeModel,
-    tasks: JudgedTasks = None,
-    key_variable: KeyVariable = "OPENAI_API_KEY",
-    parallel: Parallel = 8,
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS",
+            help="Output of `tokencover evaluate` with video tasks.",
+            parser=parse_path,
+        ),
+    ],
+    url: Annotated[str, option("--url URL", "OpenAI-compatible server, e.g. http://host:8000/v1.")],
+    model: Annotated[str, option("--model NAME", "Judge model on that server.")],
+    tasks: Annotated[
+        list[str] | None,
+        option("--tasks NAMES", "Tasks, e.g. TGIF,MSVD (default: all with open answers)."),
+    ] = None,
+    key_variable: Annotated[
+        str, option("--key-variable NAME", "Environment variable with the API key, if any.")
+    ] = "OPENAI_API_KEY",
+    parallel: Annotated[
+        int, option("--parallel N", "Number of parallel requests.", RUNNING, min=1)
+    ] = 8,
     reply_tokens: ReplyTokens = 1024,
-    timeout: Timeout = 120.0,
+    timeout: Annotated[
+        float, option("--timeout SECONDS", "Timeout of a request in seconds.", RUNNING)
+    ] = 120.0,
     reference: Reference = None,
     out: JudgedFolder = None,
     as_json: AsJson = False,
@@ -93,25 +74,13 @@ def judge_answers(
         resolve_reference,
     )
 
-    validate_counts({"--parallel": parallel})
-    judge = Judge(
-        url,
-        model,
-        os.environ.get(key_variable, ""),
-        patience=timeout,
-        longest_reply=reply_tokens,
-    )
+    key = os.environ.get(key_variable, "")
+    judge = Judge(url, model, key, patience=timeout, longest_reply=reply_tokens)
     name = "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in model)
     folder = out or results.with_name(f"{results.name}-judged-by-{name}")
+    names, advance = parse_task_names(tasks) or (), _TenthPrinter().advance
     try:
-        judge_results(
-            results,
-            folder,
-            judge,
-            tasks=parse_task_names(tasks) or (),
-            parallel=parallel,
-            advance=_TenthPrinter().advance,
-        )
+        judge_results(results, folder, judge, tasks=names, parallel=parallel, advance=advance)
     except KeyboardInterrupt:
         print("stopped; judged answers are kept, and the same command resumes", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -52,8 +53,7 @@ MethodName = Annotated[
 OfModel = Annotated[
     str | None,
     option(
-        "--model",
-        "MODEL",
+        "--model MODEL",
         "List methods for this bundled model, local path, Hub ID, family or model type.",
     ),
 ]
@@ -73,7 +73,9 @@ def list_methods(name: MethodName = None, model: OfModel = None, as_json: AsJson
         absent = [each for each in entries if family.name not in each.families]
         entries = [each for each in entries if family.name in each.families]
         if name is not None and absent:
-            raise InputError(f"{name} does not run on {family.name}.{_explain_needs(absent[0])}")
+            needs = " and ".join(NEEDED[each] for each in absent[0].needs if each in NEEDED)
+            reason = f" It needs {needs}." if needs else ""
+            raise InputError(f"{name} does not run on {family.name}.{reason}")
     if as_json:
         print_json([asdict(each) for each in entries])
     elif name is not None:
@@ -82,10 +84,11 @@ def list_methods(name: MethodName = None, model: OfModel = None, as_json: AsJson
         _print_methods_of_family(entries, family, [each.name for each in absent])
     else:
         total = len(read_families())
-        rows = [
-            (each.name, each.objective, each.pruning_point, _count_families(each, total))
-            for each in entries
-        ]
+        rows = []
+        for each in entries:
+            count = "all" if len(each.families) == total else str(len(each.families))
+            starred = count + "*" * bool(each.original_only)
+            rows.append((each.name, each.objective, each.pruning_point, starred))
         print_table(TextTable(METHODS_HEADER, rows, words=len(METHODS_HEADER), notes=METHODS_NOTES))
 
 
@@ -111,7 +114,10 @@ def list_models(name: FamilyName = None, as_json: AsJson = False) -> None:
     tested = ("Each model type is tested by value.",) if is_each_tested else ()
     print_table(TextTable(header, supported, words=len(header), notes=(*MODELS_NOTES, *tested)))
     print()
-    refused = [(entry.model_type, _shorten(entry.reason)) for entry in read_refused()]
+    shorten = partial(
+        textwrap.shorten, width=REASON_WIDTH, placeholder=" ...", break_on_hyphens=False
+    )
+    refused = [(entry.model_type, shorten(entry.reason)) for entry in read_refused()]
     print_table(TextTable(("refused", "why"), refused, words=2))
 
 
@@ -176,11 +182,6 @@ def _print_methods_of_family(
     print_table(TextTable(METHODS_HEADER[:-1], rows, words=len(METHODS_HEADER), notes=notes))
 
 
-def _count_families(entry: MethodEntry, total: int) -> str:
-    count = len(entry.families)
-    return ("all" if count == total else str(count)) + "*" * bool(entry.original_only)
-
-
 def _describe_method(
     entry: MethodEntry, family: FamilyEntry | None, total: int
 ) -> list[tuple[str, str]]:
@@ -202,16 +203,6 @@ def _describe_method(
         ("", "* needs the setting positions=original" if starred else ""),
         ("class", f"{entry.module}.{entry.class_name}"),
     ]
-
-
-def _explain_needs(entry: MethodEntry) -> str:
-    needs = [NEEDED[each] for each in entry.needs if each in NEEDED]
-    return f" It needs {' and '.join(needs)}." if needs else ""
-
-
-def _shorten(reason: str) -> str:
-    """Shorten a reason to one line of 80 columns."""
-    return textwrap.shorten(reason, REASON_WIDTH, placeholder=" ...", break_on_hyphens=False)
 
 
 def _describe_family(family: FamilyEntry) -> list[tuple[str, str]]:

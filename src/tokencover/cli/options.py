@@ -7,23 +7,17 @@ of a dataclass: `shared_options` gives such a command one parameter per field.
 from __future__ import annotations
 
 import inspect
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_type_hints
 
 import typer
 
-from tokencover.cli.values import (
-    parse_choice,
-    parse_integer,
-    parse_limit,
-    parse_model_options,
-    parse_path,
-    parse_task_names,
-    parse_threads,
-)
+from tokencover.cli.values import parse_object, parse_path, parse_task_names
+from tokencover.errors import InputError
 
 if TYPE_CHECKING:
     from tokencover.evaluation.lmms import ShowingSettings
@@ -33,22 +27,25 @@ QUESTIONS: Final = "Questions"
 METHODS: Final = "Methods"
 RUNNING: Final = "Running"
 OUTPUT: Final = "Output"
-SUITE_NAMES: Final = ("paper", "paper-images", "paper-video", "paper-strong", "paper-weak")
+LOAD_ARGUMENTS: Final = {
+    "attn_implementation": "--attention",
+    "device": "--device",
+    "dtype": "--dtype",
+    "name": "--model",
+    "quantization": "--quantization",
+}
+"""Arguments of `tokencover.loading.load` that have their own options."""
+SuiteName = Literal["paper", "paper-images", "paper-video", "paper-strong", "paper-weak"]
+SUITE_NAMES: Final = get_args(SuiteName)
 PromptScopeName = Literal["question", "turn"]
-ParallelName = Literal["data", "tensor"]
 OWN_BENCHMARKS: Final = "lmms:tokencover_pebble"
 """Prefix of the lmms-eval tasks with our scenes."""
 
 
-def option(
-    name: str,
-    value: str,
-    text: str,
-    panel: str | None = None,
-    parse: Callable[[str], Any] | None = None,
-) -> Any:
-    """Define an option: its name, the name of its value ("" for a flag), its help."""
-    return typer.Option(name, metavar=value, help=text, rich_help_panel=panel, parser=parse)
+def option(name: str, text: str, panel: str | None = None, **more: Any) -> Any:
+    """Define an option: ``--name`` of a flag or ``--name VALUE``, and its help."""
+    name, _, value = name.partition(" ")
+    return typer.Option(name, metavar=value, help=text, rich_help_panel=panel, **more)
 
 
 def shared_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -63,7 +60,14 @@ def shared_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[
         parameters = []
         for name, parameter in inspect.signature(command).parameters.items():
             if name in groups:
-                parameters += _list_parameters(groups[name], defaults)
+                options = get_type_hints(groups[name], include_extras=True)
+                parameters += [
+                    each.replace(
+                        annotation=options[each.name],
+                        default=defaults.get(each.name, each.default),
+                    )
+                    for each in inspect.signature(groups[name]).parameters.values()
+                ]
             else:
                 parameters.append(parameter.replace(annotation=hints[name]))
 
@@ -80,22 +84,6 @@ def shared_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[
     return decorate
 
 
-def _list_parameters(group: Any, defaults: Mapping[str, Any]) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    parameters = []
-    for field in fields(group):
-        default = defaults.get(field.name, field.default)
-        parameters.append(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if default is MISSING else default,
-                annotation=hints[field.name],
-            )
-        )
-    return parameters
-
-
 @dataclass(frozen=True)
 class ModelArguments:
     """The options of every command that loads a model."""
@@ -103,8 +91,7 @@ class ModelArguments:
     model: Annotated[
         str,
         option(
-            "--model",
-            "NAME",
+            "--model NAME",
             "Bundled model (pebble, pebble-clips, boulder), local path, or Hugging Face Hub ID.",
             MODEL,
         ),
@@ -112,33 +99,25 @@ class ModelArguments:
     dtype: Annotated[
         str | None,
         option(
-            "--dtype", "NAME", "Weight dtype, e.g. bfloat16 (default: from the checkpoint).", MODEL
+            "--dtype NAME", "Weight dtype, e.g. bfloat16 (default: from the checkpoint).", MODEL
         ),
     ] = None
     device: Annotated[
         str | None,
         option(
-            "--device",
-            "NAME",
+            "--device NAME",
             "cuda:1, cpu, or auto for all GPUs (default: one GPU, else the CPU).",
             MODEL,
         ),
     ] = None
     quantization: Annotated[
-        str | None,
-        option(
-            "--quantization",
-            "4bit|8bit",
-            "Quantize the weights with bitsandbytes.",
-            MODEL,
-            parse_choice("4bit", "8bit"),
-        ),
+        Literal["4bit", "8bit"] | None,
+        option("--quantization 4bit|8bit", "Quantize the weights with bitsandbytes.", MODEL),
     ] = None
     attention: Annotated[
         str | None,
         option(
-            "--attention",
-            "NAME",
+            "--attention NAME",
             "Attention implementation: sdpa, eager, flash_attention_2 (default: the model's).",
             MODEL,
         ),
@@ -146,8 +125,7 @@ class ModelArguments:
     model_options: Annotated[
         str | None,
         option(
-            "--model-options",
-            "JSON",
+            "--model-options JSON",
             'Further options of from_pretrained, e.g. {"revision": "main"}.',
             MODEL,
         ),
@@ -155,7 +133,17 @@ class ModelArguments:
 
     def parse_options(self) -> dict[str, Any]:
         """Return the arguments of `tokencover.loading.load` besides device and dtype."""
-        return parse_model_options(self.quantization, self.attention, self.model_options)
+        named = {"quantization": self.quantization, "attn_implementation": self.attention}
+        options: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
+        if self.model_options is None:
+            return options
+        more = parse_object(self.model_options, "--model-options", '{"revision": "main"}')
+        for key, own_option in LOAD_ARGUMENTS.items():
+            if key in more:
+                raise InputError(
+                    f"--model-options contains {key!r}. Pass it as {own_option} instead."
+                )
+        return {**options, **more}
 
     def warn_about_images(self, tasks: Sequence[str] | None = None) -> None:
         """Warn if a bundled model is used on images other than the scenes it was trained on.
@@ -179,24 +167,22 @@ class ModelArguments:
 TaskNames = Annotated[
     list[str] | None,
     option(
-        "--tasks",
-        "NAMES",
+        "--tasks NAMES",
         "Tasks or data files, e.g. pebble, pebble-clips/when, mine.jsonl (default: the model's "
         "own). Comma-separated, or repeat the option.",
         QUESTIONS,
     ),
 ]
 SplitName = Annotated[
-    str, option("--split", "NAME", "Split of pebble's scenes: test or validation.", QUESTIONS)
+    str, option("--split NAME", "Split of pebble's scenes: test or validation.", QUESTIONS)
 ]
 Limit = Annotated[
     int | None,
     option(
-        "--limit",
-        "N",
+        "--limit N",
         "Maximum number of scenes, videos or file rows per task (default: all).",
         QUESTIONS,
-        parse_limit,
+        min=1,
     ),
 ]
 
@@ -207,13 +193,11 @@ class TaskArguments:
 
     tasks: TaskNames = None
     suite: Annotated[
-        str | None,
+        SuiteName | None,
         option(
-            "--suite",
-            "NAME",
+            "--suite NAME",
             f"The paper's benchmarks by lmms-eval: {', '.join(SUITE_NAMES)}.",
             QUESTIONS,
-            parse_choice(*SUITE_NAMES),
         ),
     ] = None
     split: SplitName = "test"
@@ -221,24 +205,20 @@ class TaskArguments:
     prompt_scope: Annotated[
         PromptScopeName,
         option(
-            "--prompt-scope",
-            "question|turn",
+            "--prompt-scope question|turn",
             "Text used as the prompt in lmms-eval tasks: the question only, or the full user turn.",
             QUESTIONS,
-            parse_choice("question", "turn"),
         ),
     ] = "question"
     pad: Annotated[
         bool,
-        option("--pad", "", "Pad images of lmms-eval tasks to squares, as LLaVA does.", QUESTIONS),
+        option("--pad", "Pad images of lmms-eval tasks to squares, as LLaVA does.", QUESTIONS),
     ] = False
     frames: Annotated[
-        int,
-        option("--frames", "N", "Frames per video in lmms-eval tasks.", QUESTIONS, parse_integer),
+        int, option("--frames N", "Frames per video in lmms-eval tasks.", QUESTIONS)
     ] = 8
     max_new_tokens: Annotated[
-        int,
-        option("--max-new-tokens", "N", "Maximum tokens of an answer.", QUESTIONS, parse_integer),
+        int, option("--max-new-tokens N", "Maximum tokens of an answer.", QUESTIONS)
     ] = 16
 
     @property
@@ -301,33 +281,30 @@ def _resolve_suite(suite: str, model: str) -> list[str]:
     return supported
 
 
-BatchSize = Annotated[
-    int, option("--batch-size", "N", "Samples per forward pass.", RUNNING, parse_integer)
-]
+BatchSize = Annotated[int, option("--batch-size N", "Samples per forward pass.", RUNNING, min=1)]
 KeepGoing = Annotated[
     bool,
-    option("--keep-going", "", "Record failed examples and continue instead of stopping.", RUNNING),
+    option("--keep-going", "Record failed examples and continue instead of stopping.", RUNNING),
 ]
-Shard = Annotated[str | None, option("--shard", "I/N", "Run part I of N, from 0.", RUNNING)]
+Shard = Annotated[str | None, option("--shard I/N", "Run part I of N, from 0.", RUNNING)]
 Parallel = Annotated[
-    ParallelName,
+    Literal["data", "tensor"],
     option(
-        "--parallel",
-        "data|tensor",
+        "--parallel data|tensor",
         "Under torchrun, split the examples or the model's weights over the processes.",
         RUNNING,
-        parse_choice("data", "tensor"),
     ),
 ]
 Threads = Annotated[
     int | None,
-    option("--threads", "N", "CPU threads (default: the idle cores).", RUNNING, parse_threads),
+    option(
+        "--threads N", "CPU threads (default: the idle cores).", RUNNING, min=1, max=os.cpu_count()
+    ),
 ]
 MethodNames = Annotated[
     str,
     option(
-        "--methods",
-        "NAMES",
+        "--methods NAMES",
         "Comma-separated methods, with optional settings, e.g. mob,fastv:after=3.",
         METHODS,
     ),
@@ -335,8 +312,7 @@ MethodNames = Annotated[
 Budgets = Annotated[
     str,
     option(
-        "--budgets",
-        "LIST",
+        "--budgets LIST",
         "Comma-separated budgets: visual tokens to keep (64) or fractions of them (0.111).",
         METHODS,
     ),
@@ -344,8 +320,7 @@ Budgets = Annotated[
 Reference = Annotated[
     str | None,
     option(
-        "--reference",
-        "NAME",
+        "--reference NAME",
         "Method that others are compared with, e.g. mob:after=2 (default: mob, or the first).",
         METHODS,
     ),
@@ -353,11 +328,10 @@ Reference = Annotated[
 ImageFile = Annotated[
     Path | None,
     option(
-        "--image",
-        "FILE",
+        "--image FILE",
         "Image file (default: a scene or video of pebble's test split).",
         QUESTIONS,
-        parse_path,
+        parser=parse_path,
     ),
 ]
-AsJson = Annotated[bool, option("--json", "", "Print JSON instead of a table.", OUTPUT)]
+AsJson = Annotated[bool, option("--json", "Print JSON instead of a table.", OUTPUT)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, NoReturn
 
 INTERRUPTED: Final = 130
@@ -32,12 +32,7 @@ class StopKey:
                 self._before = None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -14,7 +14,6 @@ from tokencover.cli.options import OUTPUT, Reference, Threads, option
 from tokencover.cli.values import (
     format_command_line,
     name_reference,
-    parse_integer,
     parse_output_file,
     parse_output_folder,
     parse_path,
@@ -25,9 +24,8 @@ from tokencover.errors import InputError
 from tokencover.files import write_atomically, write_document
 
 if TYPE_CHECKING:
-    from tokencover.budget import Profile
     from tokencover.evaluation import Results
-    from tokencover.evaluation.report import KeptExample, StoredAblations
+    from tokencover.evaluation.report import KeptExample
 
 PAGE: Final = Path("report.html")
 NOTHING: Final = "no chart can be drawn: the results have no finished method"
@@ -35,7 +33,7 @@ IMAGES: Final = "Images"
 
 
 def _output(name: str, text: str) -> object:
-    return option(name, "FILE", text, OUTPUT, parse_output_file)
+    return option(f"{name} FILE", text, OUTPUT, parser=parse_output_file)
 
 
 ResultsPath = Annotated[
@@ -53,49 +51,41 @@ CsvFile = Annotated[Path | None, _output("--csv", "Write the rows as comma-separ
 FiguresFolder = Annotated[
     Path | None,
     option(
-        "--figures",
-        "FOLDER",
+        "--figures FOLDER",
         "Write the charts as files, named as in the paper.",
         OUTPUT,
-        parse_output_folder,
+        parser=parse_output_folder,
     ),
 ]
 FigureFormats = Annotated[
-    str, option("--format", "LIST", "Formats of --figures, e.g. pdf,svg,png.", OUTPUT)
+    str, option("--format LIST", "Formats of --figures, e.g. pdf,svg,png.", OUTPUT)
 ]
 OtherFolder = Annotated[
     Path | None,
-    option("--against", "RESULTS", "Compare with the results of another run.", parse=parse_path),
+    option("--against RESULTS", "Compare with the results of another run.", parser=parse_path),
 ]
 AblationResults = Annotated[
     Path | None,
     option(
-        "--ablation",
-        "FOLDER",
+        "--ablation FOLDER",
         "Output of `tokencover ablate`: Figures 4 to 6, Table 6.",
-        parse=parse_path,
+        parser=parse_path,
     ),
 ]
 ShownProfile = Annotated[
     Path | None,
-    option("--profile", "FILE", "Output of `tokencover calibrate`, to show.", parse=parse_path),
+    option("--profile FILE", "Output of `tokencover calibrate`, to show.", parser=parse_path),
 ]
 ImageCount = Annotated[
     int,
-    option(
-        "--images",
-        "N",
-        "Run the model again on N examples, and draw what was kept.",
-        IMAGES,
-        parse_integer,
-    ),
+    option("--images N", "Run the model again on N examples, and draw what was kept.", IMAGES),
 ]
 ImageTasks = Annotated[
     list[str] | None,
-    option("--tasks", "NAMES", "Tasks of these examples (default: those of the run).", IMAGES),
+    option("--tasks NAMES", "Tasks of these examples (default: those of the run).", IMAGES),
 ]
 ImageDevice = Annotated[
-    str | None, option("--device", "NAME", "Device for --images: cuda:1, cpu, or auto.", IMAGES)
+    str | None, option("--device NAME", "Device for --images: cuda:1, cpu, or auto.", IMAGES)
 ]
 
 
@@ -152,12 +142,12 @@ def write_report(
         )
         written.append(out or PAGE)
         write_atomically(written[0], page)
-    for path, build in _list_texts(stored, compared, markdown, latex, csv):
-        write_atomically(path, build())
-        written.append(path)
-    written += _write_export(export, stored)
+    written += _write_tables(stored, compared, markdown, latex, csv, export)
     if figures is not None:
-        written += _write_charts(figures, kinds, stored, compared, coupling, ablations)
+        from tokencover.evaluation.report import make_figures, write_figures
+
+        charts = make_figures(stored, reference=compared, profile=coupling, ablations=ablations)
+        written += write_figures(charts, figures, kinds)
     print("\n".join(f"wrote {path}" for path in written) or NOTHING)
 
 
@@ -173,51 +163,33 @@ def _check_packages(*, has_page: bool, has_figures: bool) -> None:
         import_extra(package, "drawing charts", "tokencover[figures]", otherwise)
 
 
-def _write_charts(
-    folder: Path,
-    formats: list[str],
-    stored: Results,
-    reference: str,
-    profile: Profile | None,
-    ablations: StoredAblations,
-) -> list[Path]:
-    from tokencover.evaluation.report import make_figures, write_figures
-
-    charts = make_figures(stored, reference=reference, profile=profile, ablations=ablations)
-    return write_figures(charts, folder, formats)
-
-
 def _get_results_folder(folder: Path) -> Path:
     """Return the folder itself, or the results in one that `tokencover ablate` wrote."""
     inner = folder / "results"
     return inner if inner.is_dir() and not (folder / "run.json").exists() else folder
 
 
-def _list_texts(
+def _write_tables(
     stored: Results,
     reference: str,
     markdown: Path | None,
     latex: Path | None,
     csv: Path | None,
-) -> list[tuple[Path, Callable[[], str]]]:
-    """Return the requested files, and functions that build them."""
+    export: Path | None,
+) -> list[Path]:
+    """Write the requested files and return their paths."""
+    from tokencover.evaluation import EXPORT_KIND, export_results
     from tokencover.evaluation.report import make_latex, make_markdown
 
-    texts: list[tuple[Path | None, Callable[[], str]]] = [
-        (markdown, lambda: make_markdown(stored, reference)),
-        (latex, lambda: make_latex(stored, reference)),
-        (csv, stored.to_csv),
-    ]
-    return [(path, build) for path, build in texts if path is not None]
-
-
-def _write_export(path: Path | None, stored: Results) -> list[Path]:
-    from tokencover.evaluation import EXPORT_KIND, export_results
-
-    if path is None:
-        return []
-    write_document(path, EXPORT_KIND, export_results(stored))
-    return [path]
+    if markdown is not None:
+        write_atomically(markdown, make_markdown(stored, reference))
+    if latex is not None:
+        write_atomically(latex, make_latex(stored, reference))
+    if csv is not None:
+        write_atomically(csv, stored.to_csv())
+    if export is not None:
+        write_document(export, EXPORT_KIND, export_results(stored))
+    return [path for path in (markdown, latex, csv, export) if path is not None]
 
 
 def _list_sources(stored: Results) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from tokencover.cli.options import METHODS, RUNNING, option
-from tokencover.cli.values import parse_budget, parse_choice, parse_integer, parse_path
+from tokencover.cli.values import parse_budget, parse_path
 from tokencover.errors import InputError
 
 REQUESTS: Final = "Requests"
@@ -23,67 +24,57 @@ ServedName = Annotated[
 ]
 Budget = Annotated[
     str,
-    option("--budget", "K", "Tokens to keep per image: a count (64) or fraction (0.111).", METHODS),
+    option("--budget K", "Tokens to keep per image: a count (64) or fraction (0.111).", METHODS),
 ]
 MethodName = Annotated[
     str,
-    option("--method", "NAME", "Method with settings, e.g. mob, divprune, random:seed=1.", METHODS),
+    option("--method NAME", "Method with settings, e.g. mob, divprune, random:seed=1.", METHODS),
 ]
 SplitRule = Annotated[
     str | None,
-    option("--split", "NAME", "MoB's split: paper, strong, weak, balanced, coupling.", METHODS),
+    option("--split NAME", "MoB's split: paper, strong, weak, balanced, coupling.", METHODS),
 ]
 ProfileFile = Annotated[
     Path | None,
     option(
-        "--profile",
-        "FILE",
+        "--profile FILE",
         "Output of `tokencover calibrate --after 0`, for --split coupling.",
         METHODS,
-        parse_path,
+        parser=parse_path,
     ),
 ]
 Positions = Annotated[
-    str,
+    Literal["original", "reindex"],
     option(
-        "--positions",
-        "NAME",
+        "--positions NAME",
         "Positions of kept tokens: original, or reindex (without gaps).",
         METHODS,
-        parse_choice("original", "reindex"),
     ),
 ]
 ChooseBy = Annotated[
-    str,
+    Literal["question", "image"],
     option(
-        "--choose-by",
-        "NAME",
+        "--choose-by NAME",
         "question, or image: one selection for all questions about an image.",
         METHODS,
-        parse_choice("question", "image"),
     ),
 ]
 ByRequest = Annotated[
     bool,
-    option(
-        "--by-request", "", "Let requests set budget and method; implied by --ceiling.", REQUESTS
-    ),
+    option("--by-request", "Let requests set budget and method; implied by --ceiling.", REQUESTS),
 ]
 Ceiling = Annotated[
     str | None,
-    option("--ceiling", "K", "Largest budget that requests may set (default: --budget).", REQUESTS),
+    option("--ceiling K", "Largest budget that requests may set (default: --budget).", REQUESTS),
 ]
 VisionCacheSize = Annotated[
     int,
     option(
-        "--vision-cache-mb",
-        "MB",
+        "--vision-cache-mb MB",
         "Cache size in MB for vision-encoder outputs; 0 disables the cache.",
         RUNNING,
-        parse_integer,
     ),
 ]
-OnlyPrint = Annotated[bool, option("--print", "", "Print vLLM's command and exit.", RUNNING)]
 
 
 def serve_model(
@@ -98,7 +89,9 @@ def serve_model(
     by_request: ByRequest = False,
     ceiling: Ceiling = None,
     vision_cache_mb: VisionCacheSize = 256,
-    only_print: OnlyPrint = False,
+    only_print: Annotated[
+        bool, option("--print", "Print vLLM's command and exit.", RUNNING)
+    ] = False,
 ) -> None:
     """Serve a model by vLLM with pruning; all other options are passed to vLLM."""
     if model.startswith("-"):
@@ -109,7 +102,6 @@ def serve_model(
         build_server_command,
         run_server,
         validate_vllm,
-        write_command,
     )
 
     validate_installed(model)
@@ -130,7 +122,7 @@ def serve_model(
     by_request = by_request or ceiling is not None
     command = build_server_command(source, settings, by_request=by_request, more=context.args)
     if only_print:
-        print(write_command(command))
+        print(shlex.join(["python", *command[1:]]))
         return
     validate_vllm()
     raise typer.Exit(run_server(command))

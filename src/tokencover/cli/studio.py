@@ -5,43 +5,35 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from tokencover.cli.options import RUNNING, ModelArguments, Threads, option, shared_options
-from tokencover.cli.values import parse_integer, validate_counts
 
 SERVER: Final = "Page"
-Host = Annotated[
-    str,
-    option("--host", "ADDRESS", "Address to listen on; 0.0.0.0 opens it to the network.", SERVER),
-]
-Port = Annotated[
-    int, option("--port", "N", "Port to listen on; 0 for any free one.", SERVER, parse_integer)
-]
-MaxUpload = Annotated[
-    int, option("--max-upload", "MB", "Maximum size of a file in MB.", SERVER, parse_integer)
-]
-MaxPixels = Annotated[
-    int, option("--max-pixels", "N", "Maximum pixels of an image.", SERVER, parse_integer)
-]
-AnswerLength = Annotated[
-    int, option("--max-new-tokens", "N", "Maximum tokens of an answer.", RUNNING, parse_integer)
-]
 
 
 @shared_options()
 def open_page(
     source: ModelArguments,
-    host: Host = "127.0.0.1",
-    port: Port = 7860,
-    max_upload: MaxUpload = 20,
-    max_pixels: MaxPixels = 50_000_000,
-    max_new_tokens: AnswerLength = 32,
+    host: Annotated[
+        str,
+        option("--host ADDRESS", "Address to listen on; 0.0.0.0 opens it to the network.", SERVER),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, option("--port N", "Port to listen on; 0 for any free one.", SERVER)
+    ] = 7860,
+    max_upload: Annotated[
+        int, option("--max-upload MB", "Maximum size of a file in MB.", SERVER, min=1)
+    ] = 20,
+    max_pixels: Annotated[
+        int, option("--max-pixels N", "Maximum pixels of an image.", SERVER, min=1)
+    ] = 50_000_000,
+    max_new_tokens: Annotated[
+        int, option("--max-new-tokens N", "Maximum tokens of an answer.", RUNNING, min=1)
+    ] = 32,
     threads: Threads = None,
 ) -> None:
     """Open a web page to ask about an image and see which tokens are kept."""
     from tokencover.cli.process import set_threads
     from tokencover.studio import StudioSettings, open_studio
 
-    limits = {"upload": max_upload, "pixels": max_pixels, "new-tokens": max_new_tokens}
-    validate_counts({f"--max-{name}": limit for name, limit in limits.items()})
     set_threads(threads)
     settings = StudioSettings(
         model=source.model,

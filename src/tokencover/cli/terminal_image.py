@@ -9,6 +9,8 @@ from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
+from tokencover.colors import to_css
+
 HALF: Final = "▀"
 SQUARE: Final = "■"
 MAX_WIDTH: Final = 64
@@ -44,14 +46,9 @@ def draw_blocks(image: Image.Image, width: int) -> Text:
     for row in range(rows):
         for column in range(width):
             upper, lower = (
-                "#{:02x}{:02x}{:02x}".format(*_get_color(pixels, column, 2 * row + below))
+                to_css(pixels.getpixel((column, 2 * row + below)))  # type: ignore[arg-type]
                 for below in (0, 1)
             )
             text.append(HALF, f"{upper} on {lower}")
         text.append("\n")
     return text
-
-
-def _get_color(pixels: Image.Image, column: int, row: int) -> tuple[int, int, int]:
-    red, green, blue = pixels.getpixel((column, row))  # type: ignore[misc]
-    return red, green, blue

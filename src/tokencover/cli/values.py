@@ -5,57 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tokencover.errors import InputError
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from tokencover.methods import Method
-
-LOAD_ARGUMENTS: Final = {
-    "attn_implementation": "--attention",
-    "device": "--device",
-    "dtype": "--dtype",
-    "name": "--model",
-    "quantization": "--quantization",
-}
-"""Arguments of `tokencover.loading.load` that have their own options."""
-
-
-def parse_integer(text: str | int) -> int:
-    """Parse an integer."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not an integer, for example 16.") from None
-
-
-def parse_limit(text: str | int) -> int:
-    """Parse an integer of at least 1."""
-    number = parse_integer(text)
-    if number < 1:
-        raise typer.BadParameter(f"{number} is too small: use 1 or more, or omit it for all.")
-    return number
-
-
-def parse_threads(text: str | int) -> int:
-    """Parse a number of threads, at most the cores of this machine."""
-    number, cores = parse_integer(text), os.cpu_count() or 1
-    if not 1 <= number <= cores:
-        raise typer.BadParameter(f"{number} is not from 1 to {cores}, the cores of this machine.")
-    return number
-
-
-def parse_number(text: str | float) -> float:
-    """Parse a decimal number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number, for example 0.5.") from None
 
 
 def parse_path(text: str | Path) -> Path:
@@ -83,28 +44,19 @@ def parse_output_file(text: str | Path) -> Path:
     return path
 
 
-def parse_choice(*choices: str) -> Callable[[str], str]:
-    """Return a parser that accepts one of the choices."""
-
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise typer.BadParameter(f"{text!r} is none of {', '.join(choices)}.")
-        return text
-
-    return parse
-
-
-def validate_counts(counts: Mapping[str, int]) -> None:
-    """Raise an error for option values below 1."""
-    for name, count in counts.items():
-        if count < 1:
-            raise InputError(f"{name} must be at least 1, got {count}.")
-
-
 def validate_questions(questions: Sequence[str]) -> None:
     """Raise an error for an empty question."""
     if any(not question.strip() for question in questions):
         raise InputError("A question is empty. Ask for example --question 'what is this ?'")
+
+
+def open_asked_image(path: Path, question: object) -> Image.Image:
+    """Open the user's image; raise an error without a question about it."""
+    from tokencover.images import open_image
+
+    if not question:
+        raise InputError("Ask a question about your image: --question 'what is this ?'")
+    return open_image(path)
 
 
 def split_at_commas(text: str) -> list[str]:
@@ -140,29 +92,15 @@ def parse_budgets(text: str) -> list[int | float]:
     return [parse_budget(part, "--budgets") for part in parts]
 
 
-def parse_model_options(
-    quantization: str | None, attention: str | None, model_options: str | None
-) -> dict[str, Any]:
-    """Return the arguments of `tokencover.loading.load` besides device and dtype."""
-    named = {"quantization": quantization, "attn_implementation": attention}
-    options = {key: value for key, value in named.items() if value is not None}
-    if model_options is None:
-        return options
+def parse_object(text: str, option: str, example: str) -> dict[str, Any]:
+    """Parse a JSON object."""
     try:
-        more = json.loads(model_options)
+        found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"--model-options must be a JSON object, got {model_options!r}: {error}."
-        ) from error
-    if not isinstance(more, dict):
-        raise InputError(
-            f"--model-options must be a JSON object such as "
-            f'\'{{"revision": "main"}}\', got {model_options!r}.'
-        )
-    for key, option in LOAD_ARGUMENTS.items():
-        if key in more:
-            raise InputError(f"--model-options contains {key!r}. Pass it as {option} instead.")
-    return {**options, **more}
+        raise InputError(f"{option} must be a JSON object, got {text!r}: {error}.") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{option} must be a JSON object such as '{example}', got {text!r}.")
+    return found
 
 
 def parse_parallel(parallel: str, **options: object) -> dict[str, Any]:

@@ -2,20 +2,16 @@
 
 from tokencover.efficiency.savings import Savings, export_savings, measure_savings, tabulate_savings
 from tokencover.efficiency.workload import (
-    ImageQuestion,
     Workload,
     build_workload,
-    load_own_image,
     select_drawn_questions,
 )
 
 __all__ = [
-    "ImageQuestion",
     "Savings",
     "Workload",
     "build_workload",
     "export_savings",
-    "load_own_image",
     "measure_savings",
     "select_drawn_questions",
     "tabulate_savings",

@@ -79,11 +79,10 @@ class PrefillWatch:
     @contextmanager
     def watch_decoder(self, decoder: nn.Module) -> Iterator[None]:
         """Watch this decoder."""
-        with ExitStack() as undo:
-            before = decoder.register_forward_pre_hook(self._record_start)
-            undo.callback(before.remove)
-            after = decoder.register_forward_hook(self._record_end, with_kwargs=True)
-            undo.callback(after.remove)
+        with (
+            decoder.register_forward_pre_hook(self._record_start),
+            decoder.register_forward_hook(self._record_end, with_kwargs=True),
+        ):
             yield
 
     def _record_start(self, module: nn.Module, args: Any) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokencover.efficiency.flops import compute_prefill_cost
 from tokencover.efficiency.instruments import (
     FlopCounter,
     PrefillWatch,
@@ -23,7 +22,7 @@ from tokencover.efficiency.instruments import (
     TokenTimes,
     read_clock,
 )
-from tokencover.efficiency.workload import Workload
+from tokencover.efficiency.workload import Workload, compute_prefill_cost
 from tokencover.errors import InputError
 from tokencover.methods import Method
 from tokencover.pruning import Run, prune
@@ -156,20 +155,18 @@ def _is_countable(model: Any) -> bool:
 
 
 class IdealDecoder:
-    """Runs the layers of an unpruned text model on sequences of given lengths."""
+    """Runs the layers of an unpruned text model on random input of given lengths.
 
-    def __init__(self, decoder: Any) -> None:
+    `lengths` are the tokens of each layer. Neighboring layers with the same length share one input
+    ``(batch, length, d)``.
+    """
+
+    def __init__(self, decoder: Any, lengths: Sequence[int], batch: int) -> None:
         self._decoder = decoder
-
-    def build_hidden_states(self, lengths: Sequence[int], batch: int) -> list[tuple[int, Tensor]]:
-        """Build random input for each run of neighboring layers with the same length.
-
-        Returns pairs of a number of layers and hidden states ``(batch, length, d)``.
-        """
-        num_layers = len(self._decoder.layers)
-        if getattr(self._decoder.config, "hidden_size_per_layer_input", 0):
+        num_layers = len(decoder.layers)
+        if getattr(decoder.config, "hidden_size_per_layer_input", 0):
             raise InputError(
-                f"{type(self._decoder).__name__} computes separate inputs for each layer from the "
+                f"{type(decoder).__name__} computes separate inputs for each layer from the "
                 "text: its layers cannot be timed on random hidden states."
             )
         if len(lengths) != num_layers:
@@ -177,28 +174,27 @@ class IdealDecoder:
                 f"the decoder has {num_layers} layers, got {len(lengths)} lengths: pass one per "
                 "layer."
             )
-        weight = next(self._decoder.parameters())
-        width = self._decoder.config.hidden_size
+        weight = next(decoder.parameters())
+        width = decoder.config.hidden_size
         generator = torch.Generator(weight.device).manual_seed(0)
-        groups = [(len(list(group)), length) for length, group in itertools.groupby(lengths)]
-        return [
-            (
-                count,
-                torch.randn(
-                    batch, length, width,
-                    generator=generator, device=weight.device, dtype=weight.dtype,
-                ),
-            )
-            for count, length in groups
-        ]  # fmt: skip
+        kind = {"generator": generator, "device": weight.device, "dtype": weight.dtype}
+        self._inputs: list[tuple[int, Tensor]] = [
+            (len(list(group)), torch.randn(batch, length, width, **kind))
+            for length, group in itertools.groupby(lengths)
+        ]
+
+    def time_pass(self) -> float:
+        """Run all layers and return the seconds; keys and values are cached as usual."""
+        begin = read_clock()
+        self._run()
+        return read_clock() - begin
 
     @torch.inference_mode()
-    def run(self, hidden_states: Sequence[tuple[int, Tensor]]) -> None:
-        """Run all layers, each group on its own input; keys and values are cached as usual."""
+    def _run(self) -> None:
         from transformers import DynamicCache
 
         first = 0
-        for count, inputs in hidden_states:
+        for count, inputs in self._inputs:
             cache = DynamicCache(config=self._decoder.config)
             with self._keep_only(first, first + count):
                 self._decoder(inputs_embeds=inputs, past_key_values=cache, use_cache=True)

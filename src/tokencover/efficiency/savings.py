@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import torch
 
-from tokencover.efficiency.instruments import count_weight_bytes, measure_peak, read_clock
+from tokencover.efficiency.instruments import count_weight_bytes, measure_peak
 from tokencover.efficiency.measured import AnswerTimes, IdealDecoder, MeasuredModel, PassFacts
 from tokencover.efficiency.workload import Workload
-from tokencover.errors import InputError
 from tokencover.loading import describe_loading
 from tokencover.methods import Method, name_method, to_json
 from tokencover.tables import TextTable
 
 MEMORY_TURNS: Final = 3
 """Resident memory varies by some megabytes between passes."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchSetting:
-    """The settings of a run; `loading` has quantization and loading options, None without any."""
-
-    model: str
-    device: str
-    dtype: str
-    torch: str
-    threads: int
-    weights_bytes: int
-    visual_tokens: list[int]
-    other_tokens: list[int]
-    tokens_out: int
-    repeats: int
-    loading: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +74,9 @@ class MethodSavings:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """The result of a run."""
+    """The result of a run; `setting` has loading options only if there are any."""
 
-    setting: BenchSetting
+    setting: dict[str, Any]
     unpruned: MeasuredCosts
     rows: list[MethodSavings]
 
@@ -113,17 +95,17 @@ def measure_savings(
     taken within a turn. Memory is measured before, in turns whose time does not count. `on_turn` is
     called after every turn that counts, for example to show progress.
     """
-    for name, value in (("--tokens-out", tokens_out), ("--repeats", repeats)):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}.")
     models = [MeasuredModel(workload, method) for method in (None, *methods)]
     facts = [each.inspect_pass() for each in models]
-    ideal_runs = [_build_ideal(workload, each) for each in facts]
+    decoders = [
+        IdealDecoder(workload.decoder, each.lengths, batch=len(each.tokens_per_layer))
+        for each in facts
+    ]
     peaks = _measure_peaks(models, turns=min(repeats, MEMORY_TURNS))
-    for model, ideal_run in zip(models, ideal_runs, strict=True):
+    for model, decoder in zip(models, decoders, strict=True):
         model.time_answer(min(tokens_out, 2))  # warms up
-        ideal_run()
-    times, ideals = _take_turns(models, ideal_runs, tokens_out, repeats, on_turn)
+        decoder.time_pass()
+    times, ideals = _take_turns(models, decoders, tokens_out, repeats, on_turn)
     measured = [
         _compute_medians(*of_one, tokens_out=tokens_out)
         for of_one in zip(times, ideals, peaks, facts, strict=True)
@@ -138,7 +120,21 @@ def measure_savings(
         )
         for method, mine, of_method in zip(methods, times[1:], measured[1:], strict=True)
     ]
-    return Savings(_describe_setting(workload, tokens_out, repeats), measured[0], rows)
+    setting = {
+        "model": workload.name,
+        "device": str(workload.model.device),
+        "dtype": str(workload.model.dtype).removeprefix("torch."),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "weights_bytes": count_weight_bytes(workload.model),
+        "visual_tokens": workload.visual_counts,
+        "other_tokens": workload.other_counts,
+        "tokens_out": tokens_out,
+        "repeats": repeats,
+    }
+    if loading := describe_loading(workload.model, workload.options):
+        setting["loading"] = loading
+    return Savings(setting, measured[0], rows)
 
 
 def _measure_peaks(models: Sequence[MeasuredModel], turns: int) -> list[int | None]:
@@ -151,34 +147,21 @@ def _measure_peaks(models: Sequence[MeasuredModel], turns: int) -> list[int | No
     return [statistics.median_low(mine) if mine else None for mine in found]
 
 
-def _build_ideal(workload: Workload, facts: PassFacts) -> Callable[[], float]:
-    """Return a function that runs the ideal of a model, and returns seconds."""
-    decoder = IdealDecoder(workload.decoder)
-    hidden_states = decoder.build_hidden_states(facts.lengths, batch=len(facts.tokens_per_layer))
-
-    def time_pass() -> float:
-        begin = read_clock()
-        decoder.run(hidden_states)
-        return read_clock() - begin
-
-    return time_pass
-
-
 def _take_turns(
     models: Sequence[MeasuredModel],
-    ideal_runs: Sequence[Callable[[], float]],
+    decoders: Sequence[IdealDecoder],
     tokens_out: int,
     repeats: int,
     on_turn: Callable[[], None] | None,
 ) -> tuple[list[list[AnswerTimes]], list[list[float]]]:
     """Return the times of every model and of every ideal, turn by turn."""
     times: list[list[AnswerTimes]] = [[] for _ in models]
-    ideals: list[list[float]] = [[] for _ in ideal_runs]
+    ideals: list[list[float]] = [[] for _ in models]
     for turn in range(repeats):
         order = range(len(models))
         for index in order if turn % 2 == 0 else reversed(order):  # alternates who is first
             times[index].append(models[index].time_answer(tokens_out))
-            ideals[index].append(ideal_runs[index]())
+            ideals[index].append(decoders[index].time_pass())
         if on_turn is not None:
             on_turn()
     return times, ideals
@@ -235,22 +218,6 @@ def _compute_ratio(of_turns: Sequence[float]) -> TurnRatio:
     return TurnRatio(float(middle), float(low), float(high))
 
 
-def _describe_setting(workload: Workload, tokens_out: int, repeats: int) -> BenchSetting:
-    return BenchSetting(
-        model=workload.name,
-        device=str(workload.model.device),
-        dtype=str(workload.model.dtype).removeprefix("torch."),
-        torch=torch.__version__,
-        threads=torch.get_num_threads(),
-        weights_bytes=count_weight_bytes(workload.model),
-        visual_tokens=workload.visual_counts,
-        other_tokens=workload.other_counts,
-        tokens_out=tokens_out,
-        repeats=repeats,
-        loading=describe_loading(workload.model, workload.options) or None,
-    )
-
-
 SAVINGS_COLUMNS = (
     "method", "K", "kept", "mean", "choose ms", "prefill ms", "faster", "above ideal",
     "first token ms", "faster", "tokens/s", "faster", "cache MB", "smaller", "peak MB", "smaller",
@@ -264,79 +231,67 @@ def tabulate_savings(found: Savings) -> TextTable:
     for each in found.rows:
         budget = "-" if each.budget is None else str(each.budget)
         rows.append(_format_row(each.method, budget, each.measured, each.gains))
+    vision = found.unpruned.facts.vision_flops
+    added = "" if vision is None else f"; the vision encoder and projector add {vision / 1e9:.3f}"
     notes = (
         "faster, smaller, fewer: unpruned over pruned; of times the median [quartiles] of turns",
         "prefill: the decoder, with selection; ideal: its layers on equally short inputs",
         "first token: from the call of generate, with the vision encoder",
         "mean: visual tokens per decoder layer; peak: memory that a prefill adds",
-        f"GFLOPs: decoder layers, head and selection{_describe_vision_flops(found.unpruned)}",
+        f"GFLOPs: decoder layers, head and selection{added}",
     )
     return TextTable(SAVINGS_COLUMNS, rows, above=_format_setting(found.setting), notes=notes)
 
 
 def export_savings(found: Savings) -> dict[str, Any]:
     """Return plain lists and numbers, for JSON."""
-    document = asdict(found)
-    if found.setting.loading is None:
-        del document["setting"]["loading"]
-    return document
+    return asdict(found)
 
 
-def _format_setting(setting: BenchSetting) -> str:
-    visual = "+".join(map(str, setting.visual_tokens))
-    others = "+".join(map(str, setting.other_tokens))
-    given = dict(setting.loading or {})
+def _format_setting(setting: Mapping[str, Any]) -> str:
+    visual = "+".join(map(str, setting["visual_tokens"]))
+    others = "+".join(map(str, setting["other_tokens"]))
+    given = dict(setting.get("loading", {}))
     loading = {**given.pop("options", {}), **given}
     shown = "".join(f"{key.replace('_', ' ')} {value}, " for key, value in loading.items())
     return (
-        f"{setting.model}: {visual} visual and {others} other tokens, {setting.device}, "
-        f"{setting.dtype}, {shown}{setting.threads} threads, torch {setting.torch}, "
-        f"{setting.tokens_out} tokens out, {setting.repeats} turns"
+        f"{setting['model']}: {visual} visual and {others} other tokens, {setting['device']}, "
+        f"{setting['dtype']}, {shown}{setting['threads']} threads, torch {setting['torch']}, "
+        f"{setting['tokens_out']} tokens out, {setting['repeats']} turns"
     )
 
 
 def _format_row(method: str, budget: str, costs: MeasuredCosts, gains: Gains | None) -> list[str]:
     """Format one row; the unpruned model has no selection and no gains."""
-    faster_prefill, faster_first_token, faster_decode, smaller_cache, smaller_peak, fewer_flops = (
-        ["-"] * 6 if gains is None else _format_gains(gains)
-    )
-    return [
-        method,
-        budget,
-        *_format_tokens(costs),
-        "-" if gains is None else _format_ms(costs.selection),
-        _format_ms(costs.prefill),
-        faster_prefill,
-        f"{100 * (costs.above_ideal - 1):+.0f} %",
-        _format_ms(costs.first_token),
-        faster_first_token,
-        "-" if costs.decode_rate is None else f"{costs.decode_rate:.1f}",
-        faster_decode,
-        f"{costs.facts.cache_bytes / 2**20:.2f}",
-        smaller_cache,
-        "-" if costs.peak_bytes is None else f"{costs.peak_bytes / 2**20:.1f}",
-        smaller_peak,
-        f"{(costs.facts.prefill_flops + costs.facts.selection_flops) / 1e9:.3f}",
-        fewer_flops,
-    ]
-
-
-def _format_tokens(costs: MeasuredCosts) -> list[str]:
-    """Return visual tokens after the last layer and on average over layers, per sample."""
+    prefill = first_token = decode = cache = peak = fewer = "-"
+    if gains is not None:
+        times = gains.prefill, gains.first_token, gains.decode
+        prefill, first_token, decode = map(_format_turns, times)
+        cache, peak, fewer = map(_format_ratio, (gains.cache, gains.peak, gains.flops))
+    flops = costs.facts.prefill_flops + costs.facts.selection_flops
     samples = costs.facts.tokens_per_layer
     kept = sum(each[-1] for each in samples) / len(samples)
     mean = sum(sum(each) / len(each) for each in samples) / len(samples)
-    return [f"{kept:g}", f"{mean:.1f}"]
-
-
-def _format_ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.1f}"
-
-
-def _format_gains(gains: Gains) -> list[str]:
-    times = gains.prefill, gains.first_token, gains.decode
-    sizes = gains.cache, gains.peak, gains.flops
-    return [*map(_format_turns, times), *map(_format_ratio, sizes)]
+    return [
+        method,
+        budget,
+        f"{kept:g}",
+        f"{mean:.1f}",
+        "-" if gains is None else f"{1e3 * costs.selection:.1f}",
+        f"{1e3 * costs.prefill:.1f}",
+        prefill,
+        f"{100 * (costs.above_ideal - 1):+.0f} %",
+        f"{1e3 * costs.first_token:.1f}",
+        first_token,
+        "-" if costs.decode_rate is None else f"{costs.decode_rate:.1f}",
+        decode,
+        f"{costs.facts.cache_bytes / 2**20:.2f}",
+        cache,
+        "-" if costs.peak_bytes is None else f"{costs.peak_bytes / 2**20:.1f}",
+        peak,
+        f"{flops / 1e9:.3f}",
+        fewer,
+    ]
 
 
 def _format_ratio(ratio: float | None) -> str:
@@ -345,8 +300,3 @@ def _format_ratio(ratio: float | None) -> str:
 
 def _format_turns(ratio: TurnRatio | None) -> str:
     return "-" if ratio is None else f"{ratio.median:.2f}x [{ratio.low:.2f}-{ratio.high:.2f}]"
-
-
-def _describe_vision_flops(unpruned: MeasuredCosts) -> str:
-    vision = unpruned.facts.vision_flops
-    return "" if vision is None else f"; the vision encoder and projector add {vision / 1e9:.3f}"

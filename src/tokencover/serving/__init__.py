@@ -11,7 +11,6 @@ from tokencover.serving.starting import (
     build_server_command,
     run_server,
     validate_vllm,
-    write_command,
 )
 from tokencover.serving.supported import (
     SERVED,
@@ -34,5 +33,4 @@ __all__ = [
     "run_server",
     "validate_positions",
     "validate_vllm",
-    "write_command",
 ]

@@ -22,5 +22,6 @@ def register() -> None:
     configs: dict[str, Any] = MODELS_CONFIG_MAP
     for model in SERVED_MODELS:
         if model.name not in known:
-            ModelRegistry.register_model(model.name, model.class_path)
+            path = f"tokencover.serving.models:{model.name}"  # in vLLM's notation
+            ModelRegistry.register_model(model.name, path)
         configs[model.name] = ServedConfig

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tokencover.budget import Budget, LayerCost, tokens_to_keep
-from tokencover.errors import InputError, TokenCoverError
+from tokencover.errors import InputError
 from tokencover.families import Layout
 from tokencover.methods import BudgetedMethod, View, from_json
 
@@ -119,10 +119,6 @@ def read_version() -> str:
         return ""
 
 
-class UnavailableInputError(TokenCoverError):
-    """A method reads something of the model that an engine does not provide."""
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The kept tokens of one image: ``(k,)`` ascending indices, and ``(k, d)`` hidden states."""
@@ -202,7 +198,7 @@ def build_image_view(hidden_states: Tensor, prompt: Tensor, layout: Layout, show
 
 
 def _raise_unavailable(*args: Any, **kwargs: Any) -> Tensor:
-    raise UnavailableInputError(
+    raise InputError(
         "An engine provides only the visual tokens of an image and the prompt tokens. Serve a "
         "method that needs no other input, for example mob."
     )

@@ -36,19 +36,11 @@ MAX_REASON_LENGTH: Final = 1000
 class ServingSettings:
     """What a server does with every image.
 
-    Attributes
-    ----------
-    method : BudgetedMethod
-        The method, unless a request names another one.
-    ceiling : int or float
-        The largest budget that a request may name.
-    choose_by : "question" or "image"
-        Whether the method reads the prompt. If not, the selection depends on the image alone, and
-        every question about it uses the engine's caches.
-    vision_cache_mb : int
-        Size of the cache for vision-encoder outputs; 0 disables it.
-    other_request_settings : bool
-        Whether requests may set other processor options in ``mm_processor_kwargs``.
+    `method` is used unless a request names another one, `ceiling` is the largest budget that a
+    request may name. `choose_by` is "question" if the method reads the prompt, or "image": then
+    every question about an image uses the engine's caches. `vision_cache_mb` is the size of the
+    cache for vision-encoder outputs; 0 disables it. With `other_request_settings` requests may set
+    other processor options in ``mm_processor_kwargs``.
     """
 
     method: BudgetedMethod
@@ -122,7 +114,7 @@ class ServingSettings:
             )
         named = requested.get("method")
         if named is None:
-            spec = _to_spec(self.method)
+            spec = json.loads(to_json(self.method))
         else:
             spec = _parse_spec(named)
             validate_request(spec)
@@ -135,19 +127,12 @@ class ServingSettings:
 
 
 def _parse_spec(named: Any) -> dict[str, Any]:
-    if isinstance(named, str) and len(named) > MAX_METHOD_LENGTH:
-        raise InputError(
-            f"method must be a name such as 'mob:split=weak', got {len(named)} characters."
-        )
-    spec = parse_method(named) if isinstance(named, str) else named
-    if not isinstance(spec, Mapping):
-        raise InputError(f"method must be a name such as 'mob:split=weak', got {named!r}.")
-    return dict(spec)
-
-
-def _to_spec(method: BudgetedMethod) -> dict[str, Any]:
-    spec: dict[str, Any] = json.loads(to_json(method))
-    return spec
+    if isinstance(named, Mapping):
+        return dict(named)
+    if isinstance(named, str) and len(named) <= MAX_METHOD_LENGTH:
+        return dict(parse_method(named))
+    text = f"{len(named)} characters" if isinstance(named, str) else repr(named)
+    raise InputError(f"method must be a name such as 'mob:split=weak', got {text}.")
 
 
 def format_reason(error: Exception) -> str:

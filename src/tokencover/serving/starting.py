@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -31,24 +30,12 @@ def build_server_command(
     by_request: bool = False,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Build the command that serves a model with pruning.
+    """Build the command that serves a model, a path or Hub ID, with pruning.
 
-    Parameters
-    ----------
-    model : str
-        A local path or Hugging Face Hub ID.
-    settings : Mapping
-        Those of `ServingSettings.read`.
-    by_request : bool
-        Whether requests may name budget and method. vLLM must trust their settings for that; ours
-        are then the only ones accepted, unless `more` trusts them anyway.
-    more : sequence of str
-        Options of vLLM.
-
-    Raises
-    ------
-    InputError
-        If the model or the settings cannot be served.
+    `settings` are those of `ServingSettings.read`, `more` are options of vLLM. With `by_request`
+    requests may name budget and method. vLLM must trust their settings for that; ours are then the
+    only ones accepted, unless `more` trusts them anyway. Raises `InputError` if the model or the
+    settings cannot be served.
     """
     document = dict(settings)
     if TRUST in more:
@@ -104,11 +91,6 @@ def validate_vllm() -> None:
         raise MissingPackageError(
             f"vLLM is not installed: {get_install_command('tokencover[vllm]')}."
         )
-
-
-def write_command(command: Sequence[str]) -> str:
-    """Format a command for a shell."""
-    return shlex.join(["python", *command[1:]])
 
 
 def run_server(command: Sequence[str]) -> int:

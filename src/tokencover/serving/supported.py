@@ -31,11 +31,6 @@ class ServedModel:
         """The architecture that the engine loads instead."""
         return f"TokenCover{self.original}"
 
-    @property
-    def class_path(self) -> str:
-        """The class, in the engine's notation."""
-        return f"tokencover.serving.models:{self.name}"
-
 
 SERVED_MODELS: Final = (
     ServedModel("LlavaForConditionalGeneration", "LLaVA-1.5"),
@@ -80,6 +75,7 @@ SERVED: Final = (
     "downsample",
 )
 """The methods that requests may name."""
+_SERVED_NAMES: Final = ", ".join(SERVED)
 
 REQUEST_SPLITS: Final = ("paper", "strong", "weak", "balanced", "auto")
 """The splits that requests may name: none of them reads a file."""
@@ -98,19 +94,10 @@ def build_served_method(
 ) -> BudgetedMethod:
     """Build the method that a server runs.
 
-    Parameters
-    ----------
-    spec : str or Mapping
-        ``mob``, ``mob:split=weak``, or the same as JSON. A method that can prune after some decoder
-        layers prunes before the decoder, whatever its default is.
-    budget : int or float
-        Count or fraction per image, unless the spec has a budget.
-    positions : "original" or "reindex"
-        Those of the server, which are fixed when the model is loaded.
-    split : str, optional
-        MoB's split where the spec has none: a name, or "coupling".
-    profile : str, optional
-        The file that `tokencover calibrate --after 0` wrote, for ``split="coupling"``.
+    `spec` is ``mob:split=weak``, or the same as JSON. A method that can prune after some decoder
+    layers prunes before the decoder, whatever its default is. `budget`, a count or fraction per
+    image, and MoB's `split`, a name or "coupling", are used if the spec has none. `positions` are
+    those of the server, `profile` is the file for ``split="coupling"``.
     """
     settings = dict(parse_method(spec) if isinstance(spec, str) else spec)
     kind = METHODS[str(settings.get("method"))]
@@ -157,12 +144,12 @@ def validate_served(method: Method) -> BudgetedMethod:
     """Raise an error for a method that needs more than the tokens of one image and the prompt."""
     name = method.name
     if not isinstance(method, BudgetedMethod):
-        raise InputError(f"Cannot serve {name}: it has no budget. Use {_list_served()}.")
+        raise InputError(f"Cannot serve {name}: it has no budget. Use {_SERVED_NAMES}.")
     if tuple(method.pruning_layers(_ANY_NUM_LAYERS)) != (0,):
         raise InputError(
             f"Cannot serve {name}: it prunes inside the decoder, where the engine's KV cache "
             "already has all tokens. Pass after=0 if it has that setting, or use "
-            f"{_list_served()}."
+            f"{_SERVED_NAMES}."
         )
     needs_model = (
         method.watched_layers(_ANY_NUM_LAYERS)
@@ -173,7 +160,7 @@ def validate_served(method: Method) -> BudgetedMethod:
     if needs_model:
         raise InputError(
             f"Cannot serve {name}: it reads attention or the inside of the vision encoder, which "
-            f"the engine does not provide. Use {_list_served()}."
+            f"the engine does not provide. Use {_SERVED_NAMES}."
         )
     if method.budget_mode != "exact":
         raise InputError(
@@ -189,10 +176,6 @@ def validate_served(method: Method) -> BudgetedMethod:
     return method
 
 
-def _list_served() -> str:
-    return ", ".join(SERVED)
-
-
 def validate_request(settings: Mapping[str, Any]) -> None:
     """Raise an error for settings that a request may not make.
 
@@ -201,7 +184,7 @@ def validate_request(settings: Mapping[str, Any]) -> None:
     """
     name = settings.get("method")
     if name not in SERVED:
-        raise InputError(f"Method {name!r} is not available on this server. Use {_list_served()}.")
+        raise InputError(f"Method {name!r} is not available on this server. Use {_SERVED_NAMES}.")
     for key, value in settings.items():
         if key == "split" and value not in REQUEST_SPLITS:
             raise InputError(

@@ -9,13 +9,11 @@ from __future__ import annotations
 import base64
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Final
 
-import torch
 from PIL import Image
 
 from tokencover.bundled_models import MODELS, DrawnScene, get_scene_set
@@ -24,28 +22,18 @@ from tokencover.errors import InputError
 from tokencover.families import family_of
 from tokencover.images import open_image, open_video
 from tokencover.methods import METHODS, Method, make_method, parse_methods
-from tokencover.prompting import Kind, Medium, list_kinds, make_inputs
-from tokencover.pruning import Trace, prune
+from tokencover.prompting import Kind, Medium, list_kinds
 from tokencover.studio.facts import export_answer, render_answer, render_kept
 from tokencover.studio.link import METHOD_DEFAULT, Setup
 from tokencover.visualization import (
     GAP,
+    Answer,
     animate_choice,
     flow,
+    generate_answer,
     medium_as_seen,
     panels,
-    words_of_centers,
 )
-
-
-@dataclass(frozen=True)
-class StudioAnswer:
-    """An answer and its seconds; if pruned, its trace and the words of its centers."""
-
-    text: str
-    seconds: float
-    trace: Trace | None
-    words: list[str]
 
 
 class StudioModel:
@@ -66,38 +54,16 @@ class StudioModel:
         """The media that the model takes."""
         return list_kinds(self.processor)
 
-    def ask(self, medium: Medium, question: str, method: Method | None) -> StudioAnswer:
+    def ask(self, medium: Medium, question: str, method: Method | None) -> Answer:
         """Answer a question about an image or the frames of a video, pruned by a method or not."""
         if not question.strip():
             raise InputError("The question is empty. Ask for example 'what is this ?'.")
-        with self._lock, torch.no_grad():
+        model, processor = self._model, self.processor
+        with self._lock:
             if not self._is_warm:  # the first call is not timed
-                self._answer(medium, question, None)
+                generate_answer(model, processor, medium, question, None, 1)
                 self._is_warm = True
-            return self._answer(medium, question, method)
-
-    def _answer(self, medium: Medium, question: str, method: Method | None) -> StudioAnswer:
-        inputs = make_inputs(self.processor, [([medium], question)]).to(self._model.device)
-        length = inputs["input_ids"].shape[1]
-        options = {"max_new_tokens": self.max_new_tokens, "do_sample": False}
-        start = time.perf_counter()
-        if method is None:
-            tokens = self._model.generate(**inputs, **options)
-            trace = None
-        else:
-            with prune(self._model, method, processor=self.processor) as run:
-                tokens = self._model.generate(**inputs, **options)
-            if not run.trace:
-                raise InputError(
-                    "The processor added no image to the prompt. Is it the model's own?"
-                )
-            trace = run.trace[0]
-        seconds = time.perf_counter() - start
-        words = (
-            [] if trace is None else words_of_centers(trace, inputs["input_ids"], self.processor)
-        )
-        text = self.processor.decode(tokens[0, length:], skip_special_tokens=True).strip()
-        return StudioAnswer(text, seconds, trace, words)
+            return generate_answer(model, processor, medium, question, method, self.max_new_tokens)
 
 
 MEDIA: Final[tuple[Kind, ...]] = ("image", "video")
@@ -191,23 +157,18 @@ class StudioBackend:
         plain = model.ask(medium, setup.question, None)
         answers = [model.ask(medium, setup.question, method) for method in methods]
         seen = medium_as_seen(medium, model.processor)
-        sides = [
-            (render_kept(name, seen, answer), render_answer(name, answer, plain, right))
-            for name, answer in zip(names, answers, strict=True)
-        ]
-        facts = [
-            export_answer(setup.question, name, answer, plain)
-            for name, answer in zip(names, answers, strict=True)
-        ]
-        sheets = [
-            _draw_sheet(seen, f"{name}: {setup.question} {answer.text}", answer)
-            for name, answer in zip(names, answers, strict=True)
-        ]
+        sides, facts, sheets = [], [], []
+        for name, answer in zip(names, answers, strict=True):
+            kept = render_kept(name, seen, answer)
+            sides.append((kept, render_answer(name, answer, plain, right)))
+            facts.append(export_answer(setup.question, name, answer, plain))
+            sheets.append(_draw_sheet(seen, f"{name}: {setup.question} {answer.text}", answer))
+        trace = answers[0].trace
         return StudioResult(
             sides=[*sides, ("", "")][:2],
             sheet=flow(sheets, sum(sheet.width + GAP for sheet in sheets), GAP),
             facts={"model": model.name, "answers": facts},
-            visual_tokens=_count_tokens(answers[0]),
+            visual_tokens=1 if trace is None else trace.visual_tokens,
         )
 
     def play(self, request: StudioRequest) -> str:
@@ -265,12 +226,8 @@ def _draw_scene(medium: str, number: int) -> DrawnScene:
     return get_scene_set("video" if medium == "video" else "image").draw(number, False)
 
 
-def _draw_sheet(medium: Medium, title: str, answer: StudioAnswer) -> Image.Image:
+def _draw_sheet(medium: Medium, title: str, answer: Answer) -> Image.Image:
     trace = answer.trace
     if trace is None or len({index for index, _ in trace.grids}) > 1:
         return medium if isinstance(medium, Image.Image) else medium[0]
     return panels([medium], trace, answer.words, title=title)
-
-
-def _count_tokens(answer: StudioAnswer) -> int:
-    return 1 if answer.trace is None else answer.trace.visual_tokens

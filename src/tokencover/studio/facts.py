@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tokencover.prompting import Medium
 from tokencover.pruning import Trace
-from tokencover.visualization import count_words, hover_html
-
-if TYPE_CHECKING:
-    from tokencover.studio.backend import StudioAnswer
+from tokencover.visualization import Answer, count_words, hover_html
 
 WORDS_SHOWN = 12
 Verdict = Literal["right", "wrong", "same", "other"]
@@ -19,7 +16,7 @@ MAX_NUMBERED = 12
 """Number of layers whose bars are all numbered; of more, only changes are numbered."""
 
 
-def render_answer(title: str, answer: StudioAnswer, plain: StudioAnswer, right: str) -> str:
+def render_answer(title: str, answer: Answer, plain: Answer, right: str) -> str:
     """Render the answer and its cost, next to the unpruned answer."""
     trace = answer.trace
     verdict = judge_answer(answer.text, plain.text, right)
@@ -57,7 +54,7 @@ def _render_row(name: str, text: str, verdict: Verdict | None) -> str:
     return f"<tr><th>{escape(name)}</th><td{marked}>{escape(text)}</td></tr>"
 
 
-def render_kept(title: str, medium: Medium, answer: StudioAnswer) -> str:
+def render_kept(title: str, medium: Medium, answer: Answer) -> str:
     """Render the image with the kept tokens."""
     if answer.trace is None:
         return ""
@@ -68,9 +65,7 @@ def render_kept(title: str, medium: Medium, answer: StudioAnswer) -> str:
     return head + hover_html(medium, answer.trace, answer.words)
 
 
-def export_answer(
-    question: str, method: str, answer: StudioAnswer, plain: StudioAnswer
-) -> dict[str, Any]:
+def export_answer(question: str, method: str, answer: Answer, plain: Answer) -> dict[str, Any]:
     """Return the answer and its trace as plain values."""
     trace = answer.trace
     facts: dict[str, Any] = {
@@ -87,33 +82,32 @@ def export_answer(
     return facts
 
 
-def _list_costs(trace: Trace, answer: StudioAnswer, plain: StudioAnswer) -> list[tuple[str, str]]:
+def _list_costs(trace: Trace, answer: Answer, plain: Answer) -> list[tuple[str, str]]:
+    percentage = 100 * answer.seconds / plain.seconds
+    seconds = f"{answer.seconds:.2f} s of {plain.seconds:.2f} s"
     rows = [
         ("tokens kept", f"{len(trace.kept)} of {trace.visual_tokens}"),
         ("mean per layer", f"{trace.mean_tokens:.1f}"),
         ("prefill FLOPs", f"{100 * trace.flops / trace.flops_unpruned:.1f} % of unpruned"),
-        ("time to answer", _compare_times(answer, plain)),
+        ("time to answer", f"{percentage:.0f} % of unpruned ({seconds})"),
     ]
     if trace.coupling is not None:
         group = trace.details.get("group")
         rows.append(("coupling η", f"{trace.coupling:.3f}" + (f", {group}" if group else "")))
     if trace.split is not None:
-        rows += [("split", _describe_split(split)) for split in trace.split]
+        # Prompt tokens may agree on visual tokens: what they do not use covers the rest.
+        rows += [
+            (
+                "split",
+                f"up to {split.prompt_budget} for the question, the others for the rest, "
+                f"fold {split.fold}",
+            )
+            for split in trace.split
+        ]
     return rows
 
 
-def _compare_times(answer: StudioAnswer, plain: StudioAnswer) -> str:
-    percentage = 100 * answer.seconds / plain.seconds
-    return f"{percentage:.0f} % of unpruned ({answer.seconds:.2f} s of {plain.seconds:.2f} s)"
-
-
-def _describe_split(split: Any) -> str:
-    """Words may agree on tokens: what they leave of their share covers the rest."""
-    prompt = f"up to {split.prompt_budget} for the question"
-    return f"{prompt}, the others for the rest, fold {split.fold}"
-
-
-def _render_words(answer: StudioAnswer) -> str:
+def _render_words(answer: Answer) -> str:
     """Render the words behind the prompt centers, most first."""
     counted = count_words(answer.words)
     if not counted:

@@ -20,24 +20,8 @@ DEFAULT_PORT: Final = 7860
 class StudioSettings:
     """How to open the studio.
 
-    Attributes
-    ----------
-    model : str
-        "pebble" (with `pebble-clips` for videos), a local path or a Hugging Face Hub ID.
-    device, dtype : str or None
-        As for `tokencover.loading.load`.
-    options : mapping
-        Its remaining arguments: quantization, attn_implementation, ...
-    host : str
-        Address to listen on; any but this computer's own opens the page to its network.
-    port : int
-        Port; 0 for any free one.
-    max_megabytes : int
-        Maximum size of an upload.
-    max_pixels : int
-        Maximum size of an image, checked before it is decoded.
-    max_new_tokens : int
-        Maximum length of an answer.
+    `model` is "pebble" (with `pebble-clips` for videos), a local path or a Hugging Face Hub ID;
+    `device`, `dtype` and `options` are arguments of `tokencover.loading.load`.
     """
 
     model: str = "pebble"
@@ -51,9 +35,6 @@ class StudioSettings:
     max_new_tokens: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("max_megabytes", "max_pixels", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if not 0 <= self.port < NUM_PORTS:
             raise InputError(f"port must be from 0 to 65535, got {self.port}.")
 
@@ -63,21 +44,10 @@ def open_studio(
 ) -> Any:
     """Load the model, open the page, and serve it until it is stopped.
 
-    Parameters
-    ----------
-    settings : StudioSettings
-        What to open.
-    on_open : callable
-        Called with the page's address once it is open.
-    wait : bool
-        False returns at once; the page is then open until its ``close()`` is called.
-
-    Returns
-    -------
-    gradio.Blocks
-        The page.
+    `on_open` is called with the page's address. Without `wait` it returns at once, and the page is
+    open until its ``close()`` is called.
     """
-    _import_gradio()
+    import_extra("gradio", "the studio", "tokencover[studio]", "use `tokencover ask`")
     port = settings.port or get_free_port(settings.host)
     validate_port(settings.host, port)  # before a model is loaded
     import gradio as gr
@@ -110,10 +80,6 @@ def open_studio(
         finally:
             page.close()
     return page
-
-
-def _import_gradio() -> None:
-    import_extra("gradio", "the studio", "tokencover[studio]", "use `tokencover ask`")
 
 
 def _build_backend(settings: StudioSettings) -> Any:

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from html import escape
 from pathlib import Path
 from string import Template
@@ -201,10 +202,7 @@ STALE: Final = """(kept) => {
 """Clears the results in the browser; the image stays, without tokens."""
 MAX_DOWNLOADS: Final = 100
 """The files of this many answers are kept for downloads."""
-SETUP_PARTS: Final = (
-    *("question", "medium", "scene", "method", "other"),
-    *("budget", "split", "after"),
-)
+SETUP_PARTS: Final = [field.name for field in fields(Setup) if field.name != "uploaded"]
 
 
 class PageEvents:
@@ -279,7 +277,8 @@ class PageEvents:
         with _show_errors():
             asked = _build_request(values)
             result = self._backend.answer(asked)
-        link = f"{_get_address(request)}?{write_query(asked.setup)}"
+        address = str(request.headers.get("origin") or "").rstrip("/")
+        link = f"{address}/?{write_query(asked.setup)}"
         note = " (your file is not in it)" if asked.setup.uploaded else ""
         return [
             *(part for side in result.sides for part in side),
@@ -395,7 +394,3 @@ def _hide_questions() -> tuple[Any, str]:
 
 def _render_notice(text: str) -> str:
     return f'<p class="tc-notice" role="status">{escape(text)}</p>' if text else ""
-
-
-def _get_address(request: gr.Request) -> str:
-    return str(request.headers.get("origin") or "").rstrip("/") + "/"

@@ -133,7 +133,10 @@ def fit_dimension(sets: Sequence[CoveringNumbers]) -> DimensionFit:
     At the radii of `CoveringNumbers.spread_radii`, least squares use the greedy cover for N. The
     slope is that within the sets, so a large and a small set may have different constants.
     """
-    groups = [_take_logarithms(numbers) for numbers in sets]
+    groups = [
+        [(math.log(each), math.log(own.upper(each))) for each in own.spread_radii(_FITTED)]
+        for own in sets
+    ]
     spread = products = 0.0
     for group in groups:
         for log_radius, log_number in _center(group):
@@ -144,13 +147,6 @@ def fit_dimension(sets: Sequence[CoveringNumbers]) -> DimensionFit:
     left = [y + dimension * x for group in groups for x, y in _center(group)]
     error = math.sqrt(sum(each**2 for each in left) / count) if count else 0.0
     return DimensionFit(dimension, error, count)
-
-
-def _take_logarithms(numbers: CoveringNumbers) -> list[tuple[float, float]]:
-    """(log r, log N) at the fitted radii."""
-    return [
-        (math.log(each), math.log(numbers.upper(each))) for each in numbers.spread_radii(_FITTED)
-    ]
 
 
 def _center(group: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -180,20 +176,30 @@ class CoveringShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """The cover of the theorems: Kp, Kv >= 1; eps_p, eps_v > 0; eta; d_H(V + P, S + P)."""
+class Distances:
+    """The Hausdorff distances of V, P, S = S_p + S_v, and of all tokens before and after pruning.
 
-    prompt_budget: int
-    visual_budget: int
+    `coupling` is eta = d_H(V, P), `prompt_radius` eps_p = d_H(S_p, P), `visual_radius` eps_v =
+    d_H(S_v, V); a radius is infinite without centers. `pruned` is d_H(V + P, S + P), which both
+    lemmas bound. S is a part of V, so `pruned` is at most eta: a larger bound says nothing.
+    """
+
+    coupling: float
     prompt_radius: float
     visual_radius: float
-    coupling: float
+    kept_to_prompt: float
+    kept_to_visual: float
     pruned: float
 
     @property
-    def budget(self) -> int:
-        """K."""
-        return self.prompt_budget + self.visual_budget
+    def lemma1(self) -> float:
+        """max(min(d_H(S, V), eta), min(d_H(S, V), d_H(S, P))), at least `pruned`."""
+        return min(self.kept_to_visual, max(self.coupling, self.kept_to_prompt))
+
+    @property
+    def relaxed(self) -> float:
+        """max(eps_p, eps_v) + eta, at least `lemma1`."""
+        return max(self.prompt_radius, self.visual_radius) + self.coupling
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,17 +260,21 @@ class Theorem2:
 
 
 def theorem1(
-    cut: Cut, shape: CoveringShape, prompt: CoveringNumbers, visual: CoveringNumbers
+    budget: int,
+    distances: Distances,
+    shape: CoveringShape,
+    prompt: CoveringNumbers,
+    visual: CoveringNumbers,
 ) -> Theorem1:
-    """Compare a cover with Theorem 1; covering numbers are those of P and V."""
+    """Compare a cover with Theorem 1; `budget` is K, covering numbers are those of P and V."""
     constant = _raise(4 * shape.prompt.lower * shape.visual.lower, 1 / shape.dimension)
-    budget_term = constant * _raise(cut.budget, -2 / shape.dimension)
-    smallest = min(cut.coupling, _compute_crowded_radius(prompt, visual, cut.budget))
+    budget_term = constant * _raise(budget, -2 / shape.dimension)
+    smallest = min(distances.coupling, _compute_crowded_radius(prompt, visual, budget))
     return Theorem1(
-        product=cut.prompt_radius * cut.visual_radius,
+        product=distances.prompt_radius * distances.visual_radius,
         budget_term=budget_term,
         smallest_radius=smallest,
-        larger_radius=max(cut.prompt_radius, cut.visual_radius),
+        larger_radius=max(distances.prompt_radius, distances.visual_radius),
         best_radius=max(smallest, math.sqrt(budget_term)),
     )
 
@@ -277,26 +287,32 @@ def _compute_crowded_radius(prompt: CoveringNumbers, visual: CoveringNumbers, bu
     )
 
 
-def theorem2(cut: Cut, shape: CoveringShape, candidates: int) -> Theorem2:
+def theorem2(
+    prompt_budget: int,
+    visual_budget: int,
+    distances: Distances,
+    shape: CoveringShape,
+    candidates: int,
+) -> Theorem2:
     """Compare a cover with Theorem 2; `candidates` is k * L."""
     power = 1 / shape.dimension
     spread = shape.prompt.upper * candidates / shape.prompt.lower
-    alpha = cut.coupling * _raise(spread, power) if cut.coupling > 0 else 0.0
+    alpha = distances.coupling * _raise(spread, power) if distances.coupling > 0 else 0.0
     beta = 2 * _raise(shape.visual.upper, power)
-    prompt_bound = alpha * _raise(cut.prompt_budget, -power)
-    visual_bound = beta * _raise(cut.visual_budget, -power)
-    bound = max(prompt_bound, visual_bound) + cut.coupling
-    enough = shape.prompt.upper * _raise(cut.prompt_radius, -shape.dimension)
+    prompt_bound = alpha * _raise(prompt_budget, -power)
+    visual_bound = beta * _raise(visual_budget, -power)
+    bound = max(prompt_bound, visual_bound) + distances.coupling
+    enough = shape.prompt.upper * _raise(distances.prompt_radius, -shape.dimension)
     return Theorem2(
         alpha=alpha,
         beta=beta,
         prompt_bound=prompt_bound,
         visual_bound=visual_bound,
         bound=bound,
-        prompt_holds=cut.prompt_radius <= prompt_bound * _ROUNDING,
-        visual_holds=cut.visual_radius <= visual_bound * _ROUNDING,
-        step_holds=enough * _ROUNDING >= cut.prompt_budget,
-        holds=cut.pruned <= bound * _ROUNDING,
+        prompt_holds=distances.prompt_radius <= prompt_bound * _ROUNDING,
+        visual_holds=distances.visual_radius <= visual_bound * _ROUNDING,
+        step_holds=enough * _ROUNDING >= prompt_budget,
+        holds=distances.pruned <= bound * _ROUNDING,
     )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -32,8 +31,8 @@ from tokencover.errors import InputError
 from tokencover.theory.bounds import (
     CoveringNumbers,
     CoveringShape,
-    Cut,
     DimensionFit,
+    Distances,
     Regularity,
     Theorem1,
     Theorem2,
@@ -43,38 +42,8 @@ from tokencover.theory.bounds import (
     theorem2,
 )
 
-if TYPE_CHECKING:
-    from tokencover.theory.bounds import Regularity, Theorem1, Theorem2
-
 _LISTED = 6
 """Radii in the table of covering numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Distances:
-    """The Hausdorff distances of V, P, S = S_p + S_v, and of all tokens before and after pruning.
-
-    `coupling` is eta = d_H(V, P), `prompt_radius` eps_p = d_H(S_p, P), `visual_radius` eps_v =
-    d_H(S_v, V); a radius is infinite without centers. `pruned` is d_H(V + P, S + P), which both
-    lemmas bound. S is a part of V, so `pruned` is at most eta: a larger bound says nothing.
-    """
-
-    coupling: float
-    prompt_radius: float
-    visual_radius: float
-    kept_to_prompt: float
-    kept_to_visual: float
-    pruned: float
-
-    @property
-    def lemma1(self) -> float:
-        """max(min(d_H(S, V), eta), min(d_H(S, V), d_H(S, P))), at least `pruned`."""
-        return min(self.kept_to_visual, max(self.coupling, self.kept_to_prompt))
-
-    @property
-    def relaxed(self) -> float:
-        """max(eps_p, eps_v) + eta, at least `lemma1`."""
-        return max(self.prompt_radius, self.visual_radius) + self.coupling
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,28 +128,26 @@ def certify(
     fit = fit_dimension([words, image])
     of_prompt = _compute_regularity(words, fit, distances.prompt_radius)
     of_visual = _compute_regularity(image, fit, distances.visual_radius)
-    cut = Cut(
-        prompt_budget=len(cover.prompt_centers),
-        visual_budget=len(cover.visual_centers),
-        prompt_radius=distances.prompt_radius,
-        visual_radius=distances.visual_radius,
-        coupling=distances.coupling,
-        pruned=distances.pruned,
-    )
-    shape = _build_shape(cut, fit, of_prompt, of_visual)
+    prompt_budget, visual_budget = len(cover.prompt_centers), len(cover.visual_centers)
+    shape = _build_shape(distances, fit, of_prompt, of_visual)
+    first = second = None
+    if shape is not None:
+        first = theorem1(prompt_budget + visual_budget, distances, shape, words, image)
+        candidates = fold * len(prompt)
+        second = theorem2(prompt_budget, visual_budget, distances, shape, candidates)
     return Certificate(
         visual_tokens=len(visual),
         prompt_tokens=len(prompt),
-        prompt_budget=cut.prompt_budget,
-        visual_budget=cut.visual_budget,
+        prompt_budget=prompt_budget,
+        visual_budget=visual_budget,
         distances=distances,
         counts=_bound_counts(words, image),
         fit=fit,
         prompt_regularity=of_prompt,
         visual_regularity=of_visual,
         fold=fold,
-        theorem1=None if shape is None else theorem1(cut, shape, words, image),
-        theorem2=None if shape is None else theorem2(cut, shape, fold * len(prompt)),
+        theorem1=first,
+        theorem2=second,
     )
 
 
@@ -213,10 +180,12 @@ def _compute_regularity(
 
 
 def _build_shape(
-    cut: Cut, fit: DimensionFit, prompt: Regularity | None, visual: Regularity | None
+    distances: Distances, fit: DimensionFit, prompt: Regularity | None, visual: Regularity | None
 ) -> CoveringShape | None:
     """Return None where the theorems say nothing: a part without centers, or a radius of 0."""
-    speak = all(0 < radius < math.inf for radius in (cut.prompt_radius, cut.visual_radius))
+    speak = all(
+        0 < radius < math.inf for radius in (distances.prompt_radius, distances.visual_radius)
+    )
     if prompt is None or visual is None or not speak:
         return None
     return CoveringShape(fit.dimension, prompt, visual)

@@ -1,6 +1,7 @@
 """Images of what was kept."""
 
 from tokencover.visualization.animation import animate_choice
+from tokencover.visualization.answers import Answer, generate_answer
 from tokencover.visualization.kept_tokens import count_words, describe, words_of_centers
 from tokencover.visualization.shown_images import as_seen, medium_as_seen
 from tokencover.visualization.still import (
@@ -19,11 +20,13 @@ __all__ = [
     "GAP",
     "MARGIN",
     "WIDEST",
+    "Answer",
     "animate_choice",
     "as_seen",
     "count_words",
     "describe",
     "flow",
+    "generate_answer",
     "hover_html",
     "list_legend",
     "medium_as_seen",

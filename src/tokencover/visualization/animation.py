@@ -9,7 +9,7 @@ from PIL import Image
 
 from tokencover.errors import InputError
 from tokencover.pruning import Trace
-from tokencover.visualization.kept_tokens import KeptToken, get_kept_tokens, number_words
+from tokencover.visualization.kept_tokens import get_kept_tokens, number_words
 from tokencover.visualization.shown_images import list_views
 from tokencover.visualization.still import draw_view
 
@@ -51,7 +51,10 @@ def animate_choice(
         raise InputError(f"steps and pause must be at least 1, got {steps} and {pause}.")
     view = list_views(image, trace, 0)[0]
     kept = get_kept_tokens(trace, words).of_view(view.medium, view.frame)
-    ordered = sorted((token for token in kept if token.order is not None), key=_get_rank)
+    ordered = sorted(
+        (token for token in kept if token.order is not None),
+        key=lambda token: (token.role != "prompt", token.order or 0),
+    )
     if not ordered:
         raise InputError(
             "the method does not record the order of its choice: use mob, nearest or farthest."
@@ -68,7 +71,3 @@ def animate_choice(
         file, "GIF", save_all=True, append_images=frames[1:], duration=pauses, loop=0, optimize=True
     )
     return file.getvalue()
-
-
-def _get_rank(token: KeptToken) -> tuple[bool, int]:
-    return token.role != "prompt", token.order or 0

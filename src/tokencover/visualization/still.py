@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tokencover.colors import DROPPED_COLOR, FADING, ROLE_COLORS, Color, to_css
 from tokencover.prompting import Medium
@@ -37,34 +37,19 @@ def flow(images: Sequence[Image.Image], width: int, gap: int) -> Image.Image:
         if rows[-1] and used + image.width > width:
             rows.append([])
         rows[-1].append(image)
-    return stack([_join_side_by_side(row, gap) for row in rows], gap)
+    return stack([stack(row, gap, across=True) for row in rows], gap)
 
 
-def stack(images: Sequence[Image.Image], gap: int) -> Image.Image:
-    """Arrange images one below the other."""
-    height = sum(image.height for image in images) + gap * (len(images) - 1)
-    sheet = Image.new("RGB", (max(image.width for image in images), height), "white")
-    top = 0
+def stack(images: Sequence[Image.Image], gap: int, *, across: bool = False) -> Image.Image:
+    """Arrange images one below the other, or side by side."""
+    step = int(not across)
+    size = [max(image.size[axis] for image in images) for axis in (0, 1)]
+    size[step] = sum(image.size[step] for image in images) + gap * (len(images) - 1)
+    sheet = Image.new("RGB", (size[0], size[1]), "white")
+    start = 0
     for image in images:
-        sheet.paste(image, (0, top))
-        top += image.height + gap
-    return sheet
-
-
-def add_margin(image: Image.Image, margin: int) -> Image.Image:
-    """Add a white margin on all sides."""
-    sheet = Image.new("RGB", (image.width + 2 * margin, image.height + 2 * margin), "white")
-    sheet.paste(image, (margin, margin))
-    return sheet
-
-
-def _join_side_by_side(images: Sequence[Image.Image], gap: int) -> Image.Image:
-    width = sum(image.width for image in images) + gap * (len(images) - 1)
-    sheet = Image.new("RGB", (width, max(image.height for image in images)), "white")
-    left = 0
-    for image in images:
-        sheet.paste(image, (left, 0))
-        left += image.width + gap
+        sheet.paste(image, (start, 0) if across else (0, start))
+        start += image.size[step] + gap
     return sheet
 
 
@@ -229,7 +214,7 @@ def panels(
     keys = [
         flow(row, width, GAP) for row in (_draw_legend(kept), _draw_word_keys(words or ())) if row
     ]
-    return add_margin(stack([stack(head, 2), body, *keys], GAP), MARGIN)
+    return ImageOps.expand(stack([stack(head, 2), body, *keys], GAP), MARGIN, "white")
 
 
 def _choose_side(shown: ShownView, count: int) -> int:

@@ -54,11 +54,7 @@ def hover_html(
     """
     kept = get_kept_tokens(trace, words)
     views = "".join(_render_view(shown, kept) for shown in list_views(image, trace, medium))
-    return (
-        '<figure style="margin:0;font:14px sans-serif">'
-        f'<div style="display:flex;flex-wrap:wrap;gap:12px">{views}</div>'
-        f"<figcaption>{escape(describe(trace))}</figcaption></figure>"
-    )
+    return _render_figure(views, escape(describe(trace)))
 
 
 def plain_html(images: Sequence[Image.Image]) -> str:
@@ -68,10 +64,14 @@ def plain_html(images: Sequence[Image.Image]) -> str:
         f'style="width:100%;image-rendering:{_choose_rendering(each)}"></div>'
         for each in images
     )
+    return _render_figure(views, "all visual tokens")
+
+
+def _render_figure(views: str, caption: str) -> str:
     return (
         '<figure style="margin:0;font:14px sans-serif">'
         f'<div style="display:flex;flex-wrap:wrap;gap:12px">{views}</div>'
-        "<figcaption>all visual tokens</figcaption></figure>"
+        f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
