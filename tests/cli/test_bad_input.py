@@ -299,3 +299,21 @@ def test_one_scene_is_made_and_not_all_before_it(
 def test_the_bundled_model_loads(no_model: None) -> None:
     """The guard above guards what `load` calls, not the model itself."""
     assert load_pebble()[0].config.model_type == "llava"
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("evaluate --limit 0", "'0'"),
+        ("evaluate --limit=many", "'many'"),
+        ("bench --threads 9999", "'9999'"),
+        ("ablate --what nothing", "'nothing'"),
+    ],
+)
+def test_errors_of_options_name_the_value(
+    line: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line.split()) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert line.split()[1].partition("=")[0] in message
+    assert message.count(value) == 1

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import typer
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from tokencover.cli import (
@@ -109,6 +112,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class CheckedCommand(TyperCommand):
+    """A command whose errors about options name the value, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words after the command's name."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            names = [] if error.param is None else error.param.opts
+            for name, value in itertools.pairwise([*words, ""]):
+                given = value if name in names else name.partition("=")[2]
+                if name.partition("=")[0] in names and repr(given) not in error.message:
+                    error.message = f"{error.message.rstrip('.')}, got {given!r}."
+            raise
+
+
 def build_app(*, drawn: bool) -> typer.Typer:
     """Build the command line; `drawn` formats help for a terminal instead of as plain text."""
     app = typer.Typer(
@@ -123,17 +143,18 @@ def build_app(*, drawn: bool) -> typer.Typer:
         },
     )
     app.callback()(describe_program)
-    app.command("ask", rich_help_panel=EXPLORE)(ask.ask)
-    app.command("studio", rich_help_panel=EXPLORE)(studio.open_page)
-    app.command("methods", rich_help_panel=EXPLORE)(lists.list_methods)
-    app.command("models", rich_help_panel=EXPLORE)(lists.list_models)
-    app.command("evaluate", rich_help_panel=MEASURE)(evaluate.evaluate_methods)
-    app.command("judge", rich_help_panel=MEASURE)(judge.judge_answers)
-    app.command("report", rich_help_panel=MEASURE)(report.write_report)
-    app.command("ablate", rich_help_panel=MEASURE)(ablate.ablate_settings)
-    app.command("calibrate", rich_help_panel=MEASURE)(calibrate.measure_coupling)
-    app.command("bench", rich_help_panel=MEASURE)(bench.run_bench)
-    app.command("serve", rich_help_panel=SERVE, context_settings=serve.PASS_ON)(serve.serve_model)
+    add = partial(app.command, cls=CheckedCommand)
+    add("ask", rich_help_panel=EXPLORE)(ask.ask)
+    add("studio", rich_help_panel=EXPLORE)(studio.open_page)
+    add("methods", rich_help_panel=EXPLORE)(lists.list_methods)
+    add("models", rich_help_panel=EXPLORE)(lists.list_models)
+    add("evaluate", rich_help_panel=MEASURE)(evaluate.evaluate_methods)
+    add("judge", rich_help_panel=MEASURE)(judge.judge_answers)
+    add("report", rich_help_panel=MEASURE)(report.write_report)
+    add("ablate", rich_help_panel=MEASURE)(ablate.ablate_settings)
+    add("calibrate", rich_help_panel=MEASURE)(calibrate.measure_coupling)
+    add("bench", rich_help_panel=MEASURE)(bench.run_bench)
+    add("serve", rich_help_panel=SERVE, context_settings=serve.PASS_ON)(serve.serve_model)
     return app
 
 
