@@ -27,7 +27,7 @@ from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
 from tests.zoo.entry import noise
 from tests.zoo.oracle import base_model, pooled
-from tests.zoo.towers import PATCH as PATCH_SIZE
+from tests.zoo.vision_encoders import PATCH as PATCH_SIZE
 from tokencover.families import FAMILIES, Family, Media, family_of
 from tokencover.families.granite4_vision import add_features
 from tokencover.families.layout import (
@@ -70,9 +70,9 @@ def local_model_of(name: str) -> PreTrainedModel:
 
 
 def without_mixing(model: PreTrainedModel) -> PreTrainedModel:
-    towers = family_of(model).vision_encoders
+    encoders = family_of(model).vision_encoders
     for name, parameter in model.named_parameters():
-        if name.startswith(towers) and any(part in name for part in MIXING):
+        if name.startswith(encoders) and any(part in name for part in MIXING):
             nn.init.zeros_(parameter)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
