@@ -18,7 +18,7 @@ from tokencover.families import (
     single_grids,
     tiles,
 )
-from tokencover.families.family import Family
+from tokencover.families.family import Family, TextModel, compute_block_cost, get_text_model
 from tokencover.families.folding import FoldedTiles, SquareFolding, VisionEncoderFacts
 from tokencover.families.layout import Layout, Media, Places, build_fallback_layout, grid
 from tokencover.families.registry import (
@@ -33,7 +33,6 @@ from tokencover.families.registry import (
     list_refused,
     needs_own_masks,
 )
-from tokencover.families.text_models import TextModel, compute_block_cost, get_text_model
 
 for _family in (  # in the order in which they are listed to users
     llava.LLAVA, llava.LLAVA_NEXT, qwen.QWEN2_VL, qwen.QWEN2_5_VL, qwen.QWEN3_VL, qwen.QWEN3_5,

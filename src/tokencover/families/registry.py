@@ -17,8 +17,7 @@ from typing import Any
 from torch import nn
 
 from tokencover.errors import InputError, TokenCoverError
-from tokencover.families.family import Family
-from tokencover.families.text_models import get_text_model
+from tokencover.families.family import Family, get_text_model
 from tokencover.methods import Method
 from tokencover.registry import Registry
 

@@ -22,7 +22,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from tokencover.budget import Budget
 from tokencover.errors import InputError
 from tokencover.families import Family, family_of, needs_own_masks
-from tokencover.families.versions import warn_of_newer_versions
 from tokencover.methods import Method, make_method, parse_method
 from tokencover.pruning.attention.reader import AttentionReader, Upcoming
 from tokencover.pruning.attention.recorder import Recorder, build_recorders
@@ -36,7 +35,7 @@ from tokencover.pruning.decoder.layers import (
     resolve_stages,
 )
 from tokencover.pruning.hooks import Hooks, is_aside
-from tokencover.pruning.internals import check_internals
+from tokencover.pruning.internals import check_internals, warn_of_newer_versions
 from tokencover.pruning.passes import CallState, ModelCalls, Pass, RerunPasses, runs_backward
 from tokencover.pruning.prompt import resolve_prompt_selector
 from tokencover.pruning.selection import Decoder, Selector, VisualTokens
