@@ -29,7 +29,6 @@ from tests.zoo.entry import noise
 from tests.zoo.oracle import base_model, pooled
 from tests.zoo.vision_encoders import PATCH as PATCH_SIZE
 from tokencover.families import FAMILIES, Family, Media, family_of
-from tokencover.families.granite4_vision import add_features
 from tokencover.families.layout import (
     CLASS,
     NEWLINE,
@@ -39,7 +38,7 @@ from tokencover.families.layout import (
     grid,
     join_views,
 )
-from tokencover.families.llava import select_resolution
+from tokencover.families.llava import add_features, select_resolution
 from tokencover.families.qwen import cut_deepstack
 
 Place = tuple[int, int, int, int]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from trace_the_path import trace_answer
+
 import tokencover as tc
-from tools.trace_the_path import trace_answer
 
 MOST_FILES = 26
 

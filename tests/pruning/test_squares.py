@@ -15,7 +15,7 @@ from tests.pruning.test_prune import fingerprint
 from tests.zoo import ZOO
 from tests.zoo.oracle import blocked_forward
 from tokencover.methods import Method
-from tokencover.pruning.vision.merging.row import CropSet, Squares, build_row
+from tokencover.pruning.vision.merged_row import CropSet, Squares, build_row
 
 NAMES = ("internvl", "qianfan_ocr")
 SIDE = 2

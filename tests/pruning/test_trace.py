@@ -74,6 +74,6 @@ def test_a_cover_is_told_in_a_line() -> None:
     torch.manual_seed(0)
     cover = tc.mob(torch.randn(9, 4), torch.randn(2, 4), budget=4, prompt_budget=2, fold=2)
     assert isinstance(cover, tc.Cover)
-    assert repr(cover) == "Cover(2 prompt + 2 visual centres)"
+    assert repr(cover) == "Cover(2 prompt + 2 visual centers)"
     numbers = ", ".join(map(str, cover.visual_centers.tolist()))
     assert f">{numbers}</td>" in cover._repr_html_()

@@ -156,11 +156,6 @@ def list_layer_types(decoder: Any) -> list[str]:
     return list(types) if types else [FULL] * len(decoder.layers)
 
 
-def is_recurrent(layer_type: str) -> bool:
-    """Whether layers of this type process tokens one by one."""
-    return layer_type in RECURRENT
-
-
 def _explain_missing_module(family: Family, model: nn.Module) -> str | None:
     paths = (family.base, f"{family.decoder}.layers", *family.vision_encoders, family.projector)
     for path in paths:

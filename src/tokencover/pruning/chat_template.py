@@ -305,7 +305,7 @@ def _learn(template: _Template) -> ChatShape | None:
     heads = [single[0]]
     if answered and double:
         heads.append(double[2].removeprefix(answered[2]))
-    opening = _get_common_end([head for head in heads if head])
+    opening = _get_common_start([head[::-1] for head in heads if head])[::-1]
     opening = opening.lstrip(template.reader.ends) or opening
     if not opening:
         return None
@@ -367,7 +367,3 @@ def strip_last_controls(text: str) -> str:
 def _get_common_start(texts: list[str]) -> str:
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
     return "".join(column[0] for column in columns)
-
-
-def _get_common_end(texts: list[str]) -> str:
-    return _get_common_start([text[::-1] for text in texts])[::-1]

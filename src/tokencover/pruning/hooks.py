@@ -92,7 +92,7 @@ class Hooks:
 
     def keep_uncompiled(self, module: nn.Module) -> None:
         """Run a module uncompiled: code compiled for another one may skip its inner hooks."""
-        self.around(module, "forward", _call_plainly)
+        self.around(module, "forward", lambda original, *args, **kwargs: original(*args, **kwargs))
 
     def _claim(self, module: nn.Module) -> None:
         """Give a module a derived class, unless another model has hooks on it."""
@@ -110,13 +110,12 @@ class Hooks:
         except TypeError:  # its first base class is not a module (quanto): only its own layout fits
             module.__class__ = _derive(kind, (kind,))
         _OWNERS[module] = self
-        self._undo.append(functools.partial(_release, module, kind))
 
+        def release() -> None:
+            _OWNERS.pop(module, None)
+            module.__class__ = kind
 
-def _release(module: nn.Module, kind: type) -> None:
-    """Give a module its former class back."""
-    _OWNERS.pop(module, None)
-    module.__class__ = kind
+        self._undo.append(release)
 
 
 def _derive(kind: type, bases: tuple[type, ...]) -> type:
@@ -157,10 +156,6 @@ def reject_recording() -> None:
             f"{how} would record the selection of this prompt for all prompts. Trace or export the "
             "model outside the `with` block of tc.prune."
         )
-
-
-def _call_plainly(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return original(*args, **kwargs)
 
 
 def run_aside(compute: Callable[[], Result]) -> Result:

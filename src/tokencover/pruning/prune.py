@@ -23,8 +23,7 @@ from tokencover.budget import Budget
 from tokencover.errors import InputError
 from tokencover.families import Family, family_of, needs_own_masks
 from tokencover.methods import Method, make_method, parse_method
-from tokencover.pruning.attention.reader import AttentionReader, Upcoming
-from tokencover.pruning.attention.recorder import Recorder, build_recorders
+from tokencover.pruning.attention.reader import AttentionReader, Recorder, Upcoming, build_recorders
 from tokencover.pruning.call_inputs import GivenMask, PassReader, PromptSelector
 from tokencover.pruning.decoder.cache import Pruning
 from tokencover.pruning.decoder.layers import (
@@ -44,7 +43,7 @@ from tokencover.pruning.trace import Trace
 from tokencover.pruning.vision.encoder_calls import EncoderCalls, guess_vision_encoder
 from tokencover.pruning.vision.encoder_memory import EncoderMemory
 from tokencover.pruning.vision.encoder_reader import VisionReader
-from tokencover.pruning.vision.merging.merger import VisionMerger
+from tokencover.pruning.vision.merger import VisionMerger
 
 CUT_SHARED = "_maybe_slice_kv_shared_inputs"
 """Where Gemma 4 cuts its inputs to the last tokens, before layers that share earlier keys."""
@@ -159,7 +158,7 @@ class Run:
 
     def remove(self) -> None:
         """Restore the model. Calling it again does nothing."""
-        self._end_pass()  # an interrupt ends a pass without its hook
+        self._end()  # an interrupt ends a pass without its hook
         self._hooks.remove()
         _pruned.pop(self._model, None)
 
@@ -192,7 +191,7 @@ class Run:
             self._hooks.after(self._decoder, self._after_decoder)
             self._encoder_calls.watch(self._hooks)
             if hasattr(self._decoder, CUT_SHARED):
-                cut = functools.partial(self._inputs.cut_shared, self._get_pass)
+                cut = functools.partial(self._inputs.cut_shared, self._state)
                 self._hooks.around(self._decoder, CUT_SHARED, cut)
         except BaseException:
             self.remove()
@@ -240,29 +239,23 @@ class Run:
         arguments = {**dict(zip(("input_ids",), args, strict=False)), **kwargs}
         self._state.current = self._pass_reader.read(arguments)
 
-    def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._end_pass()
-
-    def _end_pass(self) -> None:
+    def _end(self, *call: Any) -> None:
         # Gradient checkpointing calls a merging method again, when layers run backward.
         self._state.end_pass(keeps_inputs=self._method.merges and torch.is_grad_enabled())
-
-    def _get_pass(self) -> Pass | None:
-        return self._state.current
 
     def _get_running(self) -> Pass | None:
         """The pass under way, or the one whose layer gradient checkpointing runs again."""
         if is_aside():
             return None
         is_rerun = self._state.is_rerun and runs_backward()
-        return self._get_pass() or (self._get_entered() if is_rerun else None)
+        return self._state.current or (self._get_entered() if is_rerun else None)
 
     def _get_entered(self) -> Pass | None:
         """The pass of the layer that began last, None if it belongs to none."""
         return None if self._state.entered is None else self._state.entered()
 
     def _after_decoder(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        current = self._get_pass()
+        current = self._state.current
         kept = current and current.find_kept(len(self._layers))
         if not current or not kept:
             return output
@@ -278,7 +271,7 @@ class Run:
         if is_aside():
             return
         rotation = get_argument(kwargs, "position_embeddings", module)
-        current = self._rerun.find_pass(self._get_pass(), layer_idx, args[0], rotation)
+        current = self._rerun.find_pass(self._state.current, layer_idx, args[0], rotation)
         self._state.entered = None if current is None else weakref.ref(current)
         # Since transformers 5.23, checkpointing runs no hooks of layers again, only inner ones.
         self._state.is_rerun = runs_backward()

@@ -25,7 +25,7 @@ from tokencover.pruning.vision.encoder_calls import (
     read_feature_layers,
     spread_over_batch,
 )
-from tokencover.pruning.vision.merging.row import CropSet, build_folded_sets, build_plain_set
+from tokencover.pruning.vision.merged_row import CropSet, build_folded_sets, build_plain_set
 from tokencover.pruning.vision.vision_attention import VisionAttention
 
 
@@ -155,23 +155,15 @@ class VisionEncoder:
         self.kind = kind
         self.classes = kind.classes
         self.blocks: list[nn.Module] = list(module.get_submodule(kind.blocks).children())
-        self.feature_blocks = get_feature_blocks(config, len(self.blocks))
+        self.depth = len(self.blocks)
+        self.feature_blocks = get_feature_blocks(config, self.depth)
+        self.feature_block = max(self.feature_blocks)  # the deepest whose output is visual tokens
         self._takes_hidden = bool(get_named_layers(config))
         if min(self.feature_blocks) < 0:
             raise InputError(
                 f"{name} {purpose}, but vision_feature_layer {read_feature_layers(config)} takes "
                 "the input of the encoder's first block, which no block computes."
             )
-
-    @property
-    def depth(self) -> int:
-        """Number of blocks."""
-        return len(self.blocks)
-
-    @property
-    def feature_block(self) -> int:
-        """Block whose output becomes visual tokens; the deepest of several."""
-        return max(self.feature_blocks)
 
     def get_attention(self, number: int) -> VisionAttention:
         """The attention of a block, with its queries and keys."""

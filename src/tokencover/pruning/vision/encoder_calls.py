@@ -26,7 +26,7 @@ from tokencover.pruning.passes import PIXELS, CallState
 
 if TYPE_CHECKING:
     from tokencover.pruning.vision.encoder_reader import VisionReader
-    from tokencover.pruning.vision.merging.merger import VisionMerger
+    from tokencover.pruning.vision.merger import VisionMerger
 
 KINDS = ("image", "video")
 
@@ -47,6 +47,7 @@ class EncoderCalls:
         self._config: Any = model.config
         self._base = model.get_submodule(family.base)
         self._family, self._listeners = family, listeners
+        self.has_listeners = bool(listeners)  # whether the method acts in the vision encoder
         self._state = state
 
     def watch(self, hooks: Hooks) -> None:
@@ -81,11 +82,6 @@ class EncoderCalls:
             state.clear()
             state.update(values)
         return saved
-
-    @property
-    def has_listeners(self) -> bool:
-        """Whether the method acts in the vision encoder."""
-        return bool(self._listeners)
 
     @property
     def input_ids(self) -> Tensor:
