@@ -164,8 +164,6 @@ def _count_mistral_patches(media: Media) -> PatchCounts:
 
 def _build_mistral_layouts(media: Media) -> Layouts:
     """One grid for each image; the ends of its rows in the prompt are text tokens."""
-    if media.images is None:
-        return [], []
     side: int = media.config.spatial_merge_size
     patches, _ = _count_mistral_patches(media)
     return [grid(1, rows // side, columns // side) for _, rows, columns in patches], []

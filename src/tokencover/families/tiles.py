@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tokencover.families.family import Family
-from tokencover.families.folding import PatchCounts, Patches, SquareFolding
+from tokencover.families.folding import PatchCounts, SquareFolding
 from tokencover.families.layout import (
     Layout,
     Layouts,
@@ -40,16 +40,16 @@ def count_tile_patches(media: Media) -> PatchCounts:
     return [(1, side, side)] * len(pixels), []
 
 
-def build_square_tiles(media: Media, merge: Callable[[int, Any], int]) -> Layouts:
+def build_square_tiles(
+    media: Media,
+    merge: Callable[[int, Any], int],
+    patches: Callable[[Media], PatchCounts] = count_tile_patches,
+) -> Layouts:
     """One square grid per tile; ``merge(side, config)`` is its side, from the side in patches."""
-    return _build_tiles(count_tile_patches(media)[0], lambda side: merge(side, media.config))
-
-
-def _build_tiles(tiles: list[Patches], merge: Callable[[int], int]) -> Layouts:
-    """Square grids for tiles of one size."""
+    tiles, _ = patches(media)
     if not tiles:
         return [], []
-    side = merge(tiles[0][1])
+    side = merge(tiles[0][1], media.config)
     return [grid(1, side, side)] * len(tiles), []
 
 
@@ -121,16 +121,16 @@ def _count_real_patches(media: Media, least: int = 0) -> PatchCounts:
     return [(1, side, side)] * max(real, least), []
 
 
-def _build_idefics_layouts(media: Media, least: int = 0) -> Layouts:
-    """One grid per tile, sample by sample; the last tile of an image is a view of all of it."""
-    tiles, _ = _count_real_patches(media, least)
-    return _build_tiles(tiles, lambda side: side // media.config.scale_factor)
+_count_padded_patches = partial(_count_real_patches, least=1)
+_build_idefics_layouts = partial(
+    build_square_tiles, merge=lambda side, config: side // config.scale_factor
+)
 
 
 IDEFICS3 = Family(
     name="Idefics3",
     model_types=("idefics3",),
-    layouts=_build_idefics_layouts,
+    layouts=partial(_build_idefics_layouts, patches=_count_real_patches),
     folding=SquareFolding(_count_real_patches),
     decoder="model.text_model",
     vision_encoders=("model.vision_model",),
@@ -142,8 +142,8 @@ SMOLVLM = replace(
     IDEFICS3,
     name="SmolVLM",
     model_types=("smolvlm",),
-    layouts=partial(_build_idefics_layouts, least=1),
-    folding=SquareFolding(partial(_count_real_patches, least=1)),
+    layouts=partial(_build_idefics_layouts, patches=_count_padded_patches),
+    folding=SquareFolding(_count_padded_patches),
 )
 """SmolVLM: Idefics3's tiles, of which at least one is kept; a video is frames as images."""
 
@@ -154,7 +154,7 @@ def _build_docling_layouts(media: Media) -> Layouts:
     merged: int = media.config.vision_config.scale_factor
     if media.images.get("tile_fine_mask") is not None:  # the model reads only whether it is given
         merged //= 2
-    return _build_tiles(_count_docling_patches(media)[0], lambda side: side // merged)
+    return build_square_tiles(media, lambda side, config: side // merged, _count_docling_patches)
 
 
 def _count_docling_patches(media: Media) -> PatchCounts:
@@ -166,13 +166,12 @@ def _count_docling_patches(media: Media) -> PatchCounts:
     return [(1, side, side)] * int(require(media.images, "pixel_attention_mask").sum()), []
 
 
-GRANITE_DOCLING = Family(
+GRANITE_DOCLING = replace(
+    IDEFICS3,
     name="Granite Docling",
     model_types=("granite_docling",),
     layouts=_build_docling_layouts,
     folding=SquareFolding(_count_docling_patches),
-    decoder="model.text_model",
-    vision_encoders=("model.vision_model",),
     projector="model.vision_model.connector",
     decoder_hooks=cut_deepstack,
     needs={"granite_docling": "5.23"},
@@ -206,13 +205,12 @@ def _build_idefics2_layouts(media: Media) -> Layouts:
     return [grid(1, 1, media.config.perceiver_config.resampler_n_latents)] * real, []
 
 
-IDEFICS2 = Family(
+IDEFICS2 = replace(
+    IDEFICS3,
     name="Idefics2",
     model_types=("idefics2",),
     layouts=_build_idefics2_layouts,
-    decoder="model.text_model",
-    vision_encoders=("model.vision_model",),
-    projector="model.connector",
+    folding=None,
 )
 """Idefics2: a resampler reads each tile, so its tokens have no location in the image."""
 

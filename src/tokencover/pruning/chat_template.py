@@ -269,10 +269,12 @@ class _Template:
         message.
         """
         words = [f"Zq{letter}qz" for letter in "abc"[: len(roles)]]
-        messages = [
-            {"role": role, "content": self._make_content(word, media if word == words[0] else None)}
+        messages: list[dict[str, Any]] = [
+            {"role": role, "content": word if self.plain else [{"type": "text", "text": word}]}
             for role, word in zip(roles, words, strict=True)
         ]
+        if media is not None:
+            messages[0]["content"].insert(0, {"type": media})
         try:
             text = self.tokenizer.apply_chat_template(
                 messages,
@@ -287,12 +289,6 @@ class _Template:
         if re.findall("|".join(words), text) != words or re.search(r"['\"]type['\"]", text):
             return None
         return [self.reader.condense(part) for part in re.split("|".join(words), text)]
-
-    def _make_content(self, word: str, media: str | None) -> str | list[dict[str, str]]:
-        if self.plain:
-            return word
-        parts = [{"type": "text", "text": word}]
-        return parts if media is None else [{"type": media}, *parts]
 
 
 def _learn(template: _Template) -> ChatShape | None:

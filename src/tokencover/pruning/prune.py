@@ -63,7 +63,7 @@ class Run:
         model: nn.Module,
         family: Family,
         method: Method,
-        selector: PromptSelector,
+        selector: PromptSelector | GivenMask,
         visual: GivenMask | None = None,
     ) -> None:
         own_masks = needs_own_masks(family, model)
@@ -355,7 +355,7 @@ def prune(
             "its remove() first."
         )
     if isinstance(prompt, Tensor):
-        selector: PromptSelector = GivenMask(prompt)
+        selector: PromptSelector | GivenMask = GivenMask(prompt)
     else:
         selector = resolve_prompt_selector(model, prompt, processor)
     run = Run(

@@ -194,7 +194,13 @@ class AttentionReader:
                 "Layers of this model do not attend to all tokens before each token, so a method "
                 "cannot look ahead. Use a method that does not look ahead, for example tc.MoB."
             )
-        modules = [self._resolve_layer(each) for each in layers]
+        for each in layers:
+            if not isinstance(each, nn.Module) and not 0 <= each < len(self._layers):
+                raise InputError(
+                    f"Cannot look ahead with decoder layer {each}. The model has layers 0 to "
+                    f"{len(self._layers) - 1}."
+                )
+        modules = [each if isinstance(each, nn.Module) else self._layers[each] for each in layers]
         past = self._get_past(upcoming)
         if past is not None:
             raise InputError(
@@ -208,16 +214,6 @@ class AttentionReader:
             states = _run_layer(layer, states, positions, real)
         rotation = positions["position_embeddings"]
         return known[-1], known[-1].project(states, rotation, upcoming.kept, real, None)
-
-    def _resolve_layer(self, layer: nn.Module | int) -> nn.Module:
-        if isinstance(layer, nn.Module):
-            return layer
-        if not 0 <= layer < len(self._layers):
-            raise InputError(
-                f"Cannot look ahead with decoder layer {layer}. The model has layers 0 to "
-                f"{len(self._layers) - 1}."
-            )
-        return self._layers[layer]
 
     # ---- from projections to answers ----------------------------------------------------------
 
@@ -254,11 +250,8 @@ class AttentionReader:
 
     def _check(self, layer_idx: int, positions: Tensor, kept: Kept | None) -> Tensor:
         """Positions that a method passed, on the device of the masks."""
-        real, samples, length = (
-            self._current.tokens.real,
-            self._tokens.samples,
-            self._current.length,
-        )
+        real, samples = self._current.tokens.real, self._tokens.samples
+        length = self._current.length
         if positions.dim() != 2 or len(positions) != len(samples) or positions.dtype != torch.int64:
             raise InputError(
                 f"Positions have shape {tuple(positions.shape)} and type {positions.dtype}. Pass "
@@ -414,19 +407,12 @@ def build_recorders(
         )
     for number in watched:
         if not hasattr(layers[number], "self_attn"):
-            raise _build_no_attention_error(method, number, layers)
+            attending = [place for place, each in enumerate(layers) if hasattr(each, "self_attn")]
+            near = sorted(attending, key=lambda place: (abs(place - number), place))[:2]
+            raise InputError(
+                f"{type(method).__name__} reads the attention of decoder layer {number}, which has "
+                "none: it is linear attention or a convolution. Read layer "
+                f"{' or '.join(map(str, sorted(near)))} by pruning elsewhere, or use a method that "
+                "reads no attention, for example tc.MoB."
+            )
     return {number: Recorder(number, layers[number], state, inputs) for number in watched}
-
-
-def _build_no_attention_error(
-    method: Method, layer_idx: int, layers: Sequence[nn.Module]
-) -> InputError:
-    """For linear attention or a convolution: name the nearest layers with attention."""
-    attending = [number for number, layer in enumerate(layers) if hasattr(layer, "self_attn")]
-    near = sorted(attending, key=lambda number: (abs(number - layer_idx), number))[:2]
-    names = " or ".join(map(str, sorted(near)))
-    return InputError(
-        f"{type(method).__name__} reads the attention of decoder layer {layer_idx}, which has none:"
-        f" it is linear attention or a convolution. Read layer {names} by pruning elsewhere, or use"
-        " a method that reads no attention, for example tc.MoB."
-    )

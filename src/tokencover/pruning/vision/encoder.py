@@ -269,8 +269,8 @@ class VisionEncoders:
         Returns also which tokens are of videos.
         """
         planes = [[each.unsqueeze(0) for each in media] for media in (images, videos)]
-        spread = spread_over_batch(input_ids, self._ids, planes[0], planes[1], count=1)
-        return spread.values[0], spread.video
+        _, values, is_video = spread_over_batch(input_ids, self._ids, *planes, count=1)
+        return values[0], is_video
 
     def _carry(
         self, media: Media, images: Tensor | None, videos: Tensor | None

@@ -6,7 +6,6 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,9 +101,9 @@ class EncoderCalls:
             for layouts in self._measure_media()[0]
         )
         ids = self._family.visual_ids(self._config)
-        found = spread_over_batch(self.input_ids, ids, images, videos, count=4)
-        kind, frame, row, column = found.values
-        return Places(found.medium, kind, frame, row, column, found.video)
+        medium, values, video = spread_over_batch(self.input_ids, ids, images, videos, count=4)
+        kind, frame, row, column = values
+        return Places(medium, kind, frame, row, column, video)
 
     def place_crops(self, encoder: VisionEncoderFacts) -> FoldedTiles:
         """Which patches make which visual token; for families with `folding`."""
@@ -154,29 +153,18 @@ class EncoderCalls:
 # ---- from images to the tokens of a batch ----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BatchValues:
-    """Values ``(count, b, s)`` int64 at the visual tokens of a batch; -1 elsewhere.
-
-    `medium` ``(b, s)`` int64 numbers images and videos within a sample; `video` ``(b, s)`` is bool.
-    """
-
-    medium: Tensor
-    values: Tensor
-    video: Tensor
-
-
 def spread_over_batch(
     input_ids: Tensor,
     ids: Sequence[int],
     images: Sequence[Tensor],
     videos: Sequence[Tensor],
     count: int,
-) -> BatchValues:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Assign values ``(count, n)`` of each image and video, in order, to visual tokens.
 
-    `ids` holds the image token id and, if the family has one, the video token id. `images` and
-    `videos` are those before rows were repeated for beam search.
+    Returns the number of the medium within its sample ``(b, s)``, values ``(count, b, s)``, both
+    int64 and -1 elsewhere, and which tokens are of videos. `ids` has the image token id and, if the
+    family has one, the video token id. Media are those before rows were repeated for beam search.
     """
     table = torch.full((count + 2, *input_ids.shape), -1, dtype=torch.int64)
     tokens = input_ids.cpu()
@@ -184,7 +172,7 @@ def spread_over_batch(
         _fill(table, tokens == token, media, is_video)
     _number_media(table[0])
     table = table.to(input_ids.device)
-    return BatchValues(table[0], table[1:-1], table[-1] == 1)
+    return table[0], table[1:-1], table[-1] == 1
 
 
 def _fill(table: Tensor, here: Tensor, media: Sequence[Tensor], is_video: int) -> None:

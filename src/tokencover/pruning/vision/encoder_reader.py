@@ -414,13 +414,9 @@ class Encodings:
 
     def _project(self, device: torch.device, dtype: torch.dtype, features: Tensor) -> Tensor:
         if self.crops is None:
-            features = self._run_projector(move_to(self.projector, features))
+            features = move_to(self.projector, features)
+            count = len(features)
+            if count == 0:  # kernels of quantized layers crash on empty input
+                features = features.new_zeros(1, *features.shape[1:])
+            features = self.projector(features)[:count]
         return features.to(device, dtype)
-
-    def _run_projector(self, features: Tensor) -> Tensor:
-        """Project features; kernels of quantized layers crash on empty input."""
-        count = len(features)
-        if count == 0:
-            features = features.new_zeros(1, *features.shape[1:])
-        projected: Tensor = self.projector(features)
-        return projected[:count]
