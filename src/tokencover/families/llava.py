@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,10 +73,15 @@ def _has_class_token(media: Media) -> bool:
 
 
 def _map_vision_tokens(
-    base: nn.Module, media: Media, images: Tensor | None, videos: Tensor | None
+    layouts: Callable[[Media], Layouts],
+    base: nn.Module,
+    media: Media,
+    images: Tensor | None,
+    videos: Tensor | None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The tokens of each image, in order, without the first one where the model drops it."""
-    return _split_tiles(_build_layouts(media)[0], images), []
+    """The tokens of each image or frame, in order, without the first where the model drops it."""
+    of_images, of_videos = layouts(media)
+    return _split_tiles(of_images, images), _split_tiles(of_videos, videos)
 
 
 def _split_tiles(layouts: list[Layout], numbers: Tensor | None) -> list[Tensor]:
@@ -96,7 +101,7 @@ LLAVA = Family(
     name="LLaVA-1.5",
     model_types=("llava", "vipllava"),
     layouts=_build_layouts,
-    map_vision_tokens=_map_vision_tokens,
+    map_vision_tokens=partial(_map_vision_tokens, _build_layouts),
     class_token=True,
     encodes_singly=True,
 )
@@ -122,21 +127,13 @@ def _build_video_llava_layouts(media: Media) -> Layouts:
     return images, videos
 
 
-def _map_video_llava_tokens(
-    base: nn.Module, media: Media, images: Tensor | None, videos: Tensor | None
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The tokens of each image or frame, in order."""
-    layouts = _build_video_llava_layouts(media)
-    return _split_tiles(layouts[0], images), _split_tiles(layouts[1], videos)
-
-
 VIDEO_LLAVA = Family(
     name="Video-LLaVA",
     model_types=("video_llava",),
     needs={"video_llava": "5.21"},
     layouts=_build_video_llava_layouts,
     vision_encoders=("model.image_tower", "model.video_tower"),
-    map_vision_tokens=_map_video_llava_tokens,
+    map_vision_tokens=partial(_map_vision_tokens, _build_video_llava_layouts),
     class_token=True,
     encodes_singly=True,
 )

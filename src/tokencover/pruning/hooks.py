@@ -159,14 +159,15 @@ def reject_recording() -> None:
 
 
 def run_aside(compute: Callable[[], Result]) -> Result:
-    """Run the model's own modules outside of its pass.
+    """Run the model's own modules outside of its pass, without gradients.
 
     Hooks of runs stay quiet, and so do those with which transformers collects ``hidden_states`` and
     ``attentions``: they are armed by context variables, and this context has none.
     """
     context = contextvars.Context()
     context.run(_ASIDE.set, True)
-    return context.run(compute)
+    with torch.no_grad():
+        return context.run(compute)
 
 
 def move_to(module: nn.Module, tensor: Tensor) -> Tensor:

@@ -84,8 +84,9 @@ class Run:
         groups = self._stages if self._merger is None else (0, *self._stages)
         pruning = Pruning(groups, method.positions, own_masks)
         self._inputs = LayerInputs(self._decoder, pruning, family.token_arguments)
-        listeners = [each for each in (self._merger, self._reader) if each is not None]
-        calls = EncoderCalls(model, family, listeners, self._state)
+        # Merging first: what is read is spread over the encoder's first tokens before.
+        self._listeners = [each for each in (self._merger, self._reader) if each is not None]
+        calls = EncoderCalls(model, family, self._listeners, self._state)
         self._encoder_calls, self._calls = calls, ModelCalls(model, self._state)
         self._pass_reader = PassReader(
             model, family, method, selector, visual, calls, self._calls, self._state
@@ -219,14 +220,12 @@ class Run:
             self._attach(recorder.list_hooks())
 
     def _install_vision(self) -> None:
-        # Merging first: what is read from the encoder is spread over its first tokens before.
         for module, name, wrapper in () if self._merger is None else self._merger.list_wraps():
             self._hooks.around(module, name, wrapper)
-        for each in (self._merger, self._reader):
-            if each is not None:
-                for block in each.list_watched():
-                    self._hooks.keep_uncompiled(block)
-                self._attach(each.list_hooks())
+        for each in self._listeners:
+            for block in each.list_watched():
+                self._hooks.keep_uncompiled(block)
+            self._attach(each.list_hooks())
 
     def _attach(self, hooks: Iterable[tuple[nn.Module, Any, bool]]) -> None:
         """Attach hooks that run before (else after) their modules."""

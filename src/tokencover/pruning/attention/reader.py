@@ -156,12 +156,6 @@ class AttentionReader:
         """Which of the ``m`` tokens are no padding, ``(b, m)`` bool."""
         return self._current.tokens.real if kept is None else kept.valid
 
-    def _get_positions(self, upcoming: Upcoming) -> dict[str, Any]:
-        """The position arguments of the layer if nothing were dropped before it."""
-        return self._inputs.get_unpruned_positions(
-            self._current, upcoming.layer_idx, upcoming.states, upcoming.kept, upcoming.kwargs
-        )
-
     def _get_past(self, upcoming: Upcoming) -> Any:
         """The cached keys that the layer will attend to, None if there are none."""
         layer_idx, cache = upcoming.layer_idx, upcoming.kwargs.get("past_key_values")
@@ -170,14 +164,13 @@ class AttentionReader:
 
     def _foresee(self, attention: LayerAttention, upcoming: Upcoming) -> Projections:
         """What the layer about to run attends with if nothing is dropped before it."""
-        rotation = self._get_positions(upcoming)["position_embeddings"]
+        positions = self._inputs.get_unpruned_positions(self._current, upcoming)
         mask = None
         if self._inputs.own_masks:
-            mask = self._inputs.build_unpruned_mask(
-                self._current, upcoming.layer_idx, upcoming.kept, upcoming.kwargs
-            )
+            mask = self._inputs.build_unpruned_mask(self._current, upcoming)
         states, kept = upcoming.states.detach(), upcoming.kept
         past = self._get_past(upcoming)
+        rotation = positions["position_embeddings"]
         return attention.project(states, rotation, kept, self._get_real(kept), past, mask)
 
     def _look_ahead(
@@ -208,7 +201,8 @@ class AttentionReader:
                 f"cache, which has {past.length} tokens. Pass the whole chat without a cache."
             )
         known = [LayerAttention(each, f"look-ahead layer {n}") for n, each in enumerate(modules)]
-        positions, real = self._get_positions(upcoming), self._get_real(upcoming.kept)
+        positions = self._inputs.get_unpruned_positions(self._current, upcoming)
+        real = self._get_real(upcoming.kept)
         states = upcoming.states.detach()
         for layer in modules[:-1]:
             states = _run_layer(layer, states, positions, real)
@@ -297,7 +291,7 @@ def _run_layer(layer: Any, states: Tensor, positions: dict[str, Any], real: Tens
         "past_key_values": None,
         "use_cache": False,
     }
-    with gather_weights(layer), torch.no_grad():
+    with gather_weights(layer):
         output = run_aside(lambda: layer(states, **arguments))
     found: Tensor = output[0] if isinstance(output, tuple) else output
     return found

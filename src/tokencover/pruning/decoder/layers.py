@@ -11,7 +11,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ from tokencover.pruning.decoder.masks import (
     get_origins,
 )
 from tokencover.pruning.passes import CallState, Kept, Pass
+
+if TYPE_CHECKING:
+    from tokencover.pruning.attention.reader import Upcoming
 
 
 @dataclass(slots=True)
@@ -132,32 +135,25 @@ class LayerInputs:
             return others
         return tuple(kept.take(each) if isinstance(each, Tensor) else each for each in others)
 
-    def get_unpruned_positions(
-        self,
-        current: Pass,
-        layer_idx: int,
-        states: Tensor,
-        kept: Kept | None,
-        kwargs: dict[str, Any],
-    ) -> dict[str, Any]:
+    def get_unpruned_positions(self, current: Pass, upcoming: Upcoming) -> dict[str, Any]:
         """Position arguments for a pruning layer if nothing were dropped before it."""
+        layer_idx, kept, kwargs = upcoming.layer_idx, upcoming.kept, upcoming.kwargs
         cache = kwargs.get("past_key_values")
         shortened = kept is not None or _get_remembered(cache, layer_idx) is not None
         position_ids, rotation = kwargs.get("position_ids"), kwargs["position_embeddings"]
         more = self._shorten_token_arguments(kwargs, kept)
         if self._reindexes and shortened:
             columns = self._build_columns(current, layer_idx, kept, cache)
-            position_ids, rotation = self._reindex(states, columns)
+            position_ids, rotation = self._reindex(upcoming.states, columns)
             kept = None
         elif kept is not None:
             rotation = _cut_rotation(rotation, kept)
         position_ids = self._shorten_position_ids(position_ids, kept)
         return {"position_ids": position_ids, "position_embeddings": rotation, **more}
 
-    def build_unpruned_mask(
-        self, current: Pass, layer_idx: int, kept: Kept | None, kwargs: dict[str, Any]
-    ) -> Tensor | None:
+    def build_unpruned_mask(self, current: Pass, upcoming: Upcoming) -> Tensor | None:
         """The own mask of a pruning layer if nothing were dropped before it."""
+        layer_idx, kept, kwargs = upcoming.layer_idx, upcoming.kept, upcoming.kwargs
         cache = kwargs.get("past_key_values")
         seen = self._build_columns(current, layer_idx, kept, cache)
         columns = Columns(get_origins(current, layer_idx, kept, cache), seen)

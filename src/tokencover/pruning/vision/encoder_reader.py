@@ -230,12 +230,11 @@ class VisionReader:
 
 def _check_encoder(method: Method, family: Family, encoder: VisionEncoder) -> None:
     """Raise for packed images without a mapping to visual tokens, or a missing class token."""
-    config: Any = encoder.module.config
     if encoder.kind.packed and family.folding is None:
         raise InputError(
             f"{type(method).__name__} {READING}, but {family.name} with a vision encoder of "
-            f"type {config.model_type!r} packs images of all sizes into one row. Use a method that "
-            "acts in the decoder, for example tc.MoB."
+            f"type {encoder.module.config.model_type!r} packs images of all sizes into one row. "
+            "Use a method that acts in the decoder, for example tc.MoB."
         )
     card = getattr(method, "card", None)  # methods that are not registered may have none
     if card is not None and "class token" in card.needs and encoder.classes == 0:

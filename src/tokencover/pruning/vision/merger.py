@@ -332,18 +332,17 @@ def _resolve_blocks(method: Method, encoder: VisionEncoder) -> tuple[int, ...]:
 
 
 def _check_blocks(encoder: VisionEncoder, method: Method) -> None:
-    config: Any = encoder.module.config
     if encoder.kind.norms is None:
         able = [name for name, kind in VISION_ENCODER_TYPES.items() if kind.norms is not None]
         raise InputError(
             f"{type(method).__name__} {MERGING}, but blocks of encoders of type "
-            f"{config.model_type!r} are not supported. Supported are {', '.join(able)}."
+            f"{encoder.module.config.model_type!r} are not supported. Supported are "
+            f"{', '.join(able)}."
         )
 
 
 def _check_attention(encoder: VisionEncoder, method: Method) -> None:
-    config: Any = encoder.module.config
-    attention = config._attn_implementation
+    attention = encoder.module.config._attn_implementation
     if method.proportional_attention and attention not in ("sdpa", "eager"):
         raise InputError(
             f"{type(method).__name__} adds to the attention of the vision encoder, which "
