@@ -24,15 +24,16 @@ TOOLS_ENV := $(CACHE)/tools-$(shell (cat constraints.txt; echo "$(TOOLS)"; $(PYT
 # The lowest versions, in an environment that is named by what is in it: a second run finds it there.
 LOWEST := $(CACHE)/lowest-$(shell cksum < constraints-lowest.txt | cut -d' ' -f1)
 LOWEST_TESTS := tests/pruning/test_family_variants.py tests/pruning/test_prune.py \
-	tests/pruning/test_matrix.py tests/pruning/test_folded_towers.py models/tests/test_shipped_pebble.py
+	tests/pruning/test_matrix.py tests/pruning/test_folded_encoders.py \
+	models/tests/test_shipped_pebble.py
 
 # The newest versions that an index has: updated in every run. TORCH=newest takes the newest torch
 # too, by default the build for CPUs that constraints.txt has.
 NEWEST := $(CACHE)/newest-$(TORCH)
 NEWEST_TESTS := tests/zoo tests/methods tests/pruning/test_prune.py tests/pruning/test_internals.py \
 	tests/pruning/test_family_variants.py tests/pruning/test_matrix.py tests/pruning/test_own_masks.py \
-	tests/pruning/test_tower.py tests/pruning/test_tower_inside.py tests/pruning/test_squares.py \
-	tests/pruning/test_modes.py tests/pruning/test_rejected_calls.py tests/test_loading.py \
+	tests/pruning/test_vision_merging.py tests/pruning/test_vision_merging_inside.py \
+	tests/pruning/test_squares.py tests/pruning/test_modes.py tests/pruning/test_rejected_calls.py tests/test_loading.py \
 	models/tests/test_shipped_pebble.py
 
 .PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-quantized test-vllm lint format catalog bench pebble study docs dist test-install pictures mutants clean check-python

@@ -36,7 +36,11 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=64, help="visual tokens to keep")
     options = parser.parse_args()
     method = tc.get_method(options.method, budget=options.budget)
+    print_path(trace_answer(method))
 
+
+def trace_answer(method: tc.Method) -> Counter[Path]:
+    """Count the calls of one answer of the bundled model about an image."""
     model, processor = tc.load_pebble()
     image = Image.linear_gradient("L").resize((336, 336)).convert("RGB")
     inputs = make_inputs(processor, [([image], "what is the most common color ?")])
@@ -47,7 +51,7 @@ def main() -> None:
             model.generate(**inputs, max_new_tokens=4, do_sample=False)
 
     answer()  # finish the imports on first use
-    print_path(count_calls(answer))
+    return count_calls(answer)
 
 
 def count_calls(action: Callable[[], object]) -> Counter[Path]:

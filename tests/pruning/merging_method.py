@@ -72,31 +72,31 @@ class MergeNothing(MergePairs):
         return VisionMerge(torch.arange(tokens).expand(crops, -1), view.hidden_states)
 
 
-def slow_tower(tower: Any, method: MergePairs) -> Callable[..., BaseModelOutputWithPooling]:
+def slow_encoder(encoder: Any, method: MergePairs) -> Callable[..., BaseModelOutputWithPooling]:
     """A forward that runs a CLIP, SigLIP or DINOv2 encoder crop by crop, block by block."""
 
     def forward(pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
-        first = tower.embeddings(pixel_values)
-        if _is_clip(tower):
-            first = tower.pre_layrnorm(first)
-        crops = [_slow_crop(tower, method, crop) for crop in first]
+        first = encoder.embeddings(pixel_values)
+        if _is_clip(encoder):
+            first = encoder.pre_layrnorm(first)
+        crops = [_slow_crop(encoder, method, crop) for crop in first]
         hidden: Any = tuple(torch.stack(each) for each in zip(*crops, strict=True))
-        last = hidden[-1] if _is_clip(tower) else _last_norm(tower)(hidden[-1])
+        last = hidden[-1] if _is_clip(encoder) else _last_norm(encoder)(hidden[-1])
         return BaseModelOutputWithPooling(last_hidden_state=last, hidden_states=hidden)
 
     return forward
 
 
-def _is_clip(tower: Any) -> bool:
-    return hasattr(tower, "pre_layrnorm")
+def _is_clip(encoder: Any) -> bool:
+    return hasattr(encoder, "pre_layrnorm")
 
 
-def _is_dinov2(tower: Any) -> bool:
-    return hasattr(tower.encoder, "layer")
+def _is_dinov2(encoder: Any) -> bool:
+    return hasattr(encoder.encoder, "layer")
 
 
-def _last_norm(tower: Any) -> Any:
-    return tower.layernorm if _is_dinov2(tower) else tower.post_layernorm
+def _last_norm(encoder: Any) -> Any:
+    return encoder.layernorm if _is_dinov2(encoder) else encoder.post_layernorm
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ class _Parts:
         return states + scaled
 
 
-def _slow_crop(tower: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
+def _slow_crop(encoder: Any, method: MergePairs, states: Tensor) -> list[Tensor]:
     """All hidden states of one crop, each at full length."""
     members: list[Group] = [[token] for token in range(len(states))]
     keys: Tensor | None = None
-    dinov2 = _is_dinov2(tower)
-    hidden, classes = [states], int(_is_clip(tower) or dinov2)
-    for number, block in enumerate(tower.encoder.layer if dinov2 else tower.encoder.layers):
+    dinov2 = _is_dinov2(encoder)
+    hidden, classes = [states], int(_is_clip(encoder) or dinov2)
+    for number, block in enumerate(encoder.encoder.layer if dinov2 else encoder.encoder.layers):
         parts = _Parts(block, dinov2)
         merges = number in method.encoder_stages
         if merges and not method.inside_vision_blocks:

@@ -509,8 +509,8 @@ def stumble(model: Any, place: int) -> Iterator[None]:
         finally:
             KeepSome.stumbles.clear()
         return
-    tower = getattr(model.model, "vision_tower", None) or model.model.visual
-    module = {-1: tower, -2: model.lm_head}.get(place) or decoder_blocks(model)[place]
+    encoder = getattr(model.model, "vision_tower", None) or model.model.visual
+    module = {-1: encoder, -2: model.lm_head}.get(place) or decoder_blocks(model)[place]
     handle = module.register_forward_hook(throw)
     try:
         yield

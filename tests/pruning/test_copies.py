@@ -82,7 +82,7 @@ def test_an_unpruned_model_that_shares_blocks_stays_unpruned() -> None:
             assert torch.equal(second(**inputs).logits, plain)
 
 
-def test_an_unpruned_model_that_shares_the_tower_sees_it_unmerged() -> None:
+def test_an_unpruned_model_that_shares_the_encoder_sees_it_unmerged() -> None:
     first, second = ENTRY.build(), ENTRY.build()
     second.model.vision_tower = first.model.vision_tower
     inputs = ENTRY.inputs("single")

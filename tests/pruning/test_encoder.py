@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tests.pruning.merging_method import MergePairs, slow_tower
+from tests.pruning.merging_method import MergePairs, slow_encoder
 from tests.pruning.test_matrix import built, generate, with_media
 from tests.pruning.test_prune import fingerprint
-from tests.pruning.test_tower import slow
+from tests.pruning.test_vision_merging import slow
 from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
@@ -141,14 +141,14 @@ def test_later_stages_see_the_tokens_that_are_left(entry: ZooEntry) -> None:
         assert bool((after.index[row, len(left) :] == -1).all())
 
 
-def crops_and_towers(model: Any, inputs: Inputs) -> list[tuple[Any, Tensor]]:
+def crops_and_encoders(model: Any, inputs: Inputs) -> list[tuple[Any, Tensor]]:
     """Vision encoders with the crops that go through each, found by a hook."""
     seen: list[tuple[Any, Tensor]] = []
     base = model.model
     names = ("vision_tower", "image_tower", "video_tower")
     handles = [
         getattr(base, name).register_forward_pre_hook(
-            lambda tower, args: seen.append((tower, args[0]))
+            lambda encoder, args: seen.append((encoder, args[0]))
         )
         for name in names
         if hasattr(base, name)
@@ -161,13 +161,13 @@ def crops_and_towers(model: Any, inputs: Inputs) -> list[tuple[Any, Tensor]]:
 
 
 @pytest.mark.parametrize("entry", WITH_CLASSES)
-def test_attention_from_queries_and_keys_is_the_tower_s_own(entry: ZooEntry) -> None:
+def test_attention_from_queries_and_keys_is_the_encoder_s_own(entry: ZooEntry) -> None:
     model = built(entry.name, "eager")
     for kind in with_media(entry):
         inputs = entry.inputs(kind)
         runs = [
-            tower(pixels, output_attentions=True, output_hidden_states=True)
-            for tower, pixels in crops_and_towers(model, inputs)
+            encoder(pixels, output_attentions=True, output_hidden_states=True)
+            for encoder, pixels in crops_and_encoders(model, inputs)
         ]
         (view,) = views_of(model, inputs, Read(named=(2, 0, 1)))
         encoded = encoded_in(view)
@@ -225,12 +225,12 @@ def test_merged_tokens_are_spread(entry: ZooEntry) -> None:
     check_projected(view, int((view.kind == 1).sum()))
     hidden = []
     with slow(model, method):
-        for tower, pixels in crops_and_towers(model, inputs):
-            hidden.append(slow_tower(tower, method)(pixels).hidden_states)
+        for encoder, pixels in crops_and_encoders(model, inputs):
+            hidden.append(slow_encoder(encoder, method)(pixels).hidden_states)
     states = [torch.cat(parts) for parts in zip(*hidden, strict=True)]
     torch.testing.assert_close(encoded.features, states[-2], atol=1e-5, rtol=1e-5)
-    tower = next(tower for tower, _ in crops_and_towers(model, inputs))
-    last = tower.encoder.layers[2]  # nothing is merged before it: its input is the features
+    encoder = next(encoder for encoder, _ in crops_and_encoders(model, inputs))
+    last = encoder.encoder.layers[2]  # nothing is merged before it: its input is the features
     for name, found in (("q_proj", encoded.queries(2)), ("k_proj", encoded.keys(2))):
         expected = getattr(last.self_attn, name)(last.layer_norm1(states[2]))
         expected = expected.unflatten(-1, (2, -1)).transpose(1, 2)
@@ -256,7 +256,7 @@ def test_methods_that_do_not_ask_get_nothing() -> None:
 
 
 @pytest.mark.parametrize("entry", REFUSED)
-def test_families_whose_tokens_are_not_the_tower_s_are_refused(entry: ZooEntry) -> None:
+def test_families_whose_tokens_are_not_the_encoder_s_are_refused(entry: ZooEntry) -> None:
     model = built(entry.name)
     before = fingerprint(model)
     with pytest.raises(InputError, match=r"Read reads .*, which .* does not support"):
@@ -271,7 +271,7 @@ def test_families_whose_tokens_are_not_the_tower_s_are_refused(entry: ZooEntry) 
         ("llava, pixtral", "type 'pixtral' packs images of all sizes into one row"),
     ],
 )
-def test_other_towers_are_refused(name: str, message: str) -> None:
+def test_other_encoders_are_refused(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         prune(VARIANTS[name].build(), Read(), prompt=torch.zeros(1, 1))
 
@@ -283,7 +283,7 @@ def test_pooled_videos_are_refused() -> None:
 
 
 @pytest.mark.parametrize("named", [(3,), (-1,)])
-def test_blocks_the_tower_does_not_have_are_refused(named: tuple[int, ...]) -> None:
+def test_blocks_the_encoder_does_not_have_are_refused(named: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="lie between 0 and 2"):
         prune(built("llava"), Read(named=named), prompt=torch.zeros(1, 1))
 

@@ -61,7 +61,7 @@ def test_the_next_method_is_given_what_the_first_computed(entry: ZooEntry) -> No
     assert not {"get_image_features", "get_video_features"} & set(vars(base))
 
 
-def test_methods_that_read_from_the_tower_are_given_what_was_read(
+def test_methods_that_read_from_the_encoder_are_given_what_was_read(
     llava: tuple[PreTrainedModel, Inputs],
 ) -> None:
     model, inputs = llava
@@ -77,7 +77,7 @@ def test_methods_that_read_from_the_tower_are_given_what_was_read(
     assert memory.recalled == 2 * alone
 
 
-def test_methods_that_merge_in_the_tower_run_it(llava: tuple[PreTrainedModel, Inputs]) -> None:
+def test_methods_that_merge_in_the_encoder_run_it(llava: tuple[PreTrainedModel, Inputs]) -> None:
     model, inputs = llava
     entry, memory = ZOO["llava"], EncoderMemory(model)
     expected = answer(model, entry, inputs, ToMe(8))

@@ -27,9 +27,8 @@ from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
 from tests.zoo.entry import noise
 from tests.zoo.oracle import base_model, pooled
-from tests.zoo.towers import PATCH as PATCH_SIZE
+from tests.zoo.vision_encoders import PATCH as PATCH_SIZE
 from tokencover.families import FAMILIES, Family, Media, family_of
-from tokencover.families.granite4_vision import add_features
 from tokencover.families.layout import (
     CLASS,
     NEWLINE,
@@ -39,7 +38,7 @@ from tokencover.families.layout import (
     grid,
     join_views,
 )
-from tokencover.families.llava import select_resolution
+from tokencover.families.llava import add_features, select_resolution
 from tokencover.families.qwen import cut_deepstack
 
 Place = tuple[int, int, int, int]
@@ -70,9 +69,9 @@ def local_model_of(name: str) -> PreTrainedModel:
 
 
 def without_mixing(model: PreTrainedModel) -> PreTrainedModel:
-    towers = family_of(model).vision_encoders
+    encoders = family_of(model).vision_encoders
     for name, parameter in model.named_parameters():
-        if name.startswith(towers) and any(part in name for part in MIXING):
+        if name.startswith(encoders) and any(part in name for part in MIXING):
             nn.init.zeros_(parameter)
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

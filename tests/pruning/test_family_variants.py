@@ -39,7 +39,7 @@ from tests.pruning.test_families import (
 )
 from tests.pruning.variants import FLAT, SQUARE, SQUARES, VARIANTS, prompt, sizes
 from tests.zoo import ZOO
-from tests.zoo.towers import clip_tower, siglip_tower
+from tests.zoo.vision_encoders import clip_encoder, siglip_encoder
 from tests.zoo.weights import text_config
 from tokencover.errors import InputError, TokenCoverError
 from tokencover.families import (
@@ -143,7 +143,7 @@ def test_methods_that_read_attention_do_not_claim_families_where_it_is_not_known
 
 def test_llava_without_class_token_loses_its_first_patch() -> None:
     variant = VARIANTS["llava, siglip"]
-    model = replace(variant, settings={"vision_config": siglip_tower(4) | FLAT}).build()
+    model = replace(variant, settings={"vision_config": siglip_encoder(4) | FLAT}).build()
     inputs = prompt(15, 15, pixel_values=SQUARES)
     images, _ = layouts_of(model, media_of(model, inputs))
     assert [places(layout) for layout in images] == [raster(SQUARE)[1:]] * 2
@@ -202,7 +202,7 @@ class Shell(nn.Module):
 
 
 def llava_with(**text: Any) -> LlavaConfig:
-    return LlavaConfig(vision_config=clip_tower(4), text_config=text_config(2, **text))
+    return LlavaConfig(vision_config=clip_encoder(4), text_config=text_config(2, **text))
 
 
 REFUSED = [

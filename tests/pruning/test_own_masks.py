@@ -25,7 +25,7 @@ from tests.pruning.test_probe import assert_true, eavesdropping, second_turn, wa
 from tests.zoo import ZOO, gemma4, llama4, llava
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks, recompute_decode
-from tests.zoo.towers import clip_tower
+from tests.zoo.vision_encoders import clip_encoder
 from tests.zoo.vocabulary import IMAGE
 from tests.zoo.weights import seeded, text_config
 from tests.zoo.windows import WINDOW
@@ -49,7 +49,7 @@ def build_mistral(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = LlavaConfig(
-        vision_config=clip_tower(llava.SIDE),
+        vision_config=clip_encoder(llava.SIDE),
         text_config=text_config(layers, model_type="mistral", sliding_window=WINDOW),
         image_token_index=IMAGE,
         image_seq_length=llava.GRID.tokens,

@@ -82,7 +82,7 @@ def test_cached_decoding_equals_recomputation(kind: str) -> None:
     assert torch.equal(found[:, inputs["input_ids"].shape[1] :], expected)
 
 
-class Tower:
+class Encoder:
     """The configuration of a timm vision encoder."""
 
     def __init__(self, architecture: str) -> None:
@@ -95,10 +95,10 @@ class Config:
     projector_pooling_ratio = 2
 
     def __init__(self, architecture: str) -> None:
-        self.vision_config = Tower(architecture)
+        self.vision_config = Encoder(architecture)
 
 
-def test_patches_are_as_large_as_the_name_of_the_tower_says() -> None:
+def test_patches_are_as_large_as_the_name_of_the_encoder_says() -> None:
     pixels = {"pixel_values": torch.empty(1, 2, 3, 448, 448, device="meta")}
     find_layouts = FAMILIES["perceptionlm"].layouts
     images, videos = find_layouts(Media(Config("vit_pe_core_large_patch14_336"), pixels))

@@ -37,7 +37,7 @@ from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import blocked_forward_schedule, decoder_blocks, text_model
-from tokencover.families.versions import read_version
+from tokencover.families.family import read_version
 from tokencover.methods import Choice, View
 
 FEW = [pytest.param(ZOO[name], id=name) for name in ("llava", "qwen2_vl", "qwen3_vl")]

@@ -18,7 +18,7 @@ from tests.pruning.test_embeddings import embedded
 from tests.pruning.test_matrix import NEVER, built, generate
 from tests.zoo import ZOO
 from tokencover.errors import InputError, TokenCoverWarning
-from tokencover.families.versions import read_version
+from tokencover.families.family import read_version
 
 ENTRY = ZOO["llava"]
 

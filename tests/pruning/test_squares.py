@@ -15,7 +15,7 @@ from tests.pruning.test_prune import fingerprint
 from tests.zoo import ZOO
 from tests.zoo.oracle import blocked_forward
 from tokencover.methods import Method
-from tokencover.pruning.vision.merging.row import CropSet, Squares, build_row
+from tokencover.pruning.vision.merged_row import CropSet, Squares, build_row
 
 NAMES = ("internvl", "qianfan_ocr")
 SIDE = 2
@@ -101,14 +101,14 @@ class SlowCrop:
         return torch.cat([self.first, self.rest.flatten(0, 1)])
 
 
-def run_slowly(tower: Any, pixels: Tensor, method: MergePairs) -> tuple[Tensor, list[list[int]]]:
+def run_slowly(encoder: Any, pixels: Tensor, method: MergePairs) -> tuple[Tensor, list[list[int]]]:
     """What the vision encoder gives, and the first square of each group of each crop."""
-    blocks = tower.encoder.layer if hasattr(tower, "encoder") else tower.layers
-    crops = [SlowCrop(each.clone()) for each in tower.embeddings(pixels)]
+    blocks = encoder.encoder.layer if hasattr(encoder, "encoder") else encoder.layers
+    crops = [SlowCrop(each.clone()) for each in encoder.embeddings(pixels)]
     for crop in crops:
         for number, block in enumerate(blocks):
             crop.run(block, method, number in method.encoder_stages)
-    spread = tower.layernorm(torch.stack([crop.spread() for crop in crops]))
+    spread = encoder.layernorm(torch.stack([crop.spread() for crop in crops]))
     return spread, [sorted(min(each) for each in crop.members) for crop in crops]
 
 
@@ -120,14 +120,14 @@ def test_merged_squares_equal_those_merged_by_hand(
 ) -> None:
     model: Any = ZOO[name].build()
     entry, inputs = ZOO[name], ZOO[name].inputs("ragged")
-    tower, seen = model.model.vision_tower, []
+    encoder, seen = model.model.vision_tower, []
     method = MergePairs(2, stages, (), proportional, inside_vision_blocks=True)
     with torch.no_grad():
         model(**inputs)  # transformers puts hooks on the model in its first pass
         before, visual = fingerprint(model), entry.visual(inputs)
-        expected, firsts = run_slowly(tower, inputs["pixel_values"], method)
+        expected, firsts = run_slowly(encoder, inputs["pixel_values"], method)
         with tc.prune(model, method, prompt=entry.user_words(inputs)) as run:
-            handle = tower.register_forward_hook(lambda *call: seen.append(call[-1]))
+            handle = encoder.register_forward_hook(lambda *call: seen.append(call[-1]))
             found = model(**inputs).logits
             handle.remove()
         assert fingerprint(model) == before
@@ -140,7 +140,7 @@ def test_merged_squares_equal_those_merged_by_hand(
             dropped = visual[trace.sample].nonzero().flatten()
             gone[trace.sample, dropped] = True
             gone[trace.sample, dropped[trace.kept]] = False
-        tower.register_forward_hook(lambda *call: put(call[-1], expected))
+        encoder.register_forward_hook(lambda *call: put(call[-1], expected))
         left = inputs["attention_mask"].bool() & ~gone
         want = blocked_forward(model, inputs, gone, 0)
     torch.testing.assert_close(found[left], want[left], atol=1e-5, rtol=0)

@@ -13,9 +13,9 @@ import pytest
 from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_matrix import built
 from tokencover.errors import TokenCoverWarning
-from tokencover.families import versions
-from tokencover.families.versions import TESTED, read_version, warn_of_newer_versions
-from tokencover.pruning import prune
+from tokencover.families.family import read_version
+from tokencover.pruning import internals, prune
+from tokencover.pruning.internals import TESTED, warn_of_newer_versions
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def test_a_newer_version_is_noted_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_tested_version_is_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "version", lambda name: TESTED[name][1] + ".7")
+    monkeypatch.setattr(internals, "version", lambda name: TESTED[name][1] + ".7")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prune(built("llava"), KeepRandom(7)).remove()

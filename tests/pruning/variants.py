@@ -26,8 +26,8 @@ from tests.zoo import Layout as Truth
 from tests.zoo.anyres import BASE, PINPOINTS, SIDE
 from tests.zoo.entry import noise
 from tests.zoo.qwen_media import VALUES, vision_config
-from tests.zoo.towers import PATCH as PATCH_SIZE
-from tests.zoo.towers import clip_tower, siglip_tower
+from tests.zoo.vision_encoders import PATCH as PATCH_SIZE
+from tests.zoo.vision_encoders import clip_encoder, siglip_encoder
 from tests.zoo.vocabulary import IMAGE, VIDEO, VISION_END, VISION_START
 from tests.zoo.weights import HIDDEN, seeded, text_config
 
@@ -71,9 +71,9 @@ def by_token(token: str) -> dict[str, Any]:
     return {f"{token}_token_index": {"image": IMAGE, "video": VIDEO}[token]}
 
 
-PIXTRAL = {**siglip_tower(8, "pixtral"), "head_dim": 12}
+PIXTRAL = {**siglip_encoder(8, "pixtral"), "head_dim": 12}
 FLAT = {"vision_use_head": False}
-DINO = {**siglip_tower(4, "dinov2"), "num_hidden_layers": 3}
+DINO = {**siglip_encoder(4, "dinov2"), "num_hidden_layers": 3}
 MROPE: dict[str, Any] = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
@@ -103,19 +103,19 @@ RAGGED_SIZES = sizes((24, 16), (16, 32))
 VARIANTS = {
     "vipllava": Variant(
         VipLlavaForConditionalGeneration,
-        {"vision_config": clip_tower(4), "vision_feature_layers": [-2, -1], **by_token("image")},
+        {"vision_config": clip_encoder(4), "vision_feature_layers": [-2, -1], **by_token("image")},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),
     "llava, class token kept": Variant(
         LlavaForConditionalGeneration,
-        {"vision_config": clip_tower(4), "vision_feature_select_strategy": "full"},
+        {"vision_config": clip_encoder(4), "vision_feature_select_strategy": "full"},
         prompt(17, 17, pixel_values=SQUARES),
         (WithClass(SQUARE), WithClass(SQUARE)),
     ),
     "llava, siglip": Variant(
         LlavaForConditionalGeneration,
-        {"vision_config": siglip_tower(4) | FLAT, "vision_feature_select_strategy": "full"},
+        {"vision_config": siglip_encoder(4) | FLAT, "vision_feature_select_strategy": "full"},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),
@@ -139,13 +139,13 @@ VARIANTS = {
     ),
     "llava_next_video, image": Variant(
         LlavaNextVideoForConditionalGeneration,
-        {"vision_config": clip_tower(SIDE), "image_grid_pinpoints": PINPOINTS},
+        {"vision_config": clip_encoder(SIDE), "image_grid_pinpoints": PINPOINTS},
         prompt(39, pixel_values=noise(1, 1, 5, 3, 12, 12), image_sizes=sizes((24, 14))),
         (Tiled(BASE, Grid(1, 6, 4)),),
     ),
     "llava_next_video, video": Variant(
         LlavaNextVideoForConditionalGeneration,
-        {"vision_config": clip_tower(5), **by_token("video")},
+        {"vision_config": clip_encoder(5), **by_token("video")},
         prompt(12, 12, token=VIDEO, pixel_values_videos=noise(1, 2, 3, 3, 20, 20)),
         videos=(Grid(3, 2, 2), Grid(3, 2, 2)),
         side=2 * PATCH_SIZE,
@@ -185,13 +185,13 @@ VARIANTS = {
     ),
     "deepseek_vl": Variant(
         DeepseekVLForConditionalGeneration,
-        {"vision_config": siglip_tower(4)},
+        {"vision_config": siglip_encoder(4)},
         prompt(16, 16, pixel_values=SQUARES),
         (SQUARE, SQUARE),
     ),
     "qianfan_ocr": Variant(
         QianfanOCRForConditionalGeneration,
-        {"vision_config": siglip_tower(4, "qianfan_ocr_vision")},
+        {"vision_config": siglip_encoder(4, "qianfan_ocr_vision")},
         prompt(4, 4, pixel_values=SQUARES),
         (Grid(1, 2, 2), Grid(1, 2, 2)),
         side=2 * PATCH_SIZE,

@@ -10,7 +10,7 @@ from transformers.image_processing_utils import select_best_resolution
 
 from .entry import Inputs, Medium, noise
 from .layout import Grid, Tiled
-from .towers import PATCH
+from .vision_encoders import PATCH
 
 SIDE = 3
 VIEW = SIDE * PATCH

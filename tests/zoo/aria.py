@@ -4,7 +4,7 @@ import torch
 from transformers import AriaConfig, AriaForConditionalGeneration, PreTrainedModel
 
 from .single_grids import single_grids
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 
@@ -18,7 +18,7 @@ def build(
         layers, intermediate_size=16, moe_num_experts=4, moe_topk=2, moe_num_shared_experts=1
     )
     config = AriaConfig(
-        vision_config=siglip_tower(QUERIES, "idefics3_vision"),
+        vision_config=siglip_encoder(QUERIES, "idefics3_vision"),
         text_config=text,
         projector_patch_to_query_dict={QUERIES: QUERIES},
         image_token_index=IMAGE,

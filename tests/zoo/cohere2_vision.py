@@ -6,7 +6,7 @@ import torch
 from transformers import Cohere2VisionConfig, Cohere2VisionForConditionalGeneration, PreTrainedModel
 
 from .single_grids import single_grids
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 from .windows import WINDOW, choose_kinds
@@ -25,7 +25,7 @@ def build(
         logit_scale=1.0,
     )
     config = Cohere2VisionConfig(
-        vision_config=siglip_tower(2 * SIDE),
+        vision_config=siglip_encoder(2 * SIDE),
         text_config=text,
         image_token_id=IMAGE,
         downsample_factor=2,

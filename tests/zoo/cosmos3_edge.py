@@ -8,7 +8,7 @@ from transformers import Cosmos3EdgeConfig, Cosmos3EdgeForConditionalGeneration,
 from . import qwen3_vl, qwen_media
 from .entry import Medium, Recipe
 from .qwen_media import MERGE
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START
 from .weights import seeded, text_config
 

@@ -4,7 +4,7 @@ import torch
 from transformers import DeepseekVLConfig, DeepseekVLForConditionalGeneration, PreTrainedModel
 
 from .single_grids import single_grids
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 
@@ -15,7 +15,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = DeepseekVLConfig(
-        vision_config=siglip_tower(SIDE),
+        vision_config=siglip_encoder(SIDE),
         text_config=text_config(layers, model_type="llama"),
         image_token_id=IMAGE,
         tie_word_embeddings=False,

@@ -9,7 +9,7 @@ from transformers import (
 
 from .entry import Inputs, Medium
 from .single_grids import single_grids
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 
@@ -34,7 +34,7 @@ def build(
         "num_pos_feats": 8,
     }
     config = DeepseekVLHybridConfig(
-        vision_config=siglip_tower(SIDE),
+        vision_config=siglip_encoder(SIDE),
         high_res_vision_config=sam,
         text_config=text_config(layers, model_type="llama"),
         image_token_id=IMAGE,

@@ -13,7 +13,7 @@ from . import qwen2_vl, qwen_media
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
 from .qwen_media import IMAGE_GRIDS, MERGE, merged
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START, tagged_chat
 from .weights import seeded, text_config
 

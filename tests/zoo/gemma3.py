@@ -7,7 +7,7 @@ from transformers import Gemma3Config, Gemma3ForConditionalGeneration, PreTraine
 
 from .entry import Inputs
 from .single_grids import single_grids
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE, VISION_END, VISION_START
 from .weights import seeded, text_config
 from .windows import WINDOW, choose_kinds
@@ -25,7 +25,7 @@ def build(
         query_pre_attn_scalar=8,
     )
     config = Gemma3Config(
-        vision_config=siglip_tower(2 * SIDE),
+        vision_config=siglip_encoder(2 * SIDE),
         text_config=text,
         image_token_index=IMAGE,
         boi_token_index=VISION_START,

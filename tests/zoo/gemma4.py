@@ -12,7 +12,7 @@ from .entry import Inputs, Medium, Sample, ZooEntry
 from .layout import Layout
 from .qwen_media import MERGE, merged
 from .raster_patches import cut, media
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START, VOCABULARY_SIZE, tagged_chat
 from .weights import seeded, text_config
 from .windows import WINDOW, choose_kinds

@@ -11,7 +11,7 @@ from .entry import Inputs, Medium, Recipe
 from .layout import Grid, Layout
 from .qwen_media import MERGE, merged
 from .raster_patches import media
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START
 from .weights import seeded, text_config
 from .windows import WINDOW, choose_kinds

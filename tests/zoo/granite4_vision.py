@@ -11,7 +11,7 @@ from transformers import (
 
 from . import llava_next
 from .anyres import BASE, PINPOINTS, VIEW
-from .towers import PATCH, clip_tower
+from .vision_encoders import PATCH, clip_encoder
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 
@@ -19,9 +19,9 @@ from .weights import seeded, text_config
 def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
-    tower = {**clip_tower(BASE.rows), "hidden_size": 64}  # its Q-Former's heads are 64 wide
+    encoder = {**clip_encoder(BASE.rows), "hidden_size": 64}  # its Q-Former's heads are 64 wide
     config = Granite4VisionConfig(
-        vision_config={**tower, "image_size": VIEW, "patch_size": PATCH // 2},
+        vision_config={**encoder, "image_size": VIEW, "patch_size": PATCH // 2},
         text_config=text_config(
             layers, model_type="granite4_vision_text", attention_multiplier=0.4
         ),

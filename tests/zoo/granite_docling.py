@@ -13,7 +13,7 @@ from transformers import (
 from . import idefics3
 from .entry import Inputs, Sample
 from .idefics3 import SIDE
-from .towers import siglip_tower
+from .vision_encoders import siglip_encoder
 from .vocabulary import IMAGE, PAD, tagged_chat
 from .weights import HIDDEN, seeded, text_config
 
@@ -21,7 +21,7 @@ from .weights import HIDDEN, seeded, text_config
 def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
-    vision = siglip_tower(2 * SIDE, "granite_docling_vision")
+    vision = siglip_encoder(2 * SIDE, "granite_docling_vision")
     config = GraniteDoclingConfig(
         vision_config={
             **vision,

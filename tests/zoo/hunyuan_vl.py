@@ -16,7 +16,7 @@ from .layout import Enclosed, Layout
 from .qwen_media import MERGE, merged
 from .raster_patches import cut
 from .single_grids import write
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, tagged_chat
 from .weights import HIDDEN, seeded, text_config
 

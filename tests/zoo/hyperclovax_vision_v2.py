@@ -12,7 +12,7 @@ from transformers import (
 from . import qwen2_vl, qwen_media
 from .entry import Inputs, Sample, ZooEntry
 from .qwen_media import MERGE, layouts, media, vision_config
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, tagged_chat
 from .weights import seeded, text_config
 

@@ -9,7 +9,7 @@ from transformers import Idefics2Config, Idefics2ForConditionalGeneration, PreTr
 from .entry import Inputs, Sample
 from .layout import Grid, Layout
 from .single_grids import single_grids
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE
 from .weights import HIDDEN, seeded, text_config
 
@@ -28,7 +28,7 @@ def build(
         "num_key_value_heads": 1,
     }
     config = Idefics2Config(
-        vision_config=siglip_tower(LATENTS, "idefics2_vision"),
+        vision_config=siglip_encoder(LATENTS, "idefics2_vision"),
         perceiver_config=resampler,
         text_config=text_config(layers, model_type="mistral", sliding_window=None),
         image_token_id=IMAGE,

@@ -8,7 +8,7 @@ from transformers import Idefics3Config, Idefics3ForConditionalGeneration, PreTr
 
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import (
     AROUND_IMAGE,
     GLOBAL_VIEW,
@@ -29,7 +29,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = Idefics3Config(
-        vision_config=siglip_tower(2 * SIDE, "idefics3_vision"),
+        vision_config=siglip_encoder(2 * SIDE, "idefics3_vision"),
         text_config=text_config(layers, model_type="llama"),
         image_token_id=IMAGE,
         scale_factor=2,

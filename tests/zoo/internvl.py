@@ -7,7 +7,7 @@ from transformers import InternVLConfig, InternVLForConditionalGeneration, PreTr
 
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, LINE, VISION_END, VISION_START, Ids, tagged_chat
 from .weights import seeded, text_config
 

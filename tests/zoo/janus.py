@@ -4,7 +4,7 @@ import torch
 from transformers import JanusConfig, JanusForConditionalGeneration, PreTrainedModel
 
 from .single_grids import single_grids
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE
 from .weights import HIDDEN, seeded, text_config
 

@@ -9,7 +9,7 @@ from . import qwen2_vl, raster_patches
 from .entry import Inputs, Sample, ZooEntry
 from .qwen_media import MERGE
 from .raster_patches import layouts, media
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START, tagged_chat
 from .weights import seeded, text_config
 

@@ -11,7 +11,7 @@ from .entry import Inputs, Sample, ZooEntry
 from .layout import Layout
 from .qwen_media import MERGE, merged
 from .raster_patches import cut, media
-from .towers import siglip_tower
+from .vision_encoders import siglip_encoder
 from .vocabulary import IMAGE, tagged_chat
 from .weights import seeded, text_config
 
@@ -19,8 +19,8 @@ from .weights import seeded, text_config
 def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
-    tower = siglip_tower(8, "siglip2_vision_model")
-    del tower["image_size"]
+    encoder = siglip_encoder(8, "siglip2_vision_model")
+    del encoder["image_size"]
     kinds = ["conv", "conv", "full_attention"] * layers
     text = text_config(
         layers,
@@ -30,7 +30,7 @@ def build(
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     )
     config = Lfm2VlConfig(
-        vision_config={**tower, "num_patches": 64},
+        vision_config={**encoder, "num_patches": 64},
         text_config=text,
         image_token_id=IMAGE,
         downsample_factor=MERGE,

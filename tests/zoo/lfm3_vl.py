@@ -7,7 +7,7 @@ from transformers import Lfm3VlConfig, Lfm3VlForConditionalGeneration, PreTraine
 
 from . import exaone4_5
 from .qwen_media import MERGE, TEMPORAL_PATCH
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO
 from .weights import seeded, text_config
 from .windows import FULL, SLIDING, WINDOW

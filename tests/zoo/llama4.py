@@ -6,7 +6,7 @@ import torch
 from transformers import Llama4Config, Llama4ForConditionalGeneration, PreTrainedModel
 
 from .single_grids import single_grids
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 from .windows import CHUNKED, FULL, WINDOW, choose_kinds

@@ -7,7 +7,7 @@ from transformers import LlavaConfig, LlavaForConditionalGeneration, PreTrainedM
 
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
-from .towers import PATCH, clip_tower
+from .vision_encoders import PATCH, clip_encoder
 from .vocabulary import IMAGE, LINE, Ids, plain_chat
 from .weights import seeded, text_config
 
@@ -19,7 +19,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = LlavaConfig(
-        vision_config=clip_tower(SIDE),
+        vision_config=clip_encoder(SIDE),
         text_config=text_config(layers, model_type="llama"),
         image_token_index=IMAGE,
         image_seq_length=GRID.tokens,

@@ -8,7 +8,7 @@ from transformers import LlavaNextConfig, LlavaNextForConditionalGeneration, Pre
 from .anyres import BASE, PINPOINTS, SIDE, image, stack_images, unpadded
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry
 from .layout import Layout, Tiled
-from .towers import clip_tower
+from .vision_encoders import clip_encoder
 from .vocabulary import IMAGE, LINE, Ids, plain_chat
 from .weights import seeded, text_config
 
@@ -19,7 +19,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = LlavaNextConfig(
-        vision_config=clip_tower(SIDE),
+        vision_config=clip_encoder(SIDE),
         text_config=text_config(layers, model_type="mistral", sliding_window=None),
         image_token_index=IMAGE,
         image_grid_pinpoints=PINPOINTS,

@@ -13,7 +13,7 @@ from . import llava_next
 from .anyres import BASE, PINPOINTS, SIDE, VIEW, stack_images
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
-from .towers import PATCH, clip_tower
+from .vision_encoders import PATCH, clip_encoder
 from .vocabulary import IMAGE, LINE, VIDEO, Ids, plain_chat
 from .weights import seeded, text_config
 
@@ -26,7 +26,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = LlavaNextVideoConfig(
-        vision_config=clip_tower(SIDE),
+        vision_config=clip_encoder(SIDE),
         text_config=text_config(layers, model_type="llama"),
         image_token_index=IMAGE,
         video_token_index=VIDEO,

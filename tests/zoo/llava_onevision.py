@@ -14,7 +14,7 @@ from transformers import (
 from .anyres import BASE, PINPOINTS, SIDE, VIEW, image, stack_images, unpadded
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout, Tiled
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE, LINE, VIDEO, Ids, tagged_chat
 from .weights import seeded, text_config
 
@@ -28,7 +28,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = LlavaOnevisionConfig(
-        vision_config={**siglip_tower(SIDE), "vision_use_head": False},
+        vision_config={**siglip_encoder(SIDE), "vision_use_head": False},
         text_config=text_config(layers, model_type="qwen2"),
         image_token_index=IMAGE,
         video_token_index=VIDEO,

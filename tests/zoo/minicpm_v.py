@@ -12,7 +12,7 @@ from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
 from .qwen3_5 import hybrid_text
 from .raster_patches import cut
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE, LINE, TILE_TAGS, VIDEO, VISION_END, VISION_START, tagged_chat
 from .weights import seeded
 
@@ -86,10 +86,10 @@ def make_build(model_class: type[PreTrainedModel], config_class: Any, **extra: A
     def build(
         attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
     ) -> PreTrainedModel:
-        tower = siglip_tower(6, "minicpm_vision")
-        del tower["model_type"]
+        encoder = siglip_encoder(6, "minicpm_vision")
+        del encoder["model_type"]
         config = config_class(
-            vision_config={**tower, "hidden_act": "gelu_pytorch_tanh"},
+            vision_config={**encoder, "hidden_act": "gelu_pytorch_tanh"},
             text_config={"model_type": "qwen3_5_text", **hybrid_text(layers)},
             image_token_id=IMAGE,
             video_token_id=VIDEO,

@@ -8,13 +8,13 @@ from transformers import Mistral3Config, Mistral3ForConditionalGeneration, PreTr
 
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE, LINE, VISION_END, Ids, tagged_chat
 from .weights import seeded, text_config
 
 MERGE = 2
 GRIDS = (Grid(1, 3, 4), Grid(1, 2, 5), Grid(1, 4, 2))
-PIXTRAL = {**siglip_tower(10, "pixtral"), "head_dim": 12}
+PIXTRAL = {**siglip_encoder(10, "pixtral"), "head_dim": 12}
 
 
 def build(

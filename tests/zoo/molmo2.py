@@ -10,7 +10,7 @@ from transformers import Molmo2Config, Molmo2ForConditionalGeneration, PreTraine
 from .entry import Inputs, Sample
 from .raster_patches import cut
 from .single_grids import single_grids
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VISION_END, VISION_START
 from .weights import HIDDEN, seeded, text_config
 

@@ -10,7 +10,7 @@ from . import qwen2_vl, raster_patches
 from .entry import Inputs, Sample, ZooEntry
 from .qwen_media import MERGE, TEMPORAL_PATCH
 from .raster_patches import cut, layouts, media
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, tagged_chat
 from .weights import seeded, text_config
 from .windows import FULL, WINDOW, choose_kinds

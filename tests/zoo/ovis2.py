@@ -4,7 +4,7 @@ import torch
 from transformers import Ovis2Config, Ovis2ForConditionalGeneration, PreTrainedModel
 
 from .single_grids import single_grids
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, TILE_TAGS, VISION_END, VISION_START
 from .weights import HIDDEN, seeded, text_config
 

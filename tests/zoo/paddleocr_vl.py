@@ -6,7 +6,7 @@ from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration,
 from . import qwen2_vl
 from .entry import ZooEntry
 from .raster_patches import layouts, media, pack
-from .towers import siglip_tower
+from .vision_encoders import siglip_encoder
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START, tagged_chat
 from .weights import seeded, text_config
 
@@ -21,7 +21,7 @@ def build(
         "mrope_section": [4, 2, 2],
     }
     config = PaddleOCRVLConfig(
-        vision_config=siglip_tower(6, "paddleocr_vl_vision"),
+        vision_config=siglip_encoder(6, "paddleocr_vl_vision"),
         text_config=text,
         image_token_id=IMAGE,
         video_token_id=VIDEO,

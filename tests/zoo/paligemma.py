@@ -6,7 +6,7 @@ import torch
 from transformers import PaliGemmaConfig, PaliGemmaForConditionalGeneration, PreTrainedModel
 
 from .single_grids import single_grids
-from .towers import PATCH, siglip_tower
+from .vision_encoders import PATCH, siglip_encoder
 from .vocabulary import IMAGE
 from .weights import HIDDEN, seeded, text_config
 
@@ -17,7 +17,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = PaliGemmaConfig(
-        vision_config=siglip_tower(SIDE) | {"projection_dim": HIDDEN},
+        vision_config=siglip_encoder(SIDE) | {"projection_dim": HIDDEN},
         text_config=text_config(layers, model_type="gemma"),
         image_token_index=IMAGE,
         projection_dim=HIDDEN,

@@ -6,7 +6,7 @@ import torch
 from transformers import PaliGemmaConfig, PaliGemmaForConditionalGeneration, PreTrainedModel
 
 from . import paligemma
-from .towers import siglip_tower
+from .vision_encoders import siglip_encoder
 from .vocabulary import IMAGE
 from .weights import HIDDEN, seeded, text_config
 from .windows import WINDOW, choose_kinds
@@ -24,7 +24,7 @@ def build(
         final_logit_softcapping=None,  # before transformers 5.23 it was not read
     )
     config = PaliGemmaConfig(
-        vision_config=siglip_tower(paligemma.SIDE) | {"projection_dim": HIDDEN},
+        vision_config=siglip_encoder(paligemma.SIDE) | {"projection_dim": HIDDEN},
         text_config=text,
         image_token_index=IMAGE,
         projection_dim=HIDDEN,

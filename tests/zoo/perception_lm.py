@@ -12,7 +12,7 @@ from transformers import PerceptionLMConfig, PerceptionLMForConditionalGeneratio
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout
 from .single_grids import KINDS, write
-from .towers import PATCH, clip_tower
+from .vision_encoders import PATCH, clip_encoder
 from .vocabulary import IMAGE, VIDEO, tagged_chat
 from .weights import seeded, text_config
 
@@ -26,9 +26,9 @@ CROP = SIDE * POOL * PATCH
 def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
-    tower = clip_tower(SIDE * POOL)
+    encoder = clip_encoder(SIDE * POOL)
     config = PerceptionLMConfig(
-        vision_config={**tower, "model_args": {"embed_dim": tower["hidden_size"]}},
+        vision_config={**encoder, "model_args": {"embed_dim": encoder["hidden_size"]}},
         text_config=text_config(layers, model_type="llama"),
         projector_pooling_ratio=POOL,
         image_token_id=IMAGE,

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, Qwen2_5_VLConfig, Qwen2_5_VLForConditi
 from . import qwen2_vl, qwen_media
 from .entry import Inputs, Sample, ZooEntry
 from .qwen_media import MERGE, layouts, media, vision_config
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO, VISION_END, VISION_START, tagged_chat
 from .weights import HIDDEN, seeded, text_config
 

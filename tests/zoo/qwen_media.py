@@ -6,7 +6,7 @@ import torch
 
 from .entry import Inputs, Medium, Recipe, Sample, noise
 from .layout import Grid, Layout
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE, VIDEO
 
 MERGE = 2

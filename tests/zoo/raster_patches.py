@@ -8,7 +8,7 @@ from torch import Tensor
 from .entry import Inputs, Medium, Recipe, Sample, noise
 from .layout import Layout
 from .qwen_media import IMAGE_GRIDS, MERGE, merged
-from .towers import PATCH
+from .vision_encoders import PATCH
 from .vocabulary import IMAGE
 
 

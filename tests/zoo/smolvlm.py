@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel, SmolVLMConfig, SmolVLMForConditionalGeneration
 
 from . import idefics3
-from .towers import siglip_tower
+from .vision_encoders import siglip_encoder
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 
@@ -15,7 +15,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = SmolVLMConfig(
-        vision_config=siglip_tower(2 * idefics3.SIDE, "smolvlm_vision"),
+        vision_config=siglip_encoder(2 * idefics3.SIDE, "smolvlm_vision"),
         text_config=text_config(layers, model_type="llama"),
         image_token_id=IMAGE,
         scale_factor=2,

@@ -200,7 +200,7 @@ def test_newline_tokens_are_where_the_model_puts_them(name: str, kind: str) -> N
 
 @pytest.mark.parametrize("kind", ["video", "image_and_video"])
 @every_side
-def test_class_tokens_are_the_projected_class_tokens_of_the_tower(kind: str, side: Side) -> None:
+def test_class_tokens_are_the_projected_class_tokens_of_the_encoder(kind: str, side: Side) -> None:
     entry, model = ZOO["video_llava"], model_of("video_llava")
     inputs = entry.inputs(kind, side)
     positions = entry.class_tokens(inputs)

@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, VideoLlavaConfig, VideoLlavaForConditi
 
 from .entry import Inputs, Medium, Recipe, Sample, ZooEntry, noise
 from .layout import Grid, Layout, WithClass
-from .towers import PATCH, clip_tower
+from .vision_encoders import PATCH, clip_encoder
 from .vocabulary import IMAGE, LINE, VIDEO, Ids, plain_chat
 from .weights import seeded, text_config
 
@@ -21,7 +21,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config = VideoLlavaConfig(
-        vision_config=clip_tower(SIDE),
+        vision_config=clip_encoder(SIDE),
         text_config=text_config(layers, model_type="llama"),
         image_token_index=IMAGE,
         video_token_index=VIDEO,

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel, VipLlavaConfig, VipLlavaForConditionalGeneration
 
 from . import llava
-from .towers import clip_tower
+from .vision_encoders import clip_encoder
 from .vocabulary import IMAGE
 from .weights import seeded, text_config
 
@@ -16,7 +16,7 @@ def build(
     attn_implementation: str = "sdpa", layers: int = 5, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
     config: Any = VipLlavaConfig(
-        vision_config=clip_tower(llava.SIDE),
+        vision_config=clip_encoder(llava.SIDE),
         text_config=text_config(layers, model_type="llama"),
         image_token_index=IMAGE,
         image_seq_length=llava.GRID.tokens,

@@ -7,52 +7,49 @@ registered with ``FAMILIES.register(family)``.
 from __future__ import annotations
 
 from tokencover.families import (
-    granite4_vision,
+    grids,
     llama4,
     llava,
     llava_onevision,
     patch_grids,
-    pooled,
-    queries,
     qwen,
-    single_grids,
     tiles,
 )
-from tokencover.families.family import Family
+from tokencover.families.family import Family, TextModel, compute_block_cost, get_text_model
 from tokencover.families.folding import FoldedTiles, SquareFolding, VisionEncoderFacts
 from tokencover.families.layout import Layout, Media, Places, build_fallback_layout, grid
 from tokencover.families.registry import (
     FAMILIES,
+    RECURRENT,
     WINDOWS,
     Claim,
     UnsupportedModelError,
     family_of,
-    is_recurrent,
     list_claims,
     list_layer_types,
     list_refused,
     needs_own_masks,
 )
-from tokencover.families.text_models import TextModel, compute_block_cost, get_text_model
 
 for _family in (  # in the order in which they are listed to users
     llava.LLAVA, llava.LLAVA_NEXT, qwen.QWEN2_VL, qwen.QWEN2_5_VL, qwen.QWEN3_VL, qwen.QWEN3_5,
-    pooled.MINICPM_V, pooled.LFM2_VL, patch_grids.LFM3_VL, qwen.QWEN2_5_OMNI, qwen.QWEN3_OMNI,
+    grids.MINICPM_V, grids.LFM2_VL, patch_grids.LFM3_VL, qwen.QWEN2_5_OMNI, qwen.QWEN3_OMNI,
     llava.VIDEO_LLAVA, llava_onevision.LLAVA_ONEVISION, tiles.INTERNVL, tiles.SMOLVLM,
-    tiles.IDEFICS3, pooled.MISTRAL3, pooled.LIGHTON_OCR, patch_grids.GLM4V,
-    single_grids.DEEPSEEK_VL, single_grids.DEEPSEEK_VL_HYBRID, single_grids.JANUS, tiles.GOT_OCR2,
-    tiles.OVIS2, single_grids.FAST_VLM, pooled.PERCEPTION_LM, patch_grids.VIDEO_LLAMA_3,
-    qwen.HYPERCLOVAX_VISION_V2, granite4_vision.GRANITE4_VISION, tiles.GRANITE_DOCLING,
-    queries.ARIA, queries.IDEFICS2, pooled.GEMMA3, pooled.GEMMA4, tiles.COHERE_VISION,
-    llama4.LLAMA4, single_grids.PALIGEMMA, pooled.MOLMO2, qwen.EXAONE4_5, pooled.STEP3P7,
-    qwen.COHERE_COMPASS, qwen.COSMOS3_EDGE, queries.DEEPSEEK_OCR2, patch_grids.ERNIE4_5_VL,
-    pooled.GEMMA4_UNIFIED, patch_grids.HUNYUAN_VL, patch_grids.KIMI_K25, patch_grids.MUSE,
+    tiles.IDEFICS3, grids.MISTRAL3, grids.LIGHTON_OCR, patch_grids.GLM4V,
+    grids.DEEPSEEK_VL, grids.DEEPSEEK_VL_HYBRID, grids.JANUS, tiles.GOT_OCR2,
+    tiles.OVIS2, grids.FAST_VLM, grids.PERCEPTION_LM, patch_grids.VIDEO_LLAMA_3,
+    qwen.HYPERCLOVAX_VISION_V2, llava.GRANITE4_VISION, tiles.GRANITE_DOCLING,
+    tiles.ARIA, tiles.IDEFICS2, grids.GEMMA3, grids.GEMMA4, tiles.COHERE_VISION,
+    llama4.LLAMA4, grids.PALIGEMMA, grids.MOLMO2, qwen.EXAONE4_5, grids.STEP3P7,
+    qwen.COHERE_COMPASS, qwen.COSMOS3_EDGE, tiles.DEEPSEEK_OCR2, patch_grids.ERNIE4_5_VL,
+    grids.GEMMA4_UNIFIED, patch_grids.HUNYUAN_VL, patch_grids.KIMI_K25, patch_grids.MUSE,
     patch_grids.PADDLEOCR_VL,
 ):  # fmt: skip
     FAMILIES.register(_family)
 
 __all__ = [
     "FAMILIES",
+    "RECURRENT",
     "WINDOWS",
     "Claim",
     "Family",
@@ -69,7 +66,6 @@ __all__ = [
     "family_of",
     "get_text_model",
     "grid",
-    "is_recurrent",
     "list_claims",
     "list_layer_types",
     "list_refused",

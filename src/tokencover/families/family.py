@@ -1,4 +1,4 @@
-"""A model family: where a class of models has its modules, and how its visual tokens are laid out.
+"""A model family: where its modules are, and how visual tokens are laid out; types of text models.
 
 `tokencover.families.registry` has the list of families, and rejects models that cannot be pruned
 exactly.
@@ -6,7 +6,7 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tokencover.budget import LayerCost, block_cost
 from tokencover.families.folding import Folding
 from tokencover.families.layout import Layouts, Media
-from tokencover.families.versions import read_version
 
 if TYPE_CHECKING:
     from tokencover.pruning.hooks import Hooks
@@ -197,3 +197,54 @@ def _fill_mask(
     if states is None:
         return None
     return args, {**kwargs, "attention_mask": states.new_ones(states.shape[:2], dtype=torch.int64)}
+
+
+def read_version(text: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    major, minor, *_ = text.split(".")
+    return int(major), int(minor)
+
+
+# ---- what differs between text models, by `text_config.model_type`; families share them ---------
+
+
+@dataclass(frozen=True, slots=True)
+class TextModel:
+    """Differences from a Llama-like text model.
+
+    If it `rotates_windows_only`, layers with full attention do not rotate queries and keys; if it
+    `hides_rotations`, they get no rotary embedding. `active_experts` names the setting with the
+    number of experts per token, `skipped_modules` parts of module names that text tokens skip.
+    """
+
+    has_tested_windows: bool = False
+    rotates_windows_only: bool = False
+    hides_rotations: bool = False
+    active_experts: str = "num_experts_per_tok"
+    skipped_modules: tuple[str, ...] = ()
+
+
+TEXT_MODELS = {
+    "aria_text": TextModel(active_experts="moe_topk"),
+    "cohere2": TextModel(rotates_windows_only=True),
+    "cohere_compass_text": TextModel(rotates_windows_only=True, hides_rotations=True),
+    "ernie4_5_vl_moe_text": TextModel(skipped_modules=("vision_moe",)),
+    "exaone4": TextModel(rotates_windows_only=True),
+    # All experts compute all tokens; the outputs of a few are added.
+    "llama4_text": TextModel(active_experts="num_local_experts"),
+    "ministral3": TextModel(has_tested_windows=True),
+    "mistral": TextModel(has_tested_windows=True),
+}
+_LLAMA_LIKE = TextModel()
+
+
+def get_text_model(config: Any) -> TextModel:
+    """The differences of a text model, from its configuration."""
+    return TEXT_MODELS.get(getattr(config, "model_type", ""), _LLAMA_LIKE)
+
+
+def compute_block_cost(layers: Sequence[nn.Module], config: Any) -> LayerCost:
+    """FLOPs of one decoder layer (the mean, where layers differ); `config` is the decoder's."""
+    text = get_text_model(config)
+    active = getattr(config, text.active_experts, None)
+    return block_cost(layers, active_experts=active, skipped_modules=text.skipped_modules)

@@ -1,16 +1,18 @@
-"""LLaVA-1.5, Video-LLaVA and LLaVA-Next, and the tiled views of LLaVA-Next that others share."""
+"""LLaVA-1.5, Video-LLaVA, LLaVA-Next with tiled views that others share, Granite 4 Vision."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
-from tokencover.families.family import Family
+from tokencover.families.family import Family, GetPass
 from tokencover.families.layout import (
     Layout,
     Layouts,
@@ -26,6 +28,12 @@ from tokencover.families.layout import (
     read_setting,
     require,
 )
+from tokencover.families.qwen import cut_features
+
+if TYPE_CHECKING:
+    from tokencover.pruning.hooks import Hooks
+    from tokencover.pruning.passes import Pass
+
 
 CLASS_TOKENS = {"clip_vision_model": 1, "siglip_vision_model": 0, "pixtral": 0, "dinov2": 1}
 """Number of class tokens of the supported vision encoders."""
@@ -65,10 +73,15 @@ def _has_class_token(media: Media) -> bool:
 
 
 def _map_vision_tokens(
-    base: nn.Module, media: Media, images: Tensor | None, videos: Tensor | None
+    layouts: Callable[[Media], Layouts],
+    base: nn.Module,
+    media: Media,
+    images: Tensor | None,
+    videos: Tensor | None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The tokens of each image, in order, without the first one where the model drops it."""
-    return _split_tiles(_build_layouts(media)[0], images), []
+    """The tokens of each image or frame, in order, without the first where the model drops it."""
+    of_images, of_videos = layouts(media)
+    return _split_tiles(of_images, images), _split_tiles(of_videos, videos)
 
 
 def _split_tiles(layouts: list[Layout], numbers: Tensor | None) -> list[Tensor]:
@@ -88,7 +101,7 @@ LLAVA = Family(
     name="LLaVA-1.5",
     model_types=("llava", "vipllava"),
     layouts=_build_layouts,
-    map_vision_tokens=_map_vision_tokens,
+    map_vision_tokens=partial(_map_vision_tokens, _build_layouts),
     class_token=True,
     encodes_singly=True,
 )
@@ -114,21 +127,13 @@ def _build_video_llava_layouts(media: Media) -> Layouts:
     return images, videos
 
 
-def _map_video_llava_tokens(
-    base: nn.Module, media: Media, images: Tensor | None, videos: Tensor | None
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The tokens of each image or frame, in order."""
-    layouts = _build_video_llava_layouts(media)
-    return _split_tiles(layouts[0], images), _split_tiles(layouts[1], videos)
-
-
 VIDEO_LLAVA = Family(
     name="Video-LLaVA",
     model_types=("video_llava",),
     needs={"video_llava": "5.21"},
     layouts=_build_video_llava_layouts,
     vision_encoders=("model.image_tower", "model.video_tower"),
-    map_vision_tokens=_map_video_llava_tokens,
+    map_vision_tokens=partial(_map_vision_tokens, _build_video_llava_layouts),
     class_token=True,
     encodes_singly=True,
 )
@@ -239,3 +244,47 @@ LLAVA_NEXT = Family(
     class_token=True,
 )
 """LLaVA-Next and LLaVA-Next-Video: a base view, then tiles whose rows end with newline tokens."""
+
+
+# ---- Granite 4 Vision, whose decoder adds visual features before many layers -----------------
+
+
+def add_features(decoder: Any, hooks: Hooks, get_pass: GetPass) -> None:
+    """Add features before layers in place of the decoder, which knows the whole sequence only."""
+    taken: WeakKeyDictionary[Pass, tuple[Tensor, Mapping[int, Tensor]]] = WeakKeyDictionary()
+
+    def take(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        current, features = get_pass(), kwargs.get("deepstack_features")
+        if current is None or not current.tokens.has_visual or not features:
+            return None
+        taken[current] = kwargs["vision_mask"].squeeze(-1), features
+        return args, {**kwargs, "deepstack_features": None, "vision_mask": None}
+
+    def add(layer_idx: int, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        current = get_pass()
+        if current is None or current not in taken or layer_idx not in taken[current][1]:
+            return None
+        positions, features = taken[current][0], taken[current][1][layer_idx]
+        kept = current.find_kept(layer_idx - 1)  # hooks run before tokens are dropped here
+        if kept is not None:
+            positions, features = cut_features(positions, features, kept)
+        states, positions = args[0], positions.to(args[0].device)
+        changed = states[positions] + features.to(states.device, states.dtype)
+        states = states.masked_scatter(positions.unsqueeze(-1), changed.view(-1))
+        return (states, *args[1:]), kwargs
+
+    hooks.before(decoder, take)
+    for layer_idx, layer in enumerate(decoder.layers):
+        hooks.before(layer, partial(add, layer_idx))
+
+
+GRANITE4_VISION = Family(
+    name="Granite 4 Vision",
+    model_types=("granite4_vision",),
+    layouts=build_next_layouts,
+    projector="model.layerwise_projectors.0",
+    tiles=True,
+    decoder_hooks=add_features,
+    needs={"granite4_vision": "5.20"},
+)
+"""Granite 4 Vision: LLaVA-Next's views, whose features are added before many layers."""

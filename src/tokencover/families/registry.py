@@ -17,8 +17,7 @@ from typing import Any
 from torch import nn
 
 from tokencover.errors import InputError, TokenCoverError
-from tokencover.families.family import Family
-from tokencover.families.text_models import get_text_model
+from tokencover.families.family import Family, get_text_model
 from tokencover.methods import Method
 from tokencover.registry import Registry
 
@@ -155,11 +154,6 @@ def list_layer_types(decoder: Any) -> list[str]:
     """The type of each decoder layer, as in transformers' ``layer_types``."""
     types = getattr(decoder.config, "layer_types", None)
     return list(types) if types else [FULL] * len(decoder.layers)
-
-
-def is_recurrent(layer_type: str) -> bool:
-    """Whether layers of this type process tokens one by one."""
-    return layer_type in RECURRENT
 
 
 def _explain_missing_module(family: Family, model: nn.Module) -> str | None:

@@ -1,4 +1,4 @@
-"""Images as square tiles, whose squares of patches become one token each.
+"""Images as square tiles, whose patches become tokens by squares, or are read by learned queries.
 
 These models do not know which tiles form one image, so each tile counts as an image here, and rows
 and columns count within the tile.
@@ -12,13 +12,16 @@ from functools import partial
 from typing import Any
 
 from tokencover.families.family import Family
-from tokencover.families.folding import PatchCounts, Patches, SquareFolding
+from tokencover.families.folding import PatchCounts, SquareFolding
 from tokencover.families.layout import (
+    Layout,
     Layouts,
     Media,
+    add_newline,
     build_equal_grids,
     count_patches,
     grid,
+    join_views,
     read_pixels,
     require,
     require_square,
@@ -37,16 +40,16 @@ def count_tile_patches(media: Media) -> PatchCounts:
     return [(1, side, side)] * len(pixels), []
 
 
-def build_square_tiles(media: Media, merge: Callable[[int, Any], int]) -> Layouts:
+def build_square_tiles(
+    media: Media,
+    merge: Callable[[int, Any], int],
+    patches: Callable[[Media], PatchCounts] = count_tile_patches,
+) -> Layouts:
     """One square grid per tile; ``merge(side, config)`` is its side, from the side in patches."""
-    return _build_tiles(count_tile_patches(media)[0], lambda side: merge(side, media.config))
-
-
-def _build_tiles(tiles: list[Patches], merge: Callable[[int], int]) -> Layouts:
-    """Square grids for tiles of one size."""
+    tiles, _ = patches(media)
     if not tiles:
         return [], []
-    side = merge(tiles[0][1])
+    side = merge(tiles[0][1], media.config)
     return [grid(1, side, side)] * len(tiles), []
 
 
@@ -118,16 +121,16 @@ def _count_real_patches(media: Media, least: int = 0) -> PatchCounts:
     return [(1, side, side)] * max(real, least), []
 
 
-def _build_idefics_layouts(media: Media, least: int = 0) -> Layouts:
-    """One grid per tile, sample by sample; the last tile of an image is a view of all of it."""
-    tiles, _ = _count_real_patches(media, least)
-    return _build_tiles(tiles, lambda side: side // media.config.scale_factor)
+_count_padded_patches = partial(_count_real_patches, least=1)
+_build_idefics_layouts = partial(
+    build_square_tiles, merge=lambda side, config: side // config.scale_factor
+)
 
 
 IDEFICS3 = Family(
     name="Idefics3",
     model_types=("idefics3",),
-    layouts=_build_idefics_layouts,
+    layouts=partial(_build_idefics_layouts, patches=_count_real_patches),
     folding=SquareFolding(_count_real_patches),
     decoder="model.text_model",
     vision_encoders=("model.vision_model",),
@@ -139,8 +142,8 @@ SMOLVLM = replace(
     IDEFICS3,
     name="SmolVLM",
     model_types=("smolvlm",),
-    layouts=partial(_build_idefics_layouts, least=1),
-    folding=SquareFolding(partial(_count_real_patches, least=1)),
+    layouts=partial(_build_idefics_layouts, patches=_count_padded_patches),
+    folding=SquareFolding(_count_padded_patches),
 )
 """SmolVLM: Idefics3's tiles, of which at least one is kept; a video is frames as images."""
 
@@ -151,7 +154,7 @@ def _build_docling_layouts(media: Media) -> Layouts:
     merged: int = media.config.vision_config.scale_factor
     if media.images.get("tile_fine_mask") is not None:  # the model reads only whether it is given
         merged //= 2
-    return _build_tiles(_count_docling_patches(media)[0], lambda side: side // merged)
+    return build_square_tiles(media, lambda side, config: side // merged, _count_docling_patches)
 
 
 def _count_docling_patches(media: Media) -> PatchCounts:
@@ -163,15 +166,82 @@ def _count_docling_patches(media: Media) -> PatchCounts:
     return [(1, side, side)] * int(require(media.images, "pixel_attention_mask").sum()), []
 
 
-GRANITE_DOCLING = Family(
+GRANITE_DOCLING = replace(
+    IDEFICS3,
     name="Granite Docling",
     model_types=("granite_docling",),
     layouts=_build_docling_layouts,
     folding=SquareFolding(_count_docling_patches),
-    decoder="model.text_model",
-    vision_encoders=("model.vision_model",),
     projector="model.vision_model.connector",
     decoder_hooks=cut_deepstack,
     needs={"granite_docling": "5.23"},
 )
 """Granite Docling: tiles of a page, whose features are added after the first layers again."""
+
+
+# ---- learned queries read each tile: one row, whose columns are the numbers of queries ---------
+
+
+def _count_aria_queries(media: Media, height: int, width: int) -> tuple[int, int]:
+    rows, columns = count_patches(media, height, width)
+    return 1, media.config.projector_patch_to_query_dict[rows * columns]
+
+
+ARIA = Family(
+    name="Aria",
+    model_types=("aria",),
+    layouts=partial(build_equal_grids, axes=AXES, measure=_count_aria_queries),
+    needs={"aria": "5.20"},
+)
+"""Aria: learned queries read each tile, so its tokens have no location in the image."""
+
+
+def _build_idefics2_layouts(media: Media) -> Layouts:
+    """The model skips the zero tiles that pad samples with fewer tiles."""
+    if media.images is None:
+        return [], []
+    pixels = read_pixels(media.images, f"batch {AXES}", "pixel_values")
+    real = int(pixels.flatten(2).any(-1).sum())
+    return [grid(1, 1, media.config.perceiver_config.resampler_n_latents)] * real, []
+
+
+IDEFICS2 = replace(
+    IDEFICS3,
+    name="Idefics2",
+    model_types=("idefics2",),
+    layouts=_build_idefics2_layouts,
+    folding=None,
+)
+"""Idefics2: a resampler reads each tile, so its tokens have no location in the image."""
+
+_FEW, _MANY = 144, 256
+"""How many queries read a view of DeepSeek-OCR 2, by the tokens of its first encoder."""
+_STRIDE = 4
+"""Two convolutions of stride 2 lead from patches to these tokens."""
+
+
+def _build_ocr_layouts(media: Media) -> Layouts:
+    """One row per view, those of tiles first, then a separator."""
+    if media.images is None:
+        return [], []
+    axes = "views channels height width"
+    pixels = read_pixels(media.images, axes, "pixel_values")
+    whole = _build_view(media, *pixels.shape[-2:])
+    if media.images.get("pixel_values_local") is None:
+        return [add_newline(whole)] * len(pixels), []
+    local = read_pixels(media.images, axes, "pixel_values_local")
+    tile = _build_view(media, *local.shape[-2:])
+    counts = [int(count) for count in media.images["num_local_patches"]]
+    return [add_newline(join_views(*[tile] * count, whole)) for count in counts], []
+
+
+def _build_view(media: Media, height: int, width: int) -> Layout:
+    sam = media.config.vision_config.sam_config
+    rows, columns = (-(-(side // sam.patch_size) // _STRIDE) for side in (height, width))
+    return grid(1, 1, _FEW if rows * columns <= _FEW else _MANY)
+
+
+DEEPSEEK_OCR2 = Family(
+    name="DeepSeek-OCR 2", model_types=("deepseek_ocr2",), layouts=_build_ocr_layouts
+)
+"""DeepSeek-OCR 2: learned queries read each view, so its tokens have no location in the image."""

@@ -47,29 +47,21 @@ class GivenMask:
     def __init__(self, mask: Tensor, name: str = "prompt") -> None:
         self._mask, self._name = mask, name
 
-    def __call__(self, input_ids: Tensor, visual: Tensor) -> Tensor:
-        """See `PromptSelector`."""
-        return self.fit((input_ids.shape[0], input_ids.shape[1]), input_ids.device)
-
-    def fit(self, shape: tuple[int, int], device: torch.device, *, repeats: bool = False) -> Tensor:
-        """The mask ``(b, s)`` for tokens of this shape; rows repeated for the beams of generate."""
-        mask, (batch, length) = self._mask.to(device).bool(), shape
+    def fit(self, real: Tensor, generation: Generation | None) -> Tensor:
+        """The mask, repeated for the beams of generate and padded for generated tokens."""
+        batch, length = real.shape
+        if generation is not None and generation.length is not None:
+            length = generation.length
+        mask = self._mask.to(real.device).bool()
         rows = len(mask) if mask.dim() == 2 else 0
-        fits = rows > 0 and (batch % rows == 0 if repeats else batch == rows)
+        fits = rows > 0 and (batch == rows if generation is None else batch % rows == 0)
         if not fits or mask.shape[1] != length:
             raise InputError(
                 f"{self._name}= is a mask of shape {tuple(mask.shape)}, but the prompt has shape "
-                f"{shape}. Pass one value per token."
+                f"{(batch, length)}. Pass one value per token."
             )
-        return mask.repeat_interleave(batch // rows, dim=0)
-
-    def fit_generated(self, real: Tensor, generation: Generation | None) -> Tensor:
-        """The mask, repeated for beams and padded for generated tokens."""
-        length = real.shape[1]
-        if generation is not None and generation.length is not None:
-            length = generation.length
-        found = self.fit((len(real), length), real.device, repeats=generation is not None)
-        return functional.pad(found, (0, real.shape[1] - length))
+        repeated = mask.repeat_interleave(batch // rows, dim=0)
+        return functional.pad(repeated, (0, real.shape[1] - length))
 
 
 class PassReader:
@@ -84,7 +76,7 @@ class PassReader:
         model: nn.Module,
         family: Family,
         method: Method,
-        selector: PromptSelector,
+        selector: PromptSelector | GivenMask,
         visual: GivenMask | None,
         calls: EncoderCalls,
         model_calls: ModelCalls,
@@ -145,7 +137,7 @@ class PassReader:
         input_ids = arguments.get("input_ids")
         given = None
         if self._visual is not None and not cached:  # after a cached prompt there is only text
-            given = self._visual.fit_generated(real, generation)
+            given = self._visual.fit(real, generation)
         if input_ids is None:
             self._check_embeddings()
             visual = torch.zeros_like(real) if given is None else given & real
@@ -208,7 +200,7 @@ class PassReader:
         if not self._method.reads_prompt or is_known:
             return torch.zeros_like(real)
         if isinstance(self._selector, GivenMask):
-            prompt = self._selector.fit_generated(real, generation)
+            prompt = self._selector.fit(real, generation)
         else:
             prompt = self._selector(tokens, visual)
             if prompt.shape != real.shape:

@@ -269,10 +269,12 @@ class _Template:
         message.
         """
         words = [f"Zq{letter}qz" for letter in "abc"[: len(roles)]]
-        messages = [
-            {"role": role, "content": self._make_content(word, media if word == words[0] else None)}
+        messages: list[dict[str, Any]] = [
+            {"role": role, "content": word if self.plain else [{"type": "text", "text": word}]}
             for role, word in zip(roles, words, strict=True)
         ]
+        if media is not None:
+            messages[0]["content"].insert(0, {"type": media})
         try:
             text = self.tokenizer.apply_chat_template(
                 messages,
@@ -288,12 +290,6 @@ class _Template:
             return None
         return [self.reader.condense(part) for part in re.split("|".join(words), text)]
 
-    def _make_content(self, word: str, media: str | None) -> str | list[dict[str, str]]:
-        if self.plain:
-            return word
-        parts = [{"type": "text", "text": word}]
-        return parts if media is None else [{"type": media}, *parts]
-
 
 def _learn(template: _Template) -> ChatShape | None:
     single = template.render_around("user")
@@ -305,7 +301,7 @@ def _learn(template: _Template) -> ChatShape | None:
     heads = [single[0]]
     if answered and double:
         heads.append(double[2].removeprefix(answered[2]))
-    opening = _get_common_end([head for head in heads if head])
+    opening = _get_common_start([head[::-1] for head in heads if head])[::-1]
     opening = opening.lstrip(template.reader.ends) or opening
     if not opening:
         return None
@@ -367,7 +363,3 @@ def strip_last_controls(text: str) -> str:
 def _get_common_start(texts: list[str]) -> str:
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*texts, strict=False))
     return "".join(column[0] for column in columns)
-
-
-def _get_common_end(texts: list[str]) -> str:
-    return _get_common_start([text[::-1] for text in texts])[::-1]

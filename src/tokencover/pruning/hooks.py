@@ -92,7 +92,7 @@ class Hooks:
 
     def keep_uncompiled(self, module: nn.Module) -> None:
         """Run a module uncompiled: code compiled for another one may skip its inner hooks."""
-        self.around(module, "forward", _call_plainly)
+        self.around(module, "forward", lambda original, *args, **kwargs: original(*args, **kwargs))
 
     def _claim(self, module: nn.Module) -> None:
         """Give a module a derived class, unless another model has hooks on it."""
@@ -110,13 +110,12 @@ class Hooks:
         except TypeError:  # its first base class is not a module (quanto): only its own layout fits
             module.__class__ = _derive(kind, (kind,))
         _OWNERS[module] = self
-        self._undo.append(functools.partial(_release, module, kind))
 
+        def release() -> None:
+            _OWNERS.pop(module, None)
+            module.__class__ = kind
 
-def _release(module: nn.Module, kind: type) -> None:
-    """Give a module its former class back."""
-    _OWNERS.pop(module, None)
-    module.__class__ = kind
+        self._undo.append(release)
 
 
 def _derive(kind: type, bases: tuple[type, ...]) -> type:
@@ -159,19 +158,16 @@ def reject_recording() -> None:
         )
 
 
-def _call_plainly(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return original(*args, **kwargs)
-
-
 def run_aside(compute: Callable[[], Result]) -> Result:
-    """Run the model's own modules outside of its pass.
+    """Run the model's own modules outside of its pass, without gradients.
 
     Hooks of runs stay quiet, and so do those with which transformers collects ``hidden_states`` and
     ``attentions``: they are armed by context variables, and this context has none.
     """
     context = contextvars.Context()
     context.run(_ASIDE.set, True)
-    return context.run(compute)
+    with torch.no_grad():
+        return context.run(compute)
 
 
 def move_to(module: nn.Module, tensor: Tensor) -> Tensor:

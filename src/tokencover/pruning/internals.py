@@ -1,19 +1,24 @@
-"""Names inside transformers and torch that pruning relies on, in one place.
+"""The tested versions of torch and transformers, and the names inside them that pruning relies on.
 
-None of them is a public API. `check_internals` compares the list with what is installed, once per
-process, when `tc.prune` is first called. Without it a renamed method or attribute would turn off a
-check or an override without an error.
+None of these names is a public API. Without a check, a renamed method or attribute would turn off
+an override without an error.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, Final
 
-from tokencover.errors import InternalsError
+from tokencover.errors import InternalsError, TokenCoverWarning
+from tokencover.families.family import read_version
+
+TESTED: Final = {"torch": ("2.6", "2.15"), "transformers": ("5.19", "5.23")}
+"""The lowest and the newest tested version of each package."""
 
 CACHE_METHODS: Final = (
     "batch_repeat_interleave", "batch_select_indices", "crop", "get_mask_sizes", "get_seq_length",
@@ -66,6 +71,19 @@ INSTANCE_ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 """Attributes that the source of a class assigns or inherits; looked for in its code."""
+
+
+@functools.cache
+def warn_of_newer_versions() -> None:
+    """Warn once if an installed version is newer than the newest tested one."""
+    for name, (_, newest) in TESTED.items():
+        if read_version(version(name)) > read_version(newest):
+            warnings.warn(
+                f"{name} {version(name)} is newer than {newest}, the newest version that "
+                f"tokencover was tested with. If something fails, install {name}=={newest}.*",
+                TokenCoverWarning,
+                stacklevel=2,
+            )
 
 
 @functools.cache

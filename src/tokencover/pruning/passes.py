@@ -10,7 +10,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -26,9 +26,9 @@ from tokencover.pruning.hooks import Hooks
 
 if TYPE_CHECKING:
     from tokencover.families import Places
-    from tokencover.pruning.attention.recorder import Recorded
+    from tokencover.pruning.attention.reader import Recorded
     from tokencover.pruning.decoder.layers import LayerGroup
-    from tokencover.pruning.vision.encodings import Encodings
+    from tokencover.pruning.vision.encoder_reader import Encodings
 
 PIXELS = ("pixel_values", "pixel_values_images", "pixel_values_videos")
 """Arguments with images or videos."""
@@ -141,38 +141,23 @@ class PromptTokens:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Pass:
-    """What happens to a batch on its way through the model.
+    """What happens to a batch on its way through the model; comments name the writers."""
 
-    Attributes
-    ----------
-    tokens : PromptTokens
-        Written by `call_inputs`.
-    layer_idx, cache
-        The decoder layer that began last, and the cache that it got; by `prune`.
-    kept, sources, seconds, notes
-        By `selection`: for every pruning layer that was reached, what is kept (None if all is);
-        ``(b, s)`` int64, the position whose state each position holds if a method moved states, -1
-        for a state that was none of them; the method's time, and its notes for later layers.
-    groups, cut_from
-        By `decoder.layers`: masks and positions per group of layers, and the first layer that the
-        decoder itself gives shortened inputs (Gemma 4).
-    recorded : dict
-        By `attention.recorder`, per watched layer.
-    encodings, entered
-        By `selection`, for methods that read the vision encoder: its output, and the hidden states
-        ``(b, s, d)`` before the first layer.
-    """
-
-    tokens: PromptTokens
+    tokens: PromptTokens  # call_inputs
+    # prune: the decoder layer that began last, and its cache
     layer_idx: int = -1
     cache: Any = None
+    # selection: per pruning layer that was reached, what is kept (None if all is); the position
+    # ``(b, s)`` int64 whose state each position holds if a method moved states, -1 for none
     kept: dict[int, Kept | None] = field(default_factory=dict)
     sources: Tensor | None = None
     seconds: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
+    # decoder.layers: the first layer that the decoder itself gives shortened inputs (Gemma 4)
     groups: dict[int | None, LayerGroup] = field(default_factory=dict)
     cut_from: int | None = None
-    recorded: dict[int, Recorded] = field(default_factory=dict)
+    recorded: dict[int, Recorded] = field(default_factory=dict)  # attention.reader
+    # selection, if the method reads the vision encoder: its output, and states before layer 0
     encodings: Encodings | None = None
     entered: Tensor | None = None
 
@@ -306,11 +291,9 @@ class ModelCalls:
         finally:
             self._state.labels = {}
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
+    def hold(self) -> AbstractContextManager[None]:
         """Select once for all calls of this thread meanwhile that have no cache."""
-        with self._continue(Generation(held=True)):
-            yield
+        return self._continue(Generation(held=True))
 
     def take_generation(self, shape: tuple[int, int]) -> Generation | None:
         """The generation that a pass of this shape is a step of; None for any other call.

@@ -22,10 +22,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from tokencover.budget import Budget
 from tokencover.errors import InputError
 from tokencover.families import Family, family_of, needs_own_masks
-from tokencover.families.versions import warn_of_newer_versions
 from tokencover.methods import Method, make_method, parse_method
-from tokencover.pruning.attention.reader import AttentionReader, Upcoming
-from tokencover.pruning.attention.recorder import Recorder, build_recorders
+from tokencover.pruning.attention.reader import AttentionReader, Recorder, Upcoming, build_recorders
 from tokencover.pruning.call_inputs import GivenMask, PassReader, PromptSelector
 from tokencover.pruning.decoder.cache import Pruning
 from tokencover.pruning.decoder.layers import (
@@ -36,7 +34,7 @@ from tokencover.pruning.decoder.layers import (
     resolve_stages,
 )
 from tokencover.pruning.hooks import Hooks, is_aside
-from tokencover.pruning.internals import check_internals
+from tokencover.pruning.internals import check_internals, warn_of_newer_versions
 from tokencover.pruning.passes import CallState, ModelCalls, Pass, RerunPasses, runs_backward
 from tokencover.pruning.prompt import resolve_prompt_selector
 from tokencover.pruning.selection import Decoder, Selector, VisualTokens
@@ -45,7 +43,7 @@ from tokencover.pruning.trace import Trace
 from tokencover.pruning.vision.encoder_calls import EncoderCalls, guess_vision_encoder
 from tokencover.pruning.vision.encoder_memory import EncoderMemory
 from tokencover.pruning.vision.encoder_reader import VisionReader
-from tokencover.pruning.vision.merging.merger import VisionMerger
+from tokencover.pruning.vision.merger import VisionMerger
 
 CUT_SHARED = "_maybe_slice_kv_shared_inputs"
 """Where Gemma 4 cuts its inputs to the last tokens, before layers that share earlier keys."""
@@ -65,7 +63,7 @@ class Run:
         model: nn.Module,
         family: Family,
         method: Method,
-        selector: PromptSelector,
+        selector: PromptSelector | GivenMask,
         visual: GivenMask | None = None,
     ) -> None:
         own_masks = needs_own_masks(family, model)
@@ -86,8 +84,9 @@ class Run:
         groups = self._stages if self._merger is None else (0, *self._stages)
         pruning = Pruning(groups, method.positions, own_masks)
         self._inputs = LayerInputs(self._decoder, pruning, family.token_arguments)
-        listeners = [each for each in (self._merger, self._reader) if each is not None]
-        calls = EncoderCalls(model, family, listeners, self._state)
+        # Merging first: what is read is spread over the encoder's first tokens before.
+        self._listeners = [each for each in (self._merger, self._reader) if each is not None]
+        calls = EncoderCalls(model, family, self._listeners, self._state)
         self._encoder_calls, self._calls = calls, ModelCalls(model, self._state)
         self._pass_reader = PassReader(
             model, family, method, selector, visual, calls, self._calls, self._state
@@ -160,7 +159,7 @@ class Run:
 
     def remove(self) -> None:
         """Restore the model. Calling it again does nothing."""
-        self._end_pass()  # an interrupt ends a pass without its hook
+        self._end()  # an interrupt ends a pass without its hook
         self._hooks.remove()
         _pruned.pop(self._model, None)
 
@@ -193,7 +192,7 @@ class Run:
             self._hooks.after(self._decoder, self._after_decoder)
             self._encoder_calls.watch(self._hooks)
             if hasattr(self._decoder, CUT_SHARED):
-                cut = functools.partial(self._inputs.cut_shared, self._get_pass)
+                cut = functools.partial(self._inputs.cut_shared, self._state)
                 self._hooks.around(self._decoder, CUT_SHARED, cut)
         except BaseException:
             self.remove()
@@ -221,14 +220,12 @@ class Run:
             self._attach(recorder.list_hooks())
 
     def _install_vision(self) -> None:
-        # Merging first: what is read from the encoder is spread over its first tokens before.
         for module, name, wrapper in () if self._merger is None else self._merger.list_wraps():
             self._hooks.around(module, name, wrapper)
-        for each in (self._merger, self._reader):
-            if each is not None:
-                for block in each.list_watched():
-                    self._hooks.keep_uncompiled(block)
-                self._attach(each.list_hooks())
+        for each in self._listeners:
+            for block in each.list_watched():
+                self._hooks.keep_uncompiled(block)
+            self._attach(each.list_hooks())
 
     def _attach(self, hooks: Iterable[tuple[nn.Module, Any, bool]]) -> None:
         """Attach hooks that run before (else after) their modules."""
@@ -241,29 +238,23 @@ class Run:
         arguments = {**dict(zip(("input_ids",), args, strict=False)), **kwargs}
         self._state.current = self._pass_reader.read(arguments)
 
-    def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._end_pass()
-
-    def _end_pass(self) -> None:
+    def _end(self, *call: Any) -> None:
         # Gradient checkpointing calls a merging method again, when layers run backward.
         self._state.end_pass(keeps_inputs=self._method.merges and torch.is_grad_enabled())
-
-    def _get_pass(self) -> Pass | None:
-        return self._state.current
 
     def _get_running(self) -> Pass | None:
         """The pass under way, or the one whose layer gradient checkpointing runs again."""
         if is_aside():
             return None
         is_rerun = self._state.is_rerun and runs_backward()
-        return self._get_pass() or (self._get_entered() if is_rerun else None)
+        return self._state.current or (self._get_entered() if is_rerun else None)
 
     def _get_entered(self) -> Pass | None:
         """The pass of the layer that began last, None if it belongs to none."""
         return None if self._state.entered is None else self._state.entered()
 
     def _after_decoder(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        current = self._get_pass()
+        current = self._state.current
         kept = current and current.find_kept(len(self._layers))
         if not current or not kept:
             return output
@@ -279,7 +270,7 @@ class Run:
         if is_aside():
             return
         rotation = get_argument(kwargs, "position_embeddings", module)
-        current = self._rerun.find_pass(self._get_pass(), layer_idx, args[0], rotation)
+        current = self._rerun.find_pass(self._state.current, layer_idx, args[0], rotation)
         self._state.entered = None if current is None else weakref.ref(current)
         # Since transformers 5.23, checkpointing runs no hooks of layers again, only inner ones.
         self._state.is_rerun = runs_backward()
@@ -363,7 +354,7 @@ def prune(
             "its remove() first."
         )
     if isinstance(prompt, Tensor):
-        selector: PromptSelector = GivenMask(prompt)
+        selector: PromptSelector | GivenMask = GivenMask(prompt)
     else:
         selector = resolve_prompt_selector(model, prompt, processor)
     run = Run(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tokencover.budget import LayerCost
 from tokencover.errors import InputError
-from tokencover.families import Places, compute_block_cost
+from tokencover.families import compute_block_cost
 from tokencover.methods import Choice, Details, Method, View, VisionOutputs
 from tokencover.pruning.attention.reader import AttentionReader, Upcoming
 from tokencover.pruning.hooks import move_to
@@ -26,7 +26,7 @@ from tokencover.pruning.tensor_parallel import (
 from tokencover.pruning.trace import Trace, Traces
 from tokencover.pruning.vision.encoder_calls import EncoderCalls
 from tokencover.pruning.vision.encoder_reader import VisionReader
-from tokencover.pruning.vision.merging.merger import VisionMerger
+from tokencover.pruning.vision.merger import VisionMerger
 
 IN_VISION_ENCODER = -1
 """Key in `Pass.kept` of what is left of tokens merged in the vision encoder."""
@@ -39,11 +39,6 @@ class Decoder:
     layers: Sequence[nn.Module]
     config: Any
     norm: nn.Module
-
-    @property
-    def depth(self) -> int:
-        """Number of decoder layers."""
-        return len(self.layers)
 
     def apply_norm(self, states: Tensor) -> Tensor:
         """The final norm of hidden states, which may be on another device than its weights."""
@@ -194,7 +189,7 @@ class Selector:
     def _select(self, current: Pass, upcoming: Upcoming) -> Tensor:
         """Record what stays before a layer; return the states with merged features."""
         layer_idx, states, earlier = upcoming.layer_idx, upcoming.states, upcoming.kept
-        newlines = self._method.shows_newlines(layer_idx, self._decoder.depth)
+        newlines = self._method.shows_newlines(layer_idx, len(self._decoder.layers))
         tokens = VisualTokens.at(current, earlier, newlines)
         if len(tokens.samples) == 0:
             current.kept[layer_idx] = None
@@ -278,7 +273,7 @@ def build_view(
     positions = torch.arange(1, current.length + 1, device=samples.device)
     return View(
         layer_idx=upcoming.layer_idx,
-        num_layers=decoder.depth,
+        num_layers=len(decoder.layers),
         hidden_states=gather(tokens.index, tokens.mask),
         mask=tokens.mask.to(device),
         prompt=gather(prompt_index, prompt_mask),
@@ -322,7 +317,7 @@ def build_traces(
         positions = visual[keep[sample, visual]]
         if current.sources is not None:
             positions = current.sources[sample, positions]
-        counts = _count_per_layer(current, keep, sample, stages, decoder.depth)
+        counts = _count_per_layer(current, keep, sample, stages, len(decoder.layers))
         others = int(current.tokens.real[sample].sum()) - len(visual)
         details = Details(choice.details[shown] if choice.details else {})
         renumbered = {}
@@ -331,46 +326,35 @@ def build_traces(
                 centers = tokens.index[shown][details[name].to(tokens.index.device)]
                 renumbered[name] = torch.searchsorted(visual, centers)
         planes = current.tokens.places
+        located = (planes.medium, planes.frame, planes.row, planes.column)
+        places = torch.stack([plane[sample, visual] for plane in located], -1)
         kept = torch.searchsorted(visual, positions.clamp(min=0)).masked_fill(positions < 0, -1)
+        at = [plane[kept.clamp(min=0)].masked_fill(kept < 0, -1) for plane in places.unbind(-1)]
         traces.append(
             Trace(
                 sample=sample,
                 visual_tokens=len(visual),
                 kept=kept,
-                medium=_take_at(planes.medium[sample], positions),
-                frame=_take_at(planes.frame[sample], positions),
-                row=_take_at(planes.row[sample], positions),
-                column=_take_at(planes.column[sample], positions),
-                grids=_compute_grids(planes, sample, visual),
+                medium=at[0],
+                frame=at[1],
+                row=at[2],
+                column=at[3],
+                grids=_compute_grids(places),
                 tokens_per_layer=counts,
                 flops=round(sum(decoder.cost.of(others + count) for count in counts)),
-                flops_unpruned=round(decoder.depth * decoder.cost.of(others + len(visual))),
+                flops_unpruned=round(len(counts) * decoder.cost.of(others + len(visual))),
                 seconds=current.seconds,
                 details=Details(details, **renumbered),
-                grid_locations=_stack_places(planes, sample, visual),
+                grid_locations=places,
             )
         )
     return traces
 
 
-def _stack_places(planes: Places, sample: int, visual: Tensor) -> Tensor:
-    """(medium, frame, row, column) of all visual tokens of a sample."""
-    shown = (planes.medium, planes.frame, planes.row, planes.column)
-    return torch.stack([plane[sample, visual] for plane in shown], -1)
-
-
-def _take_at(plane: Tensor, positions: Tensor) -> Tensor:
-    """Values of a plane at some positions; -1 where a position is -1."""
-    return plane[positions.clamp(min=0)].masked_fill(positions < 0, -1)
-
-
-def _compute_grids(
-    places: Places, sample: int, visual: Tensor
-) -> dict[tuple[int, int], tuple[int, int]]:
+def _compute_grids(places: Tensor) -> dict[tuple[int, int], tuple[int, int]]:
     """(rows, columns) of every view or frame of a sample's media, by (medium, frame)."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
-    planes = _stack_places(places, sample, visual).unbind(-1)
-    for medium, frame, row, column in zip(*(plane.tolist() for plane in planes), strict=True):
+    for medium, frame, row, column in places.tolist():
         if row >= 0:
             rows, columns = found.get((medium, frame), (0, 0))
             found[medium, frame] = max(rows, row + 1), max(columns, column + 1)

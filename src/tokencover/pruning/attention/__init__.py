@@ -1,8 +1,5 @@
 """Keys and a few rows of attention of decoder layers, without attention maps.
 
-| file | what it does |
-|---|---|
-| `reader` | answers `View.keys`, `View.attention` and `View.ahead` |
-| `layer_attention` | queries, keys and attention weights of one decoder layer |
-| `recorder` | records queries and keys of watched layers while they run |
+`reader` answers methods and records watched layers; `layer_attention` computes queries, keys and
+weights of one layer.
 """

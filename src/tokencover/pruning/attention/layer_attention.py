@@ -117,7 +117,7 @@ class LayerAttention:
         heads, norm = self._split_heads(self._drop_gates(letter, recorded)), self._get_norm(letter)
         if norm is None or _get_width(norm) != self.module.head_dim:
             return heads
-        found: Tensor = _run_aside(lambda: norm(move_to(norm, heads)))
+        found: Tensor = run_aside(lambda: norm(move_to(norm, heads)))
         return found
 
     def project(
@@ -131,13 +131,13 @@ class LayerAttention:
     ) -> Projections:
         """What the layer would attend with if it ran on states ``(b, m, d)`` now."""
         with gather_weights(self.layer):
-            normed = _run_aside(lambda: self._norm(states))
-            keys = _run_aside(lambda: self._project("k", normed))
+            normed = run_aside(lambda: self._norm(states))
+            keys = run_aside(lambda: self._project("k", normed))
 
         def get_queries(samples: Tensor, slots: Tensor) -> Tensor:
             chosen = normed[samples.to(normed.device), slots.to(normed.device)]
             with gather_weights(self.layer):
-                queries: Tensor = _run_aside(lambda: self._project("q", chosen))
+                queries: Tensor = run_aside(lambda: self._project("q", chosen))
             return queries
 
         return Projections(keys, get_queries, rotation, kept, real, past, has_run=False, mask=mask)
@@ -286,12 +286,6 @@ def gather_weights(layer: Any) -> Iterator[None]:
         yield
     finally:
         (reshard if is_sharded else unshard)()
-
-
-def _run_aside(compute: Callable[[], Any]) -> Any:
-    """Run modules without hooks and gradients."""
-    with torch.no_grad():
-        return run_aside(compute)
 
 
 def _get_width(norm: nn.Module) -> int | None:

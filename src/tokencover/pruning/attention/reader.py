@@ -1,25 +1,31 @@
-"""Answers what a method asks about keys and attention of decoder layers: `View.keys` and others."""
+"""Answers `View.keys`, `View.attention` and `View.ahead`, and records watched decoder layers.
+
+Fast attention never computes its weights, and eager attention computes all of them. Methods need a
+few rows. So queries, keys and rotary embeddings of the layers that a method names are recorded
+while they run, and rows are computed from them on request.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError
+from tokencover.methods import Method
 from tokencover.pruning.attention.layer_attention import (
     LayerAttention,
     Letter,
+    Past,
     Projections,
     gather_weights,
 )
-from tokencover.pruning.attention.recorder import Recorder, get_past
-from tokencover.pruning.hooks import move_to, run_aside
-from tokencover.pruning.passes import Kept, Pass
+from tokencover.pruning.hooks import is_aside, move_to, run_aside
+from tokencover.pruning.passes import CallState, Kept, Pass
 from tokencover.pruning.tensor_parallel import TensorParallelGroup
 
 if TYPE_CHECKING:
@@ -150,12 +156,6 @@ class AttentionReader:
         """Which of the ``m`` tokens are no padding, ``(b, m)`` bool."""
         return self._current.tokens.real if kept is None else kept.valid
 
-    def _get_positions(self, upcoming: Upcoming) -> dict[str, Any]:
-        """The position arguments of the layer if nothing were dropped before it."""
-        return self._inputs.get_unpruned_positions(
-            self._current, upcoming.layer_idx, upcoming.states, upcoming.kept, upcoming.kwargs
-        )
-
     def _get_past(self, upcoming: Upcoming) -> Any:
         """The cached keys that the layer will attend to, None if there are none."""
         layer_idx, cache = upcoming.layer_idx, upcoming.kwargs.get("past_key_values")
@@ -164,14 +164,13 @@ class AttentionReader:
 
     def _foresee(self, attention: LayerAttention, upcoming: Upcoming) -> Projections:
         """What the layer about to run attends with if nothing is dropped before it."""
-        rotation = self._get_positions(upcoming)["position_embeddings"]
+        positions = self._inputs.get_unpruned_positions(self._current, upcoming)
         mask = None
         if self._inputs.own_masks:
-            mask = self._inputs.build_unpruned_mask(
-                self._current, upcoming.layer_idx, upcoming.kept, upcoming.kwargs
-            )
+            mask = self._inputs.build_unpruned_mask(self._current, upcoming)
         states, kept = upcoming.states.detach(), upcoming.kept
         past = self._get_past(upcoming)
+        rotation = positions["position_embeddings"]
         return attention.project(states, rotation, kept, self._get_real(kept), past, mask)
 
     def _look_ahead(
@@ -188,7 +187,13 @@ class AttentionReader:
                 "Layers of this model do not attend to all tokens before each token, so a method "
                 "cannot look ahead. Use a method that does not look ahead, for example tc.MoB."
             )
-        modules = [self._resolve_layer(each) for each in layers]
+        for each in layers:
+            if not isinstance(each, nn.Module) and not 0 <= each < len(self._layers):
+                raise InputError(
+                    f"Cannot look ahead with decoder layer {each}. The model has layers 0 to "
+                    f"{len(self._layers) - 1}."
+                )
+        modules = [each if isinstance(each, nn.Module) else self._layers[each] for each in layers]
         past = self._get_past(upcoming)
         if past is not None:
             raise InputError(
@@ -196,22 +201,13 @@ class AttentionReader:
                 f"cache, which has {past.length} tokens. Pass the whole chat without a cache."
             )
         known = [LayerAttention(each, f"look-ahead layer {n}") for n, each in enumerate(modules)]
-        positions, real = self._get_positions(upcoming), self._get_real(upcoming.kept)
+        positions = self._inputs.get_unpruned_positions(self._current, upcoming)
+        real = self._get_real(upcoming.kept)
         states = upcoming.states.detach()
         for layer in modules[:-1]:
             states = _run_layer(layer, states, positions, real)
         rotation = positions["position_embeddings"]
         return known[-1], known[-1].project(states, rotation, upcoming.kept, real, None)
-
-    def _resolve_layer(self, layer: nn.Module | int) -> nn.Module:
-        if isinstance(layer, nn.Module):
-            return layer
-        if not 0 <= layer < len(self._layers):
-            raise InputError(
-                f"Cannot look ahead with decoder layer {layer}. The model has layers 0 to "
-                f"{len(self._layers) - 1}."
-            )
-        return self._layers[layer]
 
     # ---- from projections to answers ----------------------------------------------------------
 
@@ -248,11 +244,8 @@ class AttentionReader:
 
     def _check(self, layer_idx: int, positions: Tensor, kept: Kept | None) -> Tensor:
         """Positions that a method passed, on the device of the masks."""
-        real, samples, length = (
-            self._current.tokens.real,
-            self._tokens.samples,
-            self._current.length,
-        )
+        real, samples = self._current.tokens.real, self._tokens.samples
+        length = self._current.length
         if positions.dim() != 2 or len(positions) != len(samples) or positions.dtype != torch.int64:
             raise InputError(
                 f"Positions have shape {tuple(positions.shape)} and type {positions.dtype}. Pass "
@@ -298,7 +291,122 @@ def _run_layer(layer: Any, states: Tensor, positions: dict[str, Any], real: Tens
         "past_key_values": None,
         "use_cache": False,
     }
-    with gather_weights(layer), torch.no_grad():
+    with gather_weights(layer):
         output = run_aside(lambda: layer(states, **arguments))
     found: Tensor = output[0] if isinstance(output, tuple) else output
     return found
+
+
+# ---- recording layers while they run ----------------------------------------------------------
+
+
+def get_past(cache: Any, index: int, columns: Callable[[], Tensor | None]) -> Past | None:
+    """What layer `index` of a cache contains before this pass; None if nothing.
+
+    `columns` returns which of its columns are real tokens, None if all are.
+    """
+    if cache is None:
+        return None
+    layers = getattr(cache, "layers", None)
+    if layers is None:  # a cache of another kind
+        length = int(cache.get_seq_length(index))
+        return Past(None, length, None, readable=False) if length else None
+    if index < len(layers) and not hasattr(layers[index], "get_seq_length"):
+        length = int(cache.get_seq_length())  # linear attention has a state instead of keys
+        return Past(layers[index], length, None, readable=False) if length else None
+    length = int(layers[index].get_seq_length()) if index < len(layers) else 0
+    if length == 0:
+        return None
+    real = columns()
+    real = None if real is None else real[:, :length]
+    readable = not getattr(cache, "offloading", False)
+    if not getattr(layers[index], "is_sliding", False):
+        return Past(layers[index], length, real, readable)
+    length = int(layers[index].get_mask_sizes(0)[0])
+    real = None if real is None else real[:, -length:]
+    return Past(layers[index], length, real, readable, layers[index].keys[:, :, -length:])
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one layer worked with in one pass, with ``m`` tokens.
+
+    `rotation` are cosines and sines, ``(b or 1, m, rotated dims)`` each. `mask` is set if the layer
+    has its own, see `Projections`. `projections` are "q" and "k", ``(b, m, ...)`` each, for
+    `LayerAttention.finish`.
+    """
+
+    rotation: tuple[Tensor, Tensor]
+    past: Past | None
+    mask: Tensor | None
+    projections: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Recorder:
+    """Records one decoder layer, in passes with visual tokens.
+
+    Everything is detached: gradients reach a merging method through ``view.hidden_states``.
+    """
+
+    def __init__(
+        self, layer_idx: int, layer: nn.Module, state: CallState, inputs: LayerInputs
+    ) -> None:
+        self.attention = LayerAttention(layer, f"decoder layer {layer_idx}")
+        self._layer_idx, self._state, self._inputs = layer_idx, state, inputs
+
+    def list_hooks(self) -> Iterator[tuple[nn.Module, Callable[..., None], bool]]:
+        """Modules, their hooks, and whether each runs before its module."""
+        yield self.attention.module, self._begin, True
+        yield self.attention.get_last_part("q"), functools.partial(self._record, "q"), False
+        yield self.attention.get_last_part("k"), functools.partial(self._record, "k"), False
+
+    def _get_pass(self) -> Pass | None:
+        current = self._state.current
+        return None if current is None or not current.tokens.has_visual or is_aside() else current
+
+    def _begin(self, module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
+        current = self._get_pass()
+        if current is None:
+            return
+        # Detached tensors are other objects, so they do not name a pass: see `RerunPasses`.
+        cosines, sines = (table.detach() for table in kwargs["position_embeddings"])
+        cache = kwargs.get("past_key_values")
+        columns = functools.partial(self._inputs.get_past_columns, current, self._layer_idx, cache)
+        past = get_past(cache, self.attention.module.layer_idx, columns)
+        mask = kwargs.get("attention_mask") if self._inputs.own_masks else None
+        current.recorded[self._layer_idx] = Recorded((cosines, sines), past, mask)
+
+    def _record(
+        self, letter: str, module: nn.Module, args: Any, kwargs: Any, output: Tensor
+    ) -> None:
+        current = self._get_pass()
+        if current is not None and self._layer_idx in current.recorded:
+            current.recorded[self._layer_idx].projections[letter] = output.detach()
+
+
+def build_recorders(
+    method: Method,
+    layers: Sequence[nn.Module],
+    stages: Sequence[int],
+    state: CallState,
+    inputs: LayerInputs,
+) -> dict[int, Recorder]:
+    """One recorder per layer that the method watches; `stages` are its pruning layers."""
+    watched = tuple(method.watched_layers(len(layers)))
+    if any(number < 0 or number > max(stages, default=-1) for number in watched):
+        raise InputError(
+            f"{type(method).__name__} watches layers {watched} and prunes before layers "
+            f"{tuple(stages)}. A layer can be watched only if it runs before the last of these, or "
+            "is the last itself."
+        )
+    for number in watched:
+        if not hasattr(layers[number], "self_attn"):
+            attending = [place for place, each in enumerate(layers) if hasattr(each, "self_attn")]
+            near = sorted(attending, key=lambda place: (abs(place - number), place))[:2]
+            raise InputError(
+                f"{type(method).__name__} reads the attention of decoder layer {number}, which has "
+                "none: it is linear attention or a convolution. Read layer "
+                f"{' or '.join(map(str, sorted(near)))} by pruning elsewhere, or use a method that "
+                "reads no attention, for example tc.MoB."
+            )
+    return {number: Recorder(number, layers[number], state, inputs) for number in watched}

@@ -11,13 +11,13 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from tokencover.errors import InputError, InternalsError, TokenCoverWarning
-from tokencover.families import Family, is_recurrent, list_layer_types
+from tokencover.families import RECURRENT, Family, list_layer_types
 from tokencover.methods import Method, name_method
 from tokencover.pruning.decoder.cache import PrunedCache, Pruning, mark_pruned
 from tokencover.pruning.decoder.masks import (
@@ -28,7 +28,10 @@ from tokencover.pruning.decoder.masks import (
     cut_to_layer,
     get_origins,
 )
-from tokencover.pruning.passes import Kept, Pass
+from tokencover.pruning.passes import CallState, Kept, Pass
+
+if TYPE_CHECKING:
+    from tokencover.pruning.attention.reader import Upcoming
 
 
 @dataclass(slots=True)
@@ -55,14 +58,9 @@ class LayerInputs:
     def __init__(self, decoder: Any, pruning: Pruning, token_arguments: Sequence[str] = ()) -> None:
         self._token_arguments = token_arguments
         self._decoder, self._config = decoder, decoder.config
-        self._pruning = pruning
+        self._pruning, self.own_masks = pruning, pruning.own_masks
         self._reindexes = pruning.positions != "original"
         self._kinds = list_layer_types(decoder)
-
-    @property
-    def own_masks(self) -> bool:
-        """Whether masks are cut from those that the model builds for the whole sequence."""
-        return self._pruning.own_masks
 
     def announce(self, layer_idx: int, cache: Any) -> None:
         """Tell a pruned cache which layer adds to it next."""
@@ -103,7 +101,7 @@ class LayerInputs:
 
     def cut_shared(
         self,
-        get_pass: Callable[[], Pass | None],
+        state: CallState,
         original: Callable[..., tuple[Any, ...]],
         states: Tensor,
         others: Tensor | None,
@@ -117,7 +115,7 @@ class LayerInputs:
         Since transformers 5.23, Gemma 4 runs them on the `last` tokens only. It cuts what it gets
         here, and its layers need no further change.
         """
-        current = get_pass()
+        current = state.current
         if current is None:
             return original(states, others, rotations, masks, last, **kwargs)
         current.cut_from = current.layer_idx + 1
@@ -137,32 +135,25 @@ class LayerInputs:
             return others
         return tuple(kept.take(each) if isinstance(each, Tensor) else each for each in others)
 
-    def get_unpruned_positions(
-        self,
-        current: Pass,
-        layer_idx: int,
-        states: Tensor,
-        kept: Kept | None,
-        kwargs: dict[str, Any],
-    ) -> dict[str, Any]:
+    def get_unpruned_positions(self, current: Pass, upcoming: Upcoming) -> dict[str, Any]:
         """Position arguments for a pruning layer if nothing were dropped before it."""
+        layer_idx, kept, kwargs = upcoming.layer_idx, upcoming.kept, upcoming.kwargs
         cache = kwargs.get("past_key_values")
         shortened = kept is not None or _get_remembered(cache, layer_idx) is not None
         position_ids, rotation = kwargs.get("position_ids"), kwargs["position_embeddings"]
         more = self._shorten_token_arguments(kwargs, kept)
         if self._reindexes and shortened:
             columns = self._build_columns(current, layer_idx, kept, cache)
-            position_ids, rotation = self._reindex(states, columns)
+            position_ids, rotation = self._reindex(upcoming.states, columns)
             kept = None
         elif kept is not None:
             rotation = _cut_rotation(rotation, kept)
         position_ids = self._shorten_position_ids(position_ids, kept)
         return {"position_ids": position_ids, "position_embeddings": rotation, **more}
 
-    def build_unpruned_mask(
-        self, current: Pass, layer_idx: int, kept: Kept | None, kwargs: dict[str, Any]
-    ) -> Tensor | None:
+    def build_unpruned_mask(self, current: Pass, upcoming: Upcoming) -> Tensor | None:
         """The own mask of a pruning layer if nothing were dropped before it."""
+        layer_idx, kept, kwargs = upcoming.layer_idx, upcoming.kept, upcoming.kwargs
         cache = kwargs.get("past_key_values")
         seen = self._build_columns(current, layer_idx, kept, cache)
         columns = Columns(get_origins(current, layer_idx, kept, cache), seen)
@@ -230,7 +221,7 @@ class LayerInputs:
         shared, kind = current.groups[group], self._kinds[layer_idx]
         if kind not in shared.masks:
             cache = kwargs.get("past_key_values")
-            if is_recurrent(kind):
+            if kind in RECURRENT:
                 mask = self._build_padding_mask(current, group, layer_idx, states, cache)
             elif self.own_masks:
                 if get_argument(kwargs, "attention_mask", self._decoder.layers[layer_idx]) is None:

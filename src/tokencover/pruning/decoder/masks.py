@@ -113,7 +113,10 @@ def cut_mask(
     origins, seen = columns.origins, columns.seen
     if mask is not None:
         origins, seen = origins.to(mask.device), seen.to(mask.device)
-    rows = _get_rows(kept, length, origins)
+    if kept is None:
+        rows = torch.arange(length, device=origins.device).expand(len(origins), -1)
+    else:
+        rows = kept.index.to(origins.device)
     if mask is None:
         plain = rows.shape[1] == 1 or rows.shape[1] == origins.shape[1]
         if plain and bool(seen.all()):
@@ -146,13 +149,6 @@ def _count_columns(cache: Any, layer_idx: int, new: int) -> int:
     """Number of columns that a layer attends to with `new` tokens of a pass."""
     with cache.report_true_lengths() if isinstance(cache, PrunedCache) else nullcontext():
         return int(cache.get_mask_sizes(new, layer_idx)[0])
-
-
-def _get_rows(kept: Kept | None, length: int, origins: Tensor) -> Tensor:
-    """The kept new tokens, ``(b, m)``."""
-    if kept is not None:
-        return kept.index.to(origins.device)
-    return torch.arange(length, device=origins.device).expand(len(origins), -1)
 
 
 def check_readable(config: Any, cache: Any) -> None:

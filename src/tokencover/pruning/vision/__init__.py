@@ -7,6 +7,5 @@
 | `encoder` | vision encoders of known types; maps their tokens to visual tokens |
 | `vision_attention` | queries and keys of a block; which tokens attend to each other |
 | `encoder_reader` | records features, queries and keys for methods that read them |
-| `encodings` | what was recorded in one pass, as `VisionOutputs` |
-| `merging/` | merges tokens between blocks (ToMe, FiCoCo-V) |
+| `merger`, `merged_row` | merges tokens between blocks (ToMe, FiCoCo-V) |
 """

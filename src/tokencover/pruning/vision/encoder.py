@@ -25,7 +25,7 @@ from tokencover.pruning.vision.encoder_calls import (
     read_feature_layers,
     spread_over_batch,
 )
-from tokencover.pruning.vision.merging.row import CropSet, build_folded_sets, build_plain_set
+from tokencover.pruning.vision.merged_row import CropSet, build_folded_sets, build_plain_set
 from tokencover.pruning.vision.vision_attention import VisionAttention
 
 
@@ -98,6 +98,13 @@ _PACKED = VisionEncoderType(
     "blocks", "attn", norms=("norm1", "norm2"), takes_mask=False, packed=True
 )
 
+_PACKED_TYPES = (
+    "qwen2_vl_vision", "qwen2_5_vl_vision", "qwen3_vl_vision", "qwen3_vl_moe_vision",
+    "qwen3_5_vision", "qwen3_5_moe_vision", "qwen2_5_omni_vision_encoder",
+    "qwen3_omni_moe_vision_encoder", "glm4v_vision", "glm4v_moe_vision", "glm_ocr_vision",
+    "ernie4_5_vl_moe_vision",
+)  # fmt: skip
+
 VISION_ENCODER_TYPES: dict[str, VisionEncoderType] = {
     "clip_vision_model": VisionEncoderType(classes=1, norms=_CLIP),
     "siglip_vision_model": VisionEncoderType(norms=_CLIP),
@@ -112,18 +119,7 @@ VISION_ENCODER_TYPES: dict[str, VisionEncoderType] = {
     "smolvlm_vision": VisionEncoderType(),
     "ovis2_vision": VisionEncoderType("transformer.encoder.layers", "attention"),
     "pixtral": VisionEncoderType("transformer.layers", "attention", packed=True),
-    "qwen2_vl_vision": _PACKED,
-    "qwen2_5_vl_vision": _PACKED,
-    "qwen3_vl_vision": _PACKED,
-    "qwen3_vl_moe_vision": _PACKED,
-    "qwen3_5_vision": _PACKED,
-    "qwen3_5_moe_vision": _PACKED,
-    "qwen2_5_omni_vision_encoder": _PACKED,
-    "qwen3_omni_moe_vision_encoder": _PACKED,
-    "glm4v_vision": _PACKED,
-    "glm4v_moe_vision": _PACKED,
-    "glm_ocr_vision": _PACKED,
-    "ernie4_5_vl_moe_vision": _PACKED,
+    **dict.fromkeys(_PACKED_TYPES, _PACKED),
     "video_llama_3_vision": VisionEncoderType(packed=True),
     "paddleocr_vl_vision": VisionEncoderType(
         "vision_model.encoder.layers", norms=_CLIP, takes_mask=False, packed=True
@@ -151,27 +147,19 @@ class VisionEncoder:
                 f"{name} {purpose}, but vision encoders of type {model_type!r} are not supported. "
                 f"Supported are {', '.join(VISION_ENCODER_TYPES)}."
             )
-        self.module: nn.Module = module
+        self.module = module
         self.kind = kind
         self.classes = kind.classes
         self.blocks: list[nn.Module] = list(module.get_submodule(kind.blocks).children())
-        self.feature_blocks = get_feature_blocks(config, len(self.blocks))
+        self.depth = len(self.blocks)
+        self.feature_blocks = get_feature_blocks(config, self.depth)
+        self.feature_block = max(self.feature_blocks)  # the deepest whose output is visual tokens
         self._takes_hidden = bool(get_named_layers(config))
         if min(self.feature_blocks) < 0:
             raise InputError(
                 f"{name} {purpose}, but vision_feature_layer {read_feature_layers(config)} takes "
                 "the input of the encoder's first block, which no block computes."
             )
-
-    @property
-    def depth(self) -> int:
-        """Number of blocks."""
-        return len(self.blocks)
-
-    @property
-    def feature_block(self) -> int:
-        """Block whose output becomes visual tokens; the deepest of several."""
-        return max(self.feature_blocks)
 
     def get_attention(self, number: int) -> VisionAttention:
         """The attention of a block, with its queries and keys."""
@@ -180,7 +168,7 @@ class VisionEncoder:
     @property
     def facts(self) -> VisionEncoderFacts:
         """What decides the order of its tokens: class tokens, window size in squares."""
-        config: Any = self.module.config
+        config = self.module.config
         if not hasattr(config, "fullatt_block_indexes"):
             return VisionEncoderFacts(self.classes, None)
         window: int = config.window_size // config.spatial_merge_size // config.patch_size
@@ -202,7 +190,7 @@ class VisionEncoder:
 
     def grid(self, pixels: Tensor) -> tuple[int, int]:
         """Rows and columns of patches in pixels ``(c, channels, height, width)``."""
-        size: Any = self.module.config.patch_size  # type: ignore[union-attr]
+        size: Any = self.module.config.patch_size
         tall, wide = (size, size) if isinstance(size, int) else size
         return pixels.shape[-2] // tall, pixels.shape[-1] // wide
 
@@ -277,8 +265,8 @@ class VisionEncoders:
         Returns also which tokens are of videos.
         """
         planes = [[each.unsqueeze(0) for each in media] for media in (images, videos)]
-        spread = spread_over_batch(input_ids, self._ids, planes[0], planes[1], count=1)
-        return spread.values[0], spread.video
+        _, values, is_video = spread_over_batch(input_ids, self._ids, planes[0], planes[1], count=1)
+        return values[0], is_video
 
     def _carry(
         self, media: Media, images: Tensor | None, videos: Tensor | None

@@ -6,7 +6,6 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +25,7 @@ from tokencover.pruning.passes import PIXELS, CallState
 
 if TYPE_CHECKING:
     from tokencover.pruning.vision.encoder_reader import VisionReader
-    from tokencover.pruning.vision.merging.merger import VisionMerger
+    from tokencover.pruning.vision.merger import VisionMerger
 
 KINDS = ("image", "video")
 
@@ -47,6 +46,7 @@ class EncoderCalls:
         self._config: Any = model.config
         self._base = model.get_submodule(family.base)
         self._family, self._listeners = family, listeners
+        self.has_listeners = bool(listeners)  # whether the method acts in the vision encoder
         self._state = state
 
     def watch(self, hooks: Hooks) -> None:
@@ -83,11 +83,6 @@ class EncoderCalls:
         return saved
 
     @property
-    def has_listeners(self) -> bool:
-        """Whether the method acts in the vision encoder."""
-        return bool(self._listeners)
-
-    @property
     def input_ids(self) -> Tensor:
         """Token ids of the current pass."""
         found: Tensor = self._state.encoders.input_ids
@@ -106,9 +101,9 @@ class EncoderCalls:
             for layouts in self._measure_media()[0]
         )
         ids = self._family.visual_ids(self._config)
-        found = spread_over_batch(self.input_ids, ids, images, videos, count=4)
-        kind, frame, row, column = found.values
-        return Places(found.medium, kind, frame, row, column, found.video)
+        medium, values, video = spread_over_batch(self.input_ids, ids, images, videos, count=4)
+        kind, frame, row, column = values
+        return Places(medium, kind, frame, row, column, video)
 
     def place_crops(self, encoder: VisionEncoderFacts) -> FoldedTiles:
         """Which patches make which visual token; for families with `folding`."""
@@ -158,29 +153,18 @@ class EncoderCalls:
 # ---- from images to the tokens of a batch ----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BatchValues:
-    """Values ``(count, b, s)`` int64 at the visual tokens of a batch; -1 elsewhere.
-
-    `medium` ``(b, s)`` int64 numbers images and videos within a sample; `video` ``(b, s)`` is bool.
-    """
-
-    medium: Tensor
-    values: Tensor
-    video: Tensor
-
-
 def spread_over_batch(
     input_ids: Tensor,
     ids: Sequence[int],
     images: Sequence[Tensor],
     videos: Sequence[Tensor],
     count: int,
-) -> BatchValues:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Assign values ``(count, n)`` of each image and video, in order, to visual tokens.
 
-    `ids` holds the image token id and, if the family has one, the video token id. `images` and
-    `videos` are those before rows were repeated for beam search.
+    Returns the number of the medium within its sample ``(b, s)``, values ``(count, b, s)``, both
+    int64 and -1 elsewhere, and which tokens are of videos. `ids` has the image token id and, if the
+    family has one, the video token id. Media are those before rows were repeated for beam search.
     """
     table = torch.full((count + 2, *input_ids.shape), -1, dtype=torch.int64)
     tokens = input_ids.cpu()
@@ -188,7 +172,7 @@ def spread_over_batch(
         _fill(table, tokens == token, media, is_video)
     _number_media(table[0])
     table = table.to(input_ids.device)
-    return BatchValues(table[0], table[1:-1], table[-1] == 1)
+    return table[0], table[1:-1], table[-1] == 1
 
 
 def _fill(table: Tensor, here: Tensor, media: Sequence[Tensor], is_video: int) -> None:

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from tokencover.families import Family, family_of
 from tokencover.pruning.passes import PIXELS
 from tokencover.pruning.vision.encoder_calls import KINDS
-from tokencover.pruning.vision.encoder_reader import VisionReader
-from tokencover.pruning.vision.encodings import Recording
+from tokencover.pruning.vision.encoder_reader import Recording, VisionReader
 
 ROOM: Final = 2 << 30
 """Bytes of features that are kept."""

@@ -17,7 +17,7 @@ class VisionAttention:
     """The attention of one vision-encoder block; raises if its parts are unknown."""
 
     def __init__(self, module: Any) -> None:
-        self.module: nn.Module = module
+        self.module = module
         self.parts = _get_parts(module)
         self.scaling = float(module.scaling if hasattr(module, "scaling") else module.scale)
         heads = getattr(module, "num_heads", None)
@@ -53,7 +53,7 @@ class VisionAttention:
         queries, keys, values = self._project(states)
         if rotation is not None:
             queries, keys = _rotate(self.module, queries, keys, rotation)
-        module: Any = self.module
+        module = self.module
         share = module.attention_dropout if hasattr(module, "attention_dropout") else module.dropout
         dropout = float(share) if module.training else 0.0
         lengths = ends.diff().tolist()
@@ -82,14 +82,9 @@ class VisionAttention:
 
     def _split_heads(self, output: Tensor) -> Tensor:
         """From ``(..., heads * head_dim)``, or already split, to ``(tokens, heads, head_dim)``."""
-        apart = output.shape[-2:] == (self.heads, self._head_dim)
-        return output.flatten(0, -3) if apart else output.reshape(-1, self.heads, self._head_dim)
-
-    @property
-    def _head_dim(self) -> int:
-        module: Any = self.module
-        found: int = module.head_dim
-        return found
+        size: int = self.module.head_dim
+        apart = output.shape[-2:] == (self.heads, size)
+        return output.flatten(0, -3) if apart else output.reshape(-1, self.heads, size)
 
 
 def check_whole(part: nn.Module, output: Tensor) -> None:

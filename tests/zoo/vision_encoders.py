@@ -5,7 +5,7 @@ from typing import Any
 PATCH = 4
 
 
-def clip_tower(side: int) -> dict[str, Any]:
+def clip_encoder(side: int) -> dict[str, Any]:
     """A CLIP vision encoder (class token first) for images of ``side * side`` patches."""
     return {
         "model_type": "clip_vision_model",
@@ -19,7 +19,7 @@ def clip_tower(side: int) -> dict[str, Any]:
     }
 
 
-def siglip_tower(side: int, model_type: str = "siglip_vision_model") -> dict[str, Any]:
+def siglip_encoder(side: int, model_type: str = "siglip_vision_model") -> dict[str, Any]:
     """A SigLIP vision encoder (no class token) for images of ``side * side`` patches."""
     return {
         "model_type": model_type,

@@ -133,7 +133,7 @@ def test_crops_of_images_and_videos() -> None:
     assert crops_of("video_llava", ZOO["video_llava"].inputs("video")) == [(2, 2)]
 
 
-def test_grids_of_towers_with_and_without_class_token() -> None:
+def test_grids_of_encoders_with_and_without_class_token() -> None:
     method = Watch(encoder_stages=(1,))
     run(built("llava"), ZOO["llava"].inputs("single"), method)
     assert (method.seen[0][0].grid, method.seen[0][0].classes) == ((5, 5), 1)
@@ -142,7 +142,7 @@ def test_grids_of_towers_with_and_without_class_token() -> None:
     assert (method.seen[0][0].grid, method.seen[0][0].classes) == ((4, 4), 0)
 
 
-def test_a_tower_called_by_itself_runs_as_it_is() -> None:
+def test_an_encoder_called_by_itself_runs_as_it_is() -> None:
     model: Any = built("llava_next")
     method = Watch(encoder_stages=(1,))
     with torch.no_grad(), prune(model, method, prompt=torch.zeros(1, 1)):

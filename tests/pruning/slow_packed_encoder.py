@@ -38,10 +38,10 @@ Patches = list[int]
 
 
 @contextmanager
-def merge_slowly(tower: Any, method: MergePairs) -> Iterator[None]:
+def merge_slowly(encoder: Any, method: MergePairs) -> Iterator[None]:
     """Let the blocks of a vision encoder merge by hand."""
-    slow = SlowTower(tower, method)
-    handle = tower.register_forward_pre_hook(slow.begin, with_kwargs=True)
+    slow = SlowEncoder(encoder, method)
+    handle = encoder.register_forward_pre_hook(slow.begin, with_kwargs=True)
     for number, block in enumerate(slow.blocks):
         block.forward = functools.partial(slow.run, number, block)
     try:
@@ -52,17 +52,17 @@ def merge_slowly(tower: Any, method: MergePairs) -> Iterator[None]:
             del block.forward
 
 
-class SlowTower:
-    def __init__(self, tower: Any, method: MergePairs) -> None:
-        self.tower, self.method = tower, method
+class SlowEncoder:
+    def __init__(self, encoder: Any, method: MergePairs) -> None:
+        self.encoder, self.method = encoder, method
         self.blocks: list[Any] = list(
-            tower.blocks if hasattr(tower, "blocks") else _get_layers(tower)
+            encoder.blocks if hasattr(encoder, "blocks") else _get_layers(encoder)
         )
         self.frames: list[SlowFrame] = []
 
     def begin(self, _: Any, args: Any, kwargs: Any) -> None:
         grids = kwargs["grid_thw"] if "grid_thw" in kwargs else args[1]
-        self.frames = [SlowFrame(squares) for squares in list_squares(self.tower, grids)]
+        self.frames = [SlowFrame(squares) for squares in list_squares(self.encoder, grids)]
 
     def run(
         self,
@@ -190,14 +190,14 @@ class Parts:
         return states + fed
 
 
-def list_squares(tower: Any, grids: Tensor) -> list[list[Patches]]:
+def list_squares(encoder: Any, grids: Tensor) -> list[list[Patches]]:
     """For each crop its squares in raster order, each with the places of its patches.
 
     ERNIE makes one token of a square of two frames.
     """
-    config, start, crops = tower.config, 0, []
+    config, start, crops = encoder.config, 0, []
     side = config.spatial_merge_size
-    in_raster = type(tower).__name__.startswith("PaddleOCR")
+    in_raster = type(encoder).__name__.startswith("PaddleOCR")
     for times, rows, columns in grids.tolist():
         together = getattr(config, "temporal_merge_size", 1) if times > 1 else 1
         for _ in range(times // together):
@@ -224,8 +224,8 @@ def list_squares(tower: Any, grids: Tensor) -> list[list[Patches]]:
     ]
 
 
-def _get_layers(tower: Any) -> Any:
-    whole = tower.vision_model if hasattr(tower, "vision_model") else tower
+def _get_layers(encoder: Any) -> Any:
+    whole = encoder.vision_model if hasattr(encoder, "vision_model") else encoder
     return whole.encoder.layers
 
 

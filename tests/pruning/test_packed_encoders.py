@@ -13,10 +13,10 @@ from torch import Tensor
 
 import tokencover as tc
 from tests.pruning.merging_method import MergeNothing, MergePairs
-from tests.pruning.slow_packed_tower import MergeByAttention, merge_slowly
+from tests.pruning.slow_packed_encoder import MergeByAttention, merge_slowly
 from tests.pruning.test_matrix import built, generate
 from tests.pruning.test_prune import fingerprint
-from tests.pruning.test_tower import merged_logits, repeated
+from tests.pruning.test_vision_merging import merged_logits, repeated
 from tests.zoo import ZOO
 from tests.zoo.entry import Inputs, ZooEntry
 from tests.zoo.oracle import blocked_forward
@@ -79,12 +79,12 @@ def check_kinds(name: str, method: MergePairs, kinds: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", MAIN)
-def test_merging_equals_the_slow_tower(name: str, method: MergePairs) -> None:
+def test_merging_equals_the_slow_encoder(name: str, method: MergePairs) -> None:
     check_kinds(name, method, KINDS)
 
 
 @pytest.mark.parametrize("name", [each for each in EVERY if each not in MAIN])
-def test_kin_merge_as_the_slow_tower(name: str) -> None:
+def test_kin_merge_as_the_slow_encoder(name: str) -> None:
     check_kinds(name, MergePairs(2, (0, 1), (), True, True), ("ragged",))
     videos = [each for each in ("image_and_video", "video") if each in ZOO[name].kinds]
     check_kinds(name, MergePairs(2, (1,)), tuple(videos[:1]))
@@ -141,7 +141,7 @@ def test_words_are_the_same_with_and_without_a_cache() -> None:
     assert torch.equal(found[0], found[1])
 
 
-def test_every_hidden_state_has_the_tower_s_length() -> None:
+def test_every_hidden_state_has_the_encoder_s_length() -> None:
     model: Any = built("qwen3_vl")
     inputs, lengths = ZOO["qwen3_vl"].inputs("ragged"), set()
     pixels, grids = inputs["pixel_values"], inputs["image_grid_thw"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tests.pruning.gathering import always_gather
-from tests.pruning.merging_method import MergeNothing, MergePairs, slow_tower
+from tests.pruning.merging_method import MergeNothing, MergePairs, slow_encoder
 from tests.pruning.test_matrix import NEVER, built, generate, with_media
 from tests.pruning.test_prune import fingerprint
 from tests.pruning.variants import VARIANTS
@@ -53,14 +53,14 @@ METHODS = [
 @contextmanager
 def slow(model: PreTrainedModel, method: MergePairs) -> Iterator[None]:
     """The unpruned model, with vision encoders that merge by hand."""
-    towers: list[Any] = [model.get_submodule(path) for path in family_of(model).vision_encoders]
-    for tower in towers:
-        tower.forward = slow_tower(tower, method)
+    encoders: list[Any] = [model.get_submodule(path) for path in family_of(model).vision_encoders]
+    for encoder in encoders:
+        encoder.forward = slow_encoder(encoder, method)
     try:
         yield
     finally:
-        for tower in towers:
-            del tower.forward
+        for encoder in encoders:
+            del encoder.forward
 
 
 def repeated(model: PreTrainedModel, entry: ZooEntry, inputs: Inputs) -> Tensor:
@@ -131,7 +131,7 @@ def merged_logits(model: PreTrainedModel, inputs: Inputs, method: MergePairs) ->
 @pytest.mark.parametrize(("side", "attention"), [("left", "sdpa"), ("right", "eager")])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("entry", ABLE)
-def test_merging_equals_the_slow_tower(
+def test_merging_equals_the_slow_encoder(
     entry: ZooEntry, method: MergePairs, side: Side, attention: str
 ) -> None:
     model = built(entry.name, attention)
@@ -300,7 +300,7 @@ def test_pooled_videos_are_refused() -> None:
 
 
 @pytest.mark.parametrize("entry", REFUSED)
-def test_families_without_such_towers_are_refused(entry: ZooEntry) -> None:
+def test_families_without_such_encoders_are_refused(entry: ZooEntry) -> None:
     model = built(entry.name)
     before = fingerprint(model)
     with pytest.raises(InputError, match=r"in the vision encoder, which .* does not support"):
@@ -336,7 +336,7 @@ class Stumbles(MergePairs):
         return super().merge_in_vision_encoder(view)
 
 
-def test_an_error_in_the_tower_does_not_spoil_the_next_pass() -> None:
+def test_an_error_in_the_encoder_does_not_spoil_the_next_pass() -> None:
     model, inputs = built("llava"), ZOO["llava"].inputs("ragged")
     before = fingerprint(model)
     Stumbles.failed = False
@@ -358,7 +358,7 @@ def test_gradients_flow_through_merged_tokens() -> None:
     assert bool((weight.grad != 0).any())
 
 
-def test_gradient_checkpointing_of_the_tower_is_refused() -> None:
+def test_gradient_checkpointing_of_the_encoder_is_refused() -> None:
     model, inputs = ZOO["llava"].build().train(), ZOO["llava"].inputs("ragged")
     model.gradient_checkpointing_enable({"use_reentrant": False})
     with (
@@ -409,7 +409,7 @@ def test_impossible_choices_are_refused(kind: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("stages", [(3,), (1, 0), (-1,)])
-def test_blocks_the_tower_does_not_have_are_refused(stages: tuple[int, ...]) -> None:
+def test_blocks_the_encoder_does_not_have_are_refused(stages: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="lie between 0 and 2"):
         prune(built("llava"), MergePairs(encoder_stages=stages), prompt=torch.zeros(1, 1))
 
@@ -425,6 +425,6 @@ def test_there_are_no_keys_before_the_first_block() -> None:
         merged_logits(model, inputs, Early())
 
 
-def test_towers_of_other_kinds_are_refused() -> None:
+def test_encoders_of_other_kinds_are_refused() -> None:
     with pytest.raises(InputError, match="blocks of encoders of type 'pixtral'"):
         prune(VARIANTS["llava, pixtral"].build(), MergePairs(), prompt=torch.zeros(1, 1))

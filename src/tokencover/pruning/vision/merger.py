@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.families import FAMILIES, Family, Media
-from tokencover.methods import Method, VisionView
+from tokencover.methods import Method, VisionMerge, VisionView
 from tokencover.pruning.passes import CallState
 from tokencover.pruning.vision.encoder import (
     VISION_ENCODER_TYPES,
@@ -29,8 +29,7 @@ from tokencover.pruning.vision.encoder import (
     build_features_error,
 )
 from tokencover.pruning.vision.encoder_calls import EncoderCalls
-from tokencover.pruning.vision.merging.row import build_row, reshape_like
-from tokencover.pruning.vision.merging.run import MergingRun, check_choice, mark_first
+from tokencover.pruning.vision.merged_row import MergingRun, build_row, count_members, reshape_like
 from tokencover.pruning.vision.vision_attention import check_whole
 
 MERGING = "merges tokens in the vision encoder"
@@ -116,7 +115,7 @@ class VisionMerger:
         images = None if media.images is None else self._label_groups("image")
         videos = None if media.videos is None else self._label_groups("video")
         numbers, is_video = self._encoders.carry(calls, images, videos)
-        return mark_first(torch.where(numbers < 0, -1, 2 * numbers + is_video))
+        return _mark_first(torch.where(numbers < 0, -1, 2 * numbers + is_video))
 
     def spread_now(self, output: Tensor) -> Tensor:
         """Copy the output ``(m, w)`` of an attention to all tokens that its tokens stand for."""
@@ -207,7 +206,7 @@ class VisionMerger:
             begin = time.perf_counter()
             choice = self._method.merge_in_vision_encoder(view)
             run.seconds += time.perf_counter() - begin
-            check_choice(choice, view, where)
+            _check_choice(choice, view, where)
             changed = changed or choice.hidden_states is not view.hidden_states
             groups.append(choice.groups)
             merged.append(choice.hidden_states)
@@ -280,6 +279,47 @@ def _add_bias(mask: Tensor | None, bias: Tensor | None, states: Tensor) -> Tenso
     return bias if mask is None else mask + bias
 
 
+def _check_choice(choice: VisionMerge, view: VisionView, where: str) -> None:
+    """Raise unless the choice partitions the tokens of the view."""
+    groups, states = choice.groups, choice.hidden_states
+    crops, tokens, width = view.hidden_states.shape
+    if groups.dtype != torch.int64 or groups.shape != (crops, tokens):
+        raise InputError(
+            f"{where} groups have shape {tuple(groups.shape)} and type {groups.dtype}; expected "
+            f"{(crops, tokens)} and torch.int64."
+        )
+    if states.dim() != 3 or (states.shape[0], states.shape[2]) != (crops, width):
+        raise InputError(
+            f"{where} merged states have shape {tuple(states.shape)}; expected "
+            f"({crops}, new tokens, {width})."
+        )
+    count = states.shape[1]
+    if bool(((groups < 0) | (groups >= count)).any()):
+        raise InputError(
+            f"{where} groups run from {int(groups.min())} to {int(groups.max())}, but there are "
+            f"{count} merged states."
+        )
+    members = count_members(groups, count)
+    if not bool(members.all()):
+        crop, empty = (members == 0).nonzero()[0].tolist()
+        raise InputError(f"{where} new token {empty} of crop {crop} has no member.")
+    classes = torch.arange(view.classes, device=groups.device)
+    apart = groups[:, : view.classes] == classes
+    if not bool(apart.all()) or bool((members[:, : view.classes] != 1).any()):
+        raise InputError(
+            f"{where} the first {view.classes} tokens are class tokens, which must stay alone and "
+            f"first; their groups are {groups[:, : view.classes].tolist()}."
+        )
+
+
+def _mark_first(labels: Tensor) -> Tensor:
+    """True where a value first occurs in its row, and where it is negative."""
+    ordered, order = labels.sort(dim=-1, stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    return torch.zeros_like(first).scatter(1, order, first) | (labels < 0)
+
+
 def _resolve_blocks(method: Method, encoder: VisionEncoder) -> tuple[int, ...]:
     """The blocks that the method names, checked."""
     stages = tuple(method.vision_blocks(encoder.depth, encoder.feature_block))
@@ -292,18 +332,17 @@ def _resolve_blocks(method: Method, encoder: VisionEncoder) -> tuple[int, ...]:
 
 
 def _check_blocks(encoder: VisionEncoder, method: Method) -> None:
-    config: Any = encoder.module.config
     if encoder.kind.norms is None:
         able = [name for name, kind in VISION_ENCODER_TYPES.items() if kind.norms is not None]
         raise InputError(
             f"{type(method).__name__} {MERGING}, but blocks of encoders of type "
-            f"{config.model_type!r} are not supported. Supported are {', '.join(able)}."
+            f"{encoder.module.config.model_type!r} are not supported. Supported are "
+            f"{', '.join(able)}."
         )
 
 
 def _check_attention(encoder: VisionEncoder, method: Method) -> None:
-    config: Any = encoder.module.config
-    attention = config._attn_implementation
+    attention = encoder.module.config._attn_implementation
     if method.proportional_attention and attention not in ("sdpa", "eager"):
         raise InputError(
             f"{type(method).__name__} adds to the attention of the vision encoder, which "

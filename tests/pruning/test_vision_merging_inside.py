@@ -1,4 +1,4 @@
-"""Merging between the two halves of a vision-encoder block; `test_tower.py` has it by value."""
+"""Merging between the two halves of a block; by value in `test_vision_merging.py`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import tokencover as tc
-from tests.pruning.merging_method import MergeNothing, MergePairs, slow_tower
+from tests.pruning.merging_method import MergeNothing, MergePairs, slow_encoder
 from tests.pruning.test_matrix import built
-from tests.pruning.test_tower import merged_logits
+from tests.pruning.test_vision_merging import merged_logits
 from tests.pruning.variants import VARIANTS
 from tests.zoo import ZOO
 from tokencover.methods import Method
@@ -27,10 +27,10 @@ def encode(model: Any, pixels: Tensor) -> Any:
     return seen[0]
 
 
-@pytest.mark.parametrize("tower", ["siglip", "dinov2"])
+@pytest.mark.parametrize("encoder", ["siglip", "dinov2"])
 @pytest.mark.parametrize("inside", [False, True])
-def test_merging_nothing_changes_no_bit(tower: str, inside: bool) -> None:
-    variant, method = VARIANTS[f"llava, {tower}"], MergeNothing(inside_vision_blocks=inside)
+def test_merging_nothing_changes_no_bit(encoder: str, inside: bool) -> None:
+    variant, method = VARIANTS[f"llava, {encoder}"], MergeNothing(inside_vision_blocks=inside)
     model = variant.build()
     with torch.no_grad():
         plain = model(**variant.inputs, use_cache=False).logits
@@ -56,14 +56,14 @@ def test_merging_inside_blocks_that_accelerate_moves() -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("proportional", [False, True])
-def test_merging_in_dinov2_equals_the_slow_tower(inside: bool, proportional: bool) -> None:
+def test_merging_in_dinov2_equals_the_slow_encoder(inside: bool, proportional: bool) -> None:
     """Its blocks scale what they add, and have attention of their own make."""
     variant = VARIANTS["llava, dinov2"]
     model: Any = variant.build()
-    tower, pixels = model.model.vision_tower, variant.inputs["pixel_values"]
+    encoder, pixels = model.model.vision_tower, variant.inputs["pixel_values"]
     method = MergePairs(2, (0, 2), (), proportional, inside)
     with torch.no_grad():
-        expected = slow_tower(tower, method)(pixels)
+        expected = slow_encoder(encoder, method)(pixels)
         with prune(model, method, prompt=torch.zeros(1, 1)):
             found = encode(model, pixels)
     assert expected.hidden_states is not None
@@ -87,12 +87,12 @@ def test_published_methods_merge_in_dinov2(method: Method) -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("proportional", [False, True])
-def test_every_hidden_state_equals_the_slow_tower_s(inside: bool, proportional: bool) -> None:
+def test_every_hidden_state_equals_the_slow_encoder_s(inside: bool, proportional: bool) -> None:
     model: Any = built("llava")
-    tower, pixels = model.model.vision_tower, ZOO["llava"].inputs("two_images")["pixel_values"]
+    encoder, pixels = model.model.vision_tower, ZOO["llava"].inputs("two_images")["pixel_values"]
     method = MergePairs(2, (0, 2), (), proportional, inside)
     with torch.no_grad():
-        expected = slow_tower(tower, method)(pixels).hidden_states
+        expected = slow_encoder(encoder, method)(pixels).hidden_states
         with prune(model, method, prompt=torch.zeros(1, 1)):
             found = encode(model, pixels)
     assert expected is not None

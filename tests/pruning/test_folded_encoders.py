@@ -53,7 +53,7 @@ CASES = [
 
 
 @dataclass
-class TowerTape:
+class EncoderTape:
     """What the encoders of a model did: eager weights by block and call, in the order of calls.
 
     ``weights[block]`` has ``(rows, heads, n, n)`` for each call of the eager attention, ``leaves``
@@ -68,12 +68,12 @@ class TowerTape:
 
 
 @contextmanager
-def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterator[TowerTape]:
-    tower = model.get_submodule(family.vision_encoders[0])
-    kind = VISION_ENCODER_TYPES[tower.config.model_type]
-    blocks = list(tower.get_submodule(kind.blocks))
+def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterator[EncoderTape]:
+    encoder = model.get_submodule(family.vision_encoders[0])
+    kind = VISION_ENCODER_TYPES[encoder.config.model_type]
+    blocks = list(encoder.get_submodule(kind.blocks))
     numbers = {id(getattr(block, kind.attention)): number for number, block in enumerate(blocks)}
-    tape = TowerTape(kind.classes)
+    tape = EncoderTape(kind.classes)
     home = sys.modules[type(getattr(blocks[0], kind.attention)).__module__]
     original = home.eager_attention_forward
 
@@ -109,7 +109,7 @@ def taped(model: Any, family: Family, monkeypatch: pytest.MonkeyPatch) -> Iterat
         monkeypatch.undo()
 
 
-def compute_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
+def compute_shares(tape: EncoderTape, visual: Tensor, exact: bool) -> Tensor:
     """``(visual tokens, tokens of all encoders)``: which patches make each token, and their shares.
 
     Where shares are not `exact` gradients, those of all patches that matter are equal.
@@ -135,7 +135,7 @@ def compute_shares(tape: TowerTape, visual: Tensor, exact: bool) -> Tensor:
     return torch.stack(found)
 
 
-def compute_received(tape: TowerTape, block: int) -> Tensor:
+def compute_received(tape: EncoderTape, block: int) -> Tensor:
     """``(heads, tokens of all encoders)``: sums over the queries, or the class token's row."""
     flat = []
     for weights in tape.weights[block]:
@@ -163,7 +163,7 @@ def compute_sizes(view: View, shares: Tensor, received: Tensor, whole_crop: int 
 
 
 @pytest.mark.parametrize(("entry", "kind"), CASES)
-def test_rows_are_the_towers_own_attention_folded(
+def test_rows_are_the_encoders_own_attention_folded(
     entry: ZooEntry, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model: Any = built(entry.name, "eager")
@@ -173,9 +173,9 @@ def test_rows_are_the_towers_own_attention_folded(
         model(**inputs)
     visual = entry.visual(inputs)
     shares = compute_shares(tape, visual, exact)
-    tower: Any = model.get_submodule(family.vision_encoders[0])
-    depth = len(list(tower.get_submodule(VISION_ENCODER_TYPES[tower.config.model_type].blocks)))
-    whole_crop = (tower.config.image_size // tower.config.patch_size) ** 2 if exact else None
+    encoder: Any = model.get_submodule(family.vision_encoders[0])
+    depth = len(list(encoder.get_submodule(VISION_ENCODER_TYPES[encoder.config.model_type].blocks)))
+    whole_crop = (encoder.config.image_size // encoder.config.patch_size) ** 2 if exact else None
     for attention in ("sdpa", "eager"):
         (view,) = views_of(built(entry.name, attention), inputs, Read(named=tuple(range(depth))))
         encoded = encoded_in(view)

@@ -1,4 +1,4 @@
-"""Images and tiles of any size whose patches are pooled, by averages or convolutions."""
+"""One grid for each image or tile, of all patches, or pooled by averages or convolutions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokencover.errors import InputError
 from tokencover.families.family import Family
@@ -28,6 +28,61 @@ from tokencover.families.layout import (
 )
 
 AXES = "images channels height width"
+_build_layouts = partial(build_equal_grids, axes=AXES, measure=count_patches)
+
+
+def _map_vision_tokens(
+    base: nn.Module, media: Media, images: Tensor | None, videos: Tensor | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The tokens of each image, in order."""
+    return [] if images is None else list(images), []
+
+
+DEEPSEEK_VL = Family(
+    name="DeepSeek-VL",
+    model_types=("deepseek_vl",),
+    layouts=_build_layouts,
+    vision_encoders=("model.vision_model",),
+    projector="model.aligner",
+    map_vision_tokens=_map_vision_tokens,
+)
+"""DeepSeek-VL: one SigLIP grid for each image."""
+
+DEEPSEEK_VL_HYBRID = replace(
+    DEEPSEEK_VL,
+    name="DeepSeek-VL hybrid",
+    model_types=("deepseek_vl_hybrid",),
+    vision_encoders=("model.vision_model", "model.high_res_vision_model"),
+    map_vision_tokens=None,
+)
+"""DeepSeek-VL with a second vision encoder, for the same image in higher resolution."""
+
+JANUS = replace(DEEPSEEK_VL, name="Janus", model_types=("janus",))
+"""Janus, which reads images like DeepSeek-VL; image generation is not pruned."""
+
+PALIGEMMA = Family(
+    name="PaliGemma",
+    model_types=("paligemma",),
+    layouts=_build_layouts,
+    windows=True,
+    both_directions=True,
+)
+"""PaliGemma: one grid for each image; all tokens of the prompt attend to each other."""
+
+_FAST_VIT_STRIDE = 64
+"""Of the FastViT-HD vision encoders; the configuration does not have it."""
+
+
+def _measure_fast_grid(media: Media, height: int, width: int) -> tuple[int, int]:
+    return -(-height // _FAST_VIT_STRIDE), -(-width // _FAST_VIT_STRIDE)
+
+
+FAST_VLM = Family(
+    name="FastVLM",
+    model_types=("fast_vlm",),
+    layouts=partial(build_equal_grids, axes=AXES, measure=_measure_fast_grid),
+)
+"""FastVLM: a convolutional vision encoder makes one grid of each image."""
 
 
 def _measure_gemma3_grid(media: Media, height: int, width: int) -> tuple[int, int]:
@@ -109,8 +164,6 @@ def _count_mistral_patches(media: Media) -> PatchCounts:
 
 def _build_mistral_layouts(media: Media) -> Layouts:
     """One grid for each image; the ends of its rows in the prompt are text tokens."""
-    if media.images is None:
-        return [], []
     side: int = media.config.spatial_merge_size
     patches, _ = _count_mistral_patches(media)
     return [grid(1, rows // side, columns // side) for _, rows, columns in patches], []
