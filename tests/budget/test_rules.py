@@ -13,9 +13,15 @@ import torch
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
-from tokencover.budget import SPLITS, SplitRule, rule_document, rule_from_document, rule_of
+from tokencover.budget import (
+    SPLITS,
+    SplitRule,
+    balance_prompt_budget,
+    rule_document,
+    rule_from_document,
+    rule_of,
+)
 from tokencover.budget import split as split_module
-from tokencover.budget.balance import balance_prompt_budget
 from tokencover.budget.profile import Profile
 from tokencover.budget.split import (
     AUTO,
@@ -151,8 +157,6 @@ def test_balanced_takes_its_prompt_budget_from_the_geometry(seed: int) -> None:
     assert share > 0
     eighth = max(1, int(share / 8 + 0.5))
     assert BalancedSplit().decide(BUDGET, sample).split == tc.Split(share, BUDGET - share, eighth)
-    per_word = BalancedSplit("per_word").decide(BUDGET, sample).split
-    assert per_word == tc.Split(share, BUDGET - share, max(1, share // 3))
 
 
 def test_balanced_without_words_or_with_nothing_to_drop() -> None:
@@ -167,7 +171,7 @@ ALL = [
     CouplingSplit(1.25),
     CouplingSplit(Profile.of("m", 1, {"a": two_heaps(80)})),
     OnlineSplit(60, 600),
-    BalancedSplit("per_word"),
+    BalancedSplit(),
 ]
 
 
@@ -187,7 +191,6 @@ def test_rules_are_json(rule: SplitRule) -> None:
         (lambda: rule_of("both"), "'paper', 'strong', 'weak', 'balanced', 'auto'.*'both'"),
         (lambda: rule_of(3), "got 3"),  # type: ignore[arg-type]
         (lambda: PaperSplit("medium"), "'medium'"),  # type: ignore[arg-type]
-        (lambda: BalancedSplit("all"), "'all'"),  # type: ignore[arg-type]
         (lambda: CouplingSplit(None), "got None"),  # type: ignore[arg-type]
         (lambda: CouplingSplit(float("nan")), "got nan"),
         (lambda: CouplingSplit("nowhere.json"), "there is no .* at nowhere.json"),

@@ -13,8 +13,8 @@ from tests.covering import oracle
 from tests.covering.search.wrong_estimates import disturb_estimates
 from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
-from tokencover.covering import nearest
 from tokencover.covering.exact import cosine
+from tokencover.covering.mob import choose_nearest
 from tokencover.covering.search.vectors import Distinct, Vectors
 
 
@@ -42,8 +42,8 @@ def test_only_close_calls_are_made_exact() -> None:
     visual, prompt = (torch.randn(count, 40, generator=generator) for count in (300, 5))
     visual[200] = visual[100]
     sets = Distinct.of("visual", visual), Vectors.of("prompt", prompt)
-    with patch.object(nearest, "cosine", wraps=cosine) as exact:
-        found = nearest.choose_nearest(*sets, 12, 8)
+    with patch("tokencover.covering.mob.cosine", wraps=cosine) as exact:
+        found = choose_nearest(*sets, 12, 8)
     assert found.tolist() == oracle.choose_prompt_centers(visual.numpy(), prompt.numpy(), 12, 8)
     assert sum(len(call.args[1]) for call in exact.call_args_list) < 12
 

@@ -18,7 +18,7 @@ from tests.pruning.test_matrix import DISTINCT, built, with_media
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import decoder_blocks
-from tokencover.budget.balance import balance_prompt_budget
+from tokencover.budget import balance_prompt_budget
 from tokencover.budget.profile import Profile
 from tokencover.budget.split import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
 from tokencover.covering import mob_batch
@@ -328,7 +328,7 @@ def test_every_rule_survives_json(tmp_path: Path) -> None:
         CouplingSplit(profile),
         CouplingSplit(tmp_path / "p.json"),
         OnlineSplit(70, 700),
-        BalancedSplit("per_word"),
+        BalancedSplit(),
     ):
         method = tc.MoB(budget=8, split=split)
         assert from_json(to_json(method)) == method
