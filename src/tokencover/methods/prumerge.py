@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tokencover.covering import check_count
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, NewTokens, write_tokens
 from tokencover.methods._shared.ranking import choose_best, select_highest
 from tokencover.methods._shared.vision_tiles import (
@@ -70,14 +69,12 @@ class PruMerge(VisionEncoderMethod):
         ),
     )
 
-    adaptive: bool = False
-    neighbours: int = 32
     drops_newlines = True
     merges = True
+    setting_minimums: ClassVar = {"neighbours": 0}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("neighbours", self.neighbours, 0)
+    adaptive: bool = False
+    neighbours: int = 32
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return the last block, even if visual tokens come from an earlier one."""

@@ -23,7 +23,6 @@ from tokencover.covering import (
     snap,
     to_float32,
 )
-from tokencover.errors import InputError
 from tokencover.methods._shared.decoder import LastLayerMethod
 from tokencover.methods._shared.nearest_kept import average_members
 from tokencover.methods._shared.ranking import choose_best
@@ -63,16 +62,10 @@ class TokenCarve(LastLayerMethod):
     )
     reads_prompt = False
     merges = True
+    setting_limits: ClassVar = {"attention_weight": (0, 1)}
 
     after: int = 2
     attention_weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.attention_weight <= 1:
-            raise InputError(
-                f"attention_weight must be between 0 and 1, got {self.attention_weight}."
-            )
 
     def choose(self, view: View) -> Choice:
         """Rank, prune and merge."""
