@@ -104,7 +104,7 @@ def test_both_curves_fall(problem: Problem) -> None:
 
 @settings(max_examples=40)
 @given(problems())
-def test_prompt_centers_of_mob_are_the_ones_counted(problem: Problem) -> None:
+def test_mob_prompt_centers_match_counted_radii(problem: Problem) -> None:
     visual, prompt, budget, _, _ = problem
     if len(prompt) == 0:
         return
@@ -119,7 +119,7 @@ def test_without_prompt_everything_is_for_the_image() -> None:
     assert balance_prompt_budget(torch.eye(5), torch.empty(0, 5), 3) == 0
 
 
-def test_a_budget_of_one_goes_to_the_image() -> None:
+def test_balance_budget_one_gives_visual() -> None:
     assert balance_prompt_budget(torch.eye(5), torch.eye(5)[:2], 1) == 0
 
 
@@ -134,7 +134,7 @@ def test_ties_go_to_the_smallest_prompt_budget() -> None:
     assert found == 1
 
 
-def test_an_image_that_is_covered_at_once_leaves_the_rest_to_the_prompt() -> None:
+def test_balance_covered_image_gives_prompt_rest() -> None:
     """Three kinds of patch, many copies of each; every prompt token needs its own patch."""
     patches = torch.nn.functional.one_hot(torch.arange(30) % 3, 8).float()
     near_words = torch.eye(8)[3:7]
@@ -158,7 +158,7 @@ def test_threads_and_dtype_change_nothing() -> None:
         torch.set_num_threads(before)
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_input_raises() -> None:
     with pytest.raises(tc.InputError, match="at least 1"):
         balance_prompt_budget(torch.eye(3), torch.eye(3), 0)
     with pytest.raises(tc.InputError, match="different widths"):

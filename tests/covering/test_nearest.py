@@ -28,7 +28,7 @@ def test_equals_the_oracle(problem: Problem) -> None:
 
 
 @given(problems(), st.sampled_from([1e-3, 0.1, 0.5]))
-def test_estimates_may_err_as_much_as_they_admit(problem: Problem, noise: float) -> None:
+def test_disturbed_estimates_within_bound_equal_oracle(problem: Problem, noise: float) -> None:
     visual, prompt, _, prompt_budget, fold = problem
     with disturb_estimates(noise):
         found = tc.nearest_points(visual, prompt, budget=prompt_budget, fold=fold).tolist()
@@ -48,7 +48,7 @@ def test_only_close_calls_are_made_exact() -> None:
     assert sum(len(call.args[1]) for call in exact.call_args_list) < 12
 
 
-def test_a_candidate_is_scored_by_its_best_prompt_token() -> None:
+def test_candidate_score_is_best_prompt_cosine() -> None:
     prompt = torch.eye(2)
     visual = torch.tensor([[1.0, 0.1], [0.2, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     assert tc.nearest_points(visual, prompt, budget=4, fold=2).tolist() == [2, 3, 0, 1]

@@ -36,7 +36,7 @@ def test_layers_with_own_inputs_raise() -> None:
         IdealDecoder(decoder).build_hidden_states([9] * 5, batch=1)
 
 
-def test_the_decoder_is_whole_again_after_an_error() -> None:
+def test_decoder_restored_after_error() -> None:
     model = ZOO["llava"].build()
     decoder: Any = model.get_submodule("model.language_model")
     native = IdealDecoder(decoder)

@@ -15,7 +15,6 @@ from tokencover.methods import (
     name_method,
     parse_method,
     parse_methods,
-    shorten_labels,
 )
 
 
@@ -81,11 +80,3 @@ def test_settings_of_several_numbers_are_lists() -> None:
 def test_what_cannot_be_read_is_quoted(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_method(text)
-
-
-def test_shorten_labels_omits_settings_of_unique_names() -> None:
-    labels = ["mob:after=1", "fastv:after=3", "mob:after=1", "mob:after=0"]
-    called = {"mob:after=1": "mob", "fastv:after=3": "fastv", "mob:after=0": "mob:after=0"}
-    assert shorten_labels(labels) == called
-    plain = {"mob:after=1": "mob:after=1", "fastv:after=3": "fastv", "mob": "mob"}
-    assert shorten_labels(list(plain)) == plain

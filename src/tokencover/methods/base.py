@@ -20,7 +20,6 @@ from tokencover.budget import (
     Budget,
     BudgetMode,
     PublishedMode,
-    check_mode,
     resolve_mode,
     tokens_left,
     tokens_to_keep,
@@ -305,13 +304,11 @@ class BudgetedMethod(Method):
 
     def __post_init__(self) -> None:
         tokens_to_keep(self.budget, total=1)
-        check_mode(self.budget_mode)
-        if self.positions not in get_args(Positions):
-            raise InputError(f"positions must be 'original' or 'reindex', got {self.positions!r}.")
-        for name, values in self.setting_choices.items():
+        general = {"budget_mode": get_args(BudgetMode), "positions": get_args(Positions)}
+        for name, values in {**general, **self.setting_choices}.items():
             if (value := getattr(self, name)) not in values:
-                listed = " or ".join(map(repr, values))
-                raise InputError(f"{name} must be {listed}, got {value!r}.")
+                *others, last = map(repr, values)
+                raise InputError(f"{name} must be {', '.join(others)} or {last}, got {value!r}.")
         for name, (low, high) in self.setting_limits.items():
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)

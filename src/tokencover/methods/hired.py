@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.ranking import choose_best, choose_top
 from tokencover.methods._shared.vision_tiles import (
     Crops,
     ImageCrops,
@@ -116,10 +116,7 @@ class HiRED(VisionEncoderMethod):
         for_base = min(int(total * self.alpha), capacities[image.base])
         for_tiles = min(total - for_base, sum(fits))
         content = int(len(first) * (1 - self.alpha))
-        (salient,) = choose_best(
-            first[None], torch.ones_like(first[None], dtype=torch.bool), [content]
-        )
-        tiles = regions[salient]
+        tiles = regions[choose_top(first, content)]
         weights = [int((tiles == tile).sum()) for tile in range(len(fits))]
         return [total - for_tiles, *allocate(for_tiles, weights, fits)]
 

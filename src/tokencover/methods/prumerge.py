@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, NewTokens, write_tokens
-from tokencover.methods._shared.ranking import choose_best, select_highest
+from tokencover.methods._shared.ranking import choose_top, select_highest
 from tokencover.methods._shared.vision_tiles import (
     Crops,
     VisionEncoderMethod,
@@ -227,8 +227,7 @@ def count_outliers(scores: Tensor) -> int:
 
 def _select_top(scores: Tensor, count: int) -> Tensor:
     """Return the cells with the highest scores, ascending."""
-    everything = torch.ones_like(scores, dtype=torch.bool)
-    return choose_best(scores[None], everything[None], [count])[0].sort().values
+    return choose_top(scores, count).sort().values
 
 
 def _join_heads(parts: Tensor) -> Tensor:
