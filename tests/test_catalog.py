@@ -60,7 +60,7 @@ class FirstTokens(ActsOnce):
 '''
 
 
-def test_what_is_written_from_the_classes_is_not_stale() -> None:
+def test_generated_files_are_up_to_date() -> None:
     """Run `make catalog` if this fails: it writes catalog, stubs and tables again."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / "write_catalog.py"), "--check"],
@@ -80,7 +80,7 @@ def test_the_file_says_what_the_classes_say() -> None:
     assert [each.name for each in read_families()] == [family.name for family in FAMILIES]
 
 
-def test_listing_takes_less_than_half_a_second_of_a_processor() -> None:
+def test_listing_takes_under_half_cpu_second() -> None:
     assert float(run(LISTING)) < HALF_A_SECOND
 
 
@@ -92,7 +92,7 @@ def test_mob_is_listed_first_and_controls_last() -> None:
     assert papers == sorted(papers)
 
 
-def test_only_three_kinds_of_things_can_be_registered() -> None:
+def test_register_accepts_three_kinds_only() -> None:
     for thing in (3, "mob", tc.Split, tc.MoB(64)):
         with pytest.raises(tc.InputError, match="register takes a subclass"):
             tc.register(thing)

@@ -64,7 +64,7 @@ def test_tensors_can_be_written_into_the_file(tmp_path: Path) -> None:
     assert torch.equal(found["weights"], weights)
 
 
-def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
+def test_written_files_follow_umask(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         write_atomically(tmp_path / "file", "shared")
@@ -73,7 +73,7 @@ def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
 
 
-def test_readers_see_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+def test_readers_get_old_or_new_file(tmp_path: Path) -> None:
     path, stop = tmp_path / "file", threading.Event()
     whole = {bytes([letter]) * 300_000 for letter in b"abcdefgh"}
     write_atomically(path, min(whole))
@@ -131,7 +131,7 @@ def test_a_full_disk_loses_nothing(old: Path, monkeypatch: pytest.MonkeyPatch, c
     assert_untouched(old)
 
 
-def test_a_file_that_grows_too_large_loses_nothing(old: Path) -> None:
+def test_file_too_large_keeps_old_content(old: Path) -> None:
     """The system refuses to write on, as it does when a disk or a quota is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -156,13 +156,13 @@ def test_what_may_not_be_replaced_loses_nothing(old: Path, monkeypatch: pytest.M
     assert_untouched(old)
 
 
-def test_a_folder_that_cannot_be_made_loses_nothing(old: Path) -> None:
+def test_folder_creation_failure_keeps_content(old: Path) -> None:
     with pytest.raises(OSError, match="kept"):
         write_atomically(old / "below" / "file", b"new")
     assert_untouched(old)
 
 
-def test_a_process_killed_while_it_writes_loses_nothing(old: Path) -> None:
+def test_process_killed_while_writing_keeps_content(old: Path) -> None:
     code = (
         "import sys, time; from tokencover.files import write_atomically\n"
         "def write(file):\n"
@@ -192,7 +192,7 @@ def test_documents_go_there_and_back(tmp_path: Path) -> None:
     assert read_document(path, "profile", 2, make="make one") == {"values": [0.5, None]}
 
 
-def test_other_documents_are_refused(tmp_path: Path) -> None:
+def test_foreign_documents_raise(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     with pytest.raises(InputError, match=r"no profile at .*: make one\."):
         read_document(path, "profile", 2, make="make one")
@@ -211,7 +211,7 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
             check_document(found, "profile", 2, source="here", make="make one")
 
 
-def test_what_is_no_object_is_a_value_error(tmp_path: Path) -> None:
+def test_non_object_document_raises_value_error(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     for text in ("[]", "{", "", "\x00"):
         path.write_text(text)

@@ -90,7 +90,7 @@ def test_errors_name_the_file(
         validate_image_file(tmp_path / "x.png")
 
 
-def test_a_picture_is_turned_as_the_camera_was(tmp_path: Path) -> None:
+def test_image_rotated_by_exif_orientation(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turn it by a quarter to the right
     two_colors().save(tmp_path / "turned.png", exif=exif)
@@ -120,7 +120,7 @@ def save_animation(path: Path, frames: int = 9) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["gif", "webp"])
-def test_of_an_animation_the_first_frame_is_shown(tmp_path: Path, suffix: str) -> None:
+def test_animation_opens_first_frame(tmp_path: Path, suffix: str) -> None:
     save_animation(tmp_path / f"moving.{suffix}")
     with pytest.warns(TokenCoverWarning, match=rf"moving.{suffix} is animated: the first of its 9"):
         found = open_image(tmp_path / f"moving.{suffix}")
@@ -143,7 +143,7 @@ def test_video_files_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             read(tmp_path / "x.mp4")
 
 
-def test_an_open_file_has_a_name_for_errors() -> None:
+def test_open_file_name_appears_in_errors() -> None:
     with pytest.raises(InputError, match="Cannot read the upload as an image"):
         open_image(io.BytesIO(b"<script>"), "the upload")
     data = io.BytesIO()

@@ -41,7 +41,7 @@ def qwen(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_processor_that_needs_torchvision_names_the_extra(qwen: Path) -> None:
+def test_processor_without_torchvision_names_extra(qwen: Path) -> None:
     assert find_spec("torchvision") is None, "this test is about an environment without it"
     with pytest.raises(MissingPackageError) as told:
         load(str(qwen))
@@ -114,7 +114,7 @@ def test_hub_options_reach_configuration_processor_and_weights(
     }
 
 
-def test_the_extra_holds_what_the_message_is_about() -> None:
+def test_extra_contains_named_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = {line.split(">")[0] for line in project["optional-dependencies"]["vision"]}
     assert {name for name, (_, extra) in PACKAGE_USES.items() if extra == "vision"} == named
@@ -169,7 +169,7 @@ def test_the_core_needs_torch_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["pebble", "pebble-clips", "boulder"])
-def test_bundled_model_without_its_package_names_the_command(
+def test_bundled_model_without_package_names_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MODELS, "_found", {})

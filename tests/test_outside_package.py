@@ -32,7 +32,7 @@ class Theirs(ActsOnce):
     """Keep every s-th token, K in all."""
 
     name: ClassVar[str] = "theirs"
-    card: ClassVar[Card] = Card("Their method", 2031, "none", "after 1 decoder block", "steps")
+    card: ClassVar[Card] = Card("Their method", 2031, "none", "after 1 decoder layer", "steps")
     reads_prompt = False
     after: int = 1
 
@@ -149,9 +149,7 @@ print(json.dumps(printed))
 """
 
 
-def test_what_it_brings_is_listed_and_works_by_name_and_in_commands(
-    site: Path, tmp_path: Path
-) -> None:
+def test_outside_package_names_listed_and_usable(site: Path, tmp_path: Path) -> None:
     """One test, because all of it runs in one process."""
     done = python(site, ONE_AFTER_THE_OTHER, LISTING, CATALOG, BY_NAME, COMMANDS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -165,7 +163,7 @@ def test_what_it_brings_is_listed_and_works_by_name_and_in_commands(
     assert any("theirs" in path.read_text() for path in (tmp_path / "results").rglob("*.json*"))
 
 
-def test_a_package_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+def test_broken_package_named_in_error(tmp_path: Path) -> None:
     points = "[tokencover.methods]\nbroken = broken_package:Broken\n"
     install(tmp_path, "broken-package", "broken_package", "raise RuntimeError('no luck')\n", points)
     code = """

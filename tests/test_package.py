@@ -34,7 +34,7 @@ def test_importing_it_is_light() -> None:
     assert run(code).strip() == "[]"
 
 
-def test_its_names_are_known_before_anything_is_imported() -> None:
+def test_package_names_known_before_import() -> None:
     code = (
         "import sys, tokencover as tc; print({'FastV', 'prune', '__version__'} <= set(dir(tc)), "
         "'MoB' in tc.__all__, 'torch' in sys.modules)"
@@ -66,7 +66,7 @@ def test_everything_can_be_imported_at_once() -> None:
     assert set(tc.__all__) <= set(names)
 
 
-def test_every_method_is_a_name_of_both_packages() -> None:
+def test_methods_exported_by_both_packages() -> None:
     for kind in tc.METHODS:
         assert getattr(tc, kind.__name__) is kind
         assert getattr(tokencover.methods, kind.__name__) is kind
@@ -78,7 +78,7 @@ def test_rooms_are_attributes() -> None:
     assert run("import tokencover as tc; print(tc.covering.coupling is tc.coupling)") == "True\n"
 
 
-def test_a_wrong_name_is_told_with_the_nearest_one() -> None:
+def test_unknown_name_suggests_nearest() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'FastW' \(did you mean 'FastV'\?\)"):
         tc.FastW  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(tc, "_hidden")

@@ -60,12 +60,12 @@ def test_what_is_not_shown_is_not_mentioned() -> None:
         (load_pebble()[1], CLIP, "takes no videos.*for example --model pebble-clips,"),
     ],
 )
-def test_what_a_model_does_not_take_is_refused(processor: Any, medium: Any, message: str) -> None:
+def test_unsupported_model_input_raises(processor: Any, medium: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_inputs(processor, [([medium], "what ?")])
 
 
-def test_a_processor_without_a_chat_template_is_refused() -> None:
+def test_processor_without_chat_template_raises() -> None:
     _, processor = load_pebble()
     processor.chat_template = processor.tokenizer.chat_template = None
     with pytest.raises(InputError, match=r"chat_template\.jinja"):

@@ -25,7 +25,7 @@ def make_words(**settings: Any) -> Registry[str]:
     return words
 
 
-def test_names_do_not_care_about_case_and_the_order_is_kept() -> None:
+def test_registry_ignores_case_and_keeps_order() -> None:
     words = make_words()
     assert words["APPLE"] == "Apple"
     assert list(words) == words.list_registered() == ["pear", "Apple"]
@@ -35,7 +35,7 @@ def test_names_do_not_care_about_case_and_the_order_is_kept() -> None:
     assert list(make_words(order=str.lower)) == ["Apple", "pear"]
 
 
-def test_what_is_not_there_is_told_with_what_is() -> None:
+def test_unknown_name_lists_registered_names() -> None:
     message = r"there is no word 'aple' \(did you mean 'apple'\?\); there are apple, pear\."
     with pytest.raises(InputError, match=message):
         make_words()["aple"]
@@ -52,7 +52,7 @@ def test_a_name_belongs_to_one_thing() -> None:
         words.register(3)  # type: ignore[arg-type]
 
 
-def test_a_class_that_is_defined_anew_takes_its_place() -> None:
+def test_redefined_class_replaces_old_one() -> None:
     kinds: Registry[type] = Registry("kind", "tokencover.tests.kinds", lambda _: "same")
 
     def define() -> type:
@@ -67,7 +67,7 @@ def test_a_class_that_is_defined_anew_takes_its_place() -> None:
     assert kinds["same"] is second
 
 
-def test_what_other_packages_announce_is_loaded_when_it_is_needed(
+def test_entry_points_loaded_on_demand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = EntryPoints([EntryPoint("theirs", "string:digits", "tokencover.tests.words")])
@@ -86,6 +86,6 @@ def test_a_package_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         list(make_words())
 
 
-def test_hints_are_given_for_near_words_only() -> None:
+def test_suggest_only_near_names() -> None:
     assert suggest("fasv", ["fastv", "mob"]) == " (did you mean 'fastv'?)"
     assert suggest("something", ["fastv", "mob"]) == ""

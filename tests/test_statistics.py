@@ -95,13 +95,13 @@ def test_questions_about_one_scene_add_no_certainty() -> None:
     assert once == often
 
 
-def test_examples_that_failed_are_left_out_of_both() -> None:
+def test_failed_examples_excluded_from_pairs() -> None:
     first = rows({"t": [("a", 1.0), ("b", None), ("c", 1.0)]})
     second = rows({"t": [("a", 0.0), ("b", 1.0), ("c", None)]})
     assert compute_paired_difference(first, second).mean == 1
 
 
-def test_what_cannot_be_paired_is_refused() -> None:
+def test_unpaired_values_raise() -> None:
     one = rows({"t": [("a", 1.0)]})
     with pytest.raises(InputError, match="cannot be paired"):
         compute_paired_difference(one, rows({"u": [("a", 1.0)]}))
@@ -111,7 +111,7 @@ def test_what_cannot_be_paired_is_refused() -> None:
         compute_paired_difference(one, rows({"t": [("a", None)]}))
 
 
-def test_a_mean_counts_tasks_alike_and_leaves_failures_out() -> None:
+def test_mean_weights_tasks_equally_without_failures() -> None:
     def records(scores: list[float | None]) -> list[Record]:
         return [Record(str(place), f"{place}", score) for place, score in enumerate(scores)]
 

@@ -51,7 +51,7 @@ def lines_of(screen: Terminal) -> list[str]:
     return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in screen.getvalue().splitlines()]
 
 
-def test_numbers_stand_to_the_right_and_remarks_below() -> None:
+def test_table_aligns_numbers_right_remarks_below() -> None:
     assert align_columns(HEADER, ROWS).splitlines() == [
         "method    faster  kept",
         "mob        2.31x    64",
@@ -95,7 +95,7 @@ def test_colors_are_left_out_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[36m" in terminal.getvalue()
 
 
-def test_a_table_that_is_too_wide_is_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_table_is_transposed(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch, width=40)
     print_table(
         TextTable(["method", *(f"column {each}" for each in range(5))], [["mob", *"12345"]])
@@ -105,7 +105,7 @@ def test_a_table_that_is_too_wide_is_turned(monkeypatch: pytest.MonkeyPatch) -> 
     assert rows[1].split() == ["column", "1", "2"]
 
 
-def test_a_table_that_is_too_wide_either_way_is_drawn_in_parts(
+def test_table_wide_both_ways_is_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     terminal = open_terminal(monkeypatch, width=40)
@@ -125,7 +125,7 @@ def test_a_table_that_is_too_wide_either_way_is_drawn_in_parts(
         ]
 
 
-def test_long_lines_are_wrapped_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lines_wrap_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch, width=12)
     print_text("  some words\nthat [bold] are long")
     assert lines_of(terminal) == ["  some words", "that [bold]", "are long"]
@@ -142,12 +142,12 @@ def test_markdown_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert words == "Words [in brackets] that say what the columns mean."
 
 
-def test_rich_is_not_imported_before_it_is_needed() -> None:
+def test_rich_imported_on_demand() -> None:
     code = "import sys, tokencover.tables; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_words_that_do_not_fit_become_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_words_become_list(monkeypatch: pytest.MonkeyPatch) -> None:
     table = TextTable(
         ["question", "right", "answer"], [["which ?\na remark", "", "a pond"]], words=3
     )
@@ -198,7 +198,7 @@ def test_piped_markdown_is_divided_into_tables(capsys: pytest.CaptureFixture[str
     assert found == names
 
 
-def test_a_long_reason_stands_below_the_piped_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_reason_below_piped_table(capsys: pytest.CaptureFixture[str]) -> None:
     reason = "cannot: " + "this model has no tiles " * 6 + "at all"
     print_table(TextTable(("method", "budget", "fine"), [("mob", "64", reason)], markdown=True))
     table, below = read_parts(capsys.readouterr().out)
@@ -208,7 +208,7 @@ def test_a_long_reason_stands_below_the_piped_table(capsys: pytest.CaptureFixtur
     assert max(map(len, [*table, *below])) < 120
 
 
-def test_piped_paragraphs_are_wrapped_and_long_words_are_not(
+def test_piped_paragraphs_wrap_except_long_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = "/a/" + "long" * 40

@@ -22,7 +22,6 @@ from research.study.plan import MODES
 from tokencover.budget import BudgetMode
 from tokencover.evaluation import Results, read_folder
 from tokencover.files import write_atomically
-from tokencover.methods import shorten_labels
 from tokencover.statistics import Interval
 
 TITLES = {
@@ -153,6 +152,18 @@ def read_run(results: Results, costs: Sequence[str]) -> Run:
     cost_of = dict(zip(budgets, costs, strict=True))
     names = shorten_labels([row["method"] for row in rows])  # settings are reported once for all
     return {(names[row["method"]], cost_of[row["budget"]]): _read_row(row) for row in rows}
+
+
+def shorten_labels(labels: Sequence[str]) -> dict[str, str]:
+    """Map labels of `name_method` to names without settings.
+
+    Of several labels with one name only one is shortened: the one without settings, or the first.
+    """
+    short: dict[str, str] = {}
+    for label in dict.fromkeys(labels):
+        name = label.partition(":")[0]
+        short[label] = label if name in labels or name in short.values() else name
+    return short
 
 
 def _read_row(row: Mapping[str, Any]) -> Found | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from research.study.tables import shorten_labels
 from tests.evaluation.made_results import task
 from tokencover.evaluation import Combination, ResultsFolder, Scoring, Timing, read_folder
 from tokencover.evaluation.report import make_markdown, make_page
@@ -61,3 +62,11 @@ def test_files_are_found_under_the_names_they_have(folder: Path) -> None:
         results.check(work)
     assert names
     assert [found for found, _ in names] == [name for _, name in names]
+
+
+def test_shorten_labels_omits_settings_of_unique_names() -> None:
+    labels = ["mob:after=1", "fastv:after=3", "mob:after=1", "mob:after=0"]
+    called = {"mob:after=1": "mob", "fastv:after=3": "fastv", "mob:after=0": "mob:after=0"}
+    assert shorten_labels(labels) == called
+    plain = {"mob:after=1": "mob:after=1", "fastv:after=3": "fastv", "mob": "mob"}
+    assert shorten_labels(list(plain)) == plain

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,8 +17,29 @@ import tokencover as tc
 from tests.covering import oracle
 from tests.covering.strategies import problems
 from tests.covering.test_mob import Problem
-from tokencover.budget.balance import Balance, balance, balance_prompt_budget
+from tokencover.budget import balance_prompt_budget
+from tokencover.covering import farthest_order, prompt_order
 from tokencover.covering.coupling import directed_hausdorff
+
+
+class Balance(NamedTuple):
+    """Both covering radii for Kp = 0 .. K and Kv = 0 .. K, and the best Kp."""
+
+    prompt_radius: list[float]
+    visual_radius: list[float]
+    prompt_budget: int
+
+    @property
+    def larger_radius(self) -> list[float]:
+        pairs = zip(self.prompt_radius, reversed(self.visual_radius), strict=True)
+        return [max(pair) for pair in pairs]
+
+
+def balance(visual: Tensor, prompt: Tensor, budget: int) -> Balance:
+    most = min(budget, len(visual))
+    aligned = prompt_order(visual, prompt, most=most).radius.tolist()
+    spread = farthest_order(visual, most=most).radius.tolist()
+    return Balance(aligned, spread, balance_prompt_budget(visual, prompt, budget))
 
 
 def worst(tokens: Tensor, centers: Tensor) -> float:
@@ -45,7 +69,6 @@ def test_equals_running_every_split(problem: Problem) -> None:
     assert list(reversed(found.visual_radius)) == [pair[1] for pair in expected]
     larger = [max(pair) for pair in expected]
     assert found.prompt_budget == larger.index(min(larger))
-    assert balance_prompt_budget(visual, prompt, budget) == found.prompt_budget
 
 
 @settings(max_examples=25)
@@ -81,7 +104,7 @@ def test_both_curves_fall(problem: Problem) -> None:
 
 @settings(max_examples=40)
 @given(problems())
-def test_prompt_centers_of_mob_are_the_ones_counted(problem: Problem) -> None:
+def test_mob_prompt_centers_match_counted_radii(problem: Problem) -> None:
     visual, prompt, budget, _, _ = problem
     if len(prompt) == 0:
         return
@@ -96,17 +119,22 @@ def test_without_prompt_everything_is_for_the_image() -> None:
     assert balance_prompt_budget(torch.eye(5), torch.empty(0, 5), 3) == 0
 
 
-def test_a_budget_of_one_goes_to_the_image() -> None:
+def test_balance_budget_one_gives_visual() -> None:
     assert balance_prompt_budget(torch.eye(5), torch.eye(5)[:2], 1) == 0
 
 
 def test_ties_go_to_the_smallest_prompt_budget() -> None:
-    same = Balance((math.inf, 0.5, 0.5, 0.5), (math.inf, 0.4, 0.4, 0.3))
-    assert same.larger_radius == (math.inf, 0.5, 0.5, math.inf)
-    assert same.prompt_budget == 1
+    aligned = SimpleNamespace(radius=torch.tensor([math.inf, 0.5, 0.5, 0.5]))
+    spread = SimpleNamespace(radius=torch.tensor([math.inf, 0.4, 0.4, 0.3]))
+    with (
+        patch("tokencover.budget.split.prompt_order", return_value=aligned),
+        patch("tokencover.budget.split.farthest_order", return_value=spread),
+    ):
+        found = balance_prompt_budget(torch.eye(3), torch.eye(3), 3)
+    assert found == 1
 
 
-def test_an_image_that_is_covered_at_once_leaves_the_rest_to_the_prompt() -> None:
+def test_balance_covered_image_gives_prompt_rest() -> None:
     """Three kinds of patch, many copies of each; every prompt token needs its own patch."""
     patches = torch.nn.functional.one_hot(torch.arange(30) % 3, 8).float()
     near_words = torch.eye(8)[3:7]
@@ -130,7 +158,7 @@ def test_threads_and_dtype_change_nothing() -> None:
         torch.set_num_threads(before)
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_input_raises() -> None:
     with pytest.raises(tc.InputError, match="at least 1"):
         balance_prompt_budget(torch.eye(3), torch.eye(3), 0)
     with pytest.raises(tc.InputError, match="different widths"):

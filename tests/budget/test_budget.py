@@ -32,7 +32,7 @@ def test_the_printed_cells_for_images(
     assert tc.paper_split(budget, 576, coupling=coupling) == tc.Split(*expected)
 
 
-def test_the_same_shares_for_larger_pictures() -> None:
+def test_paper_split_larger_images_same_fractions() -> None:
     assert tc.paper_split(320, 2880) == tc.Split(160, 160, 20)
 
 
@@ -41,16 +41,16 @@ def test_the_printed_cells_for_video(coupling: Any, expected: tuple[int, int, in
     assert tc.paper_split(136, 2048, coupling=coupling, modality="video") == tc.Split(*expected)
 
 
-def test_video_shares_do_not_depend_on_the_reduction() -> None:
+def test_video_fractions_constant_over_reduction() -> None:
     assert tc.paper_split(1024, 2048, coupling="strong", modality="video").prompt_budget == 384
 
 
-def test_between_the_printed_rates_the_share_is_interpolated() -> None:
+def test_prompt_fraction_between_rates_interpolated() -> None:
     # 96 of 576 is a reduction of 5/6, half way between 7/9 and 8/9: (3/8 + 1/2) / 2 = 7/16.
     assert tc.paper_split(96, 576) == tc.Split(42, 54, 5)
 
 
-def test_outside_the_printed_rates_the_share_is_constant() -> None:
+def test_prompt_fraction_outside_rates_constant() -> None:
     assert tc.paper_split(16, 576).prompt_budget == 8
     assert tc.paper_split(480, 576).prompt_budget == 160
 
@@ -87,12 +87,12 @@ def test_a_count_or_a_share(budget: float, total: int, expected: int) -> None:
         ("64", "got '64'"),
     ],
 )
-def test_a_wrong_budget_is_refused(budget: Any, message: str) -> None:
+def test_invalid_budget_raises(budget: Any, message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         tokens_to_keep(budget, 576)
 
 
-def test_a_picture_without_tokens_is_refused() -> None:
+def test_image_without_tokens_raises() -> None:
     with pytest.raises(tc.InputError, match="0 visual tokens"):
         tc.paper_split(4, 0)
 
@@ -106,12 +106,12 @@ def test_a_picture_without_tokens_is_refused() -> None:
         ((0, 0, 1), "0 tokens"),
     ],
 )
-def test_a_wrong_split_is_refused(numbers: Any, message: str) -> None:
+def test_invalid_split_raises(numbers: Any, message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         tc.Split(*numbers)
 
 
 @pytest.mark.parametrize(("name", "value"), [("coupling", "medium"), ("modality", "audio")])
-def test_an_unknown_row_is_refused(name: str, value: Any) -> None:
+def test_unknown_table_row_raises(name: str, value: Any) -> None:
     with pytest.raises(tc.InputError, match=value):
         tc.paper_split(64, 576, **{name: value})

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokencover import InputError
-from tokencover.budget import LayerCost, check_mode, tokens_left
+from tokencover.budget import LayerCost, tokens_left
 from tokencover.budget.amount import BudgetMode
+from tokencover.methods import FastV
 
 Schedule = Callable[[int], list[int]]
 COST = LayerCost(linear=12, quadratic=1)
@@ -52,7 +53,7 @@ def test_keeping_a_mean_over_32_blocks(total: int, after: int, mean: int, left: 
     assert left == round(exact)
 
 
-def test_a_share_is_a_share_of_all_tokens() -> None:
+def test_fraction_counts_all_tokens() -> None:
     assert left_for(1 / 3, "layer_mean", 576, once(576, 2, 32)) == 166
     assert left_for(1 / 9, "exact", 576, once(576, 2, 32)) == 64
 
@@ -63,14 +64,14 @@ def test_an_exact_budget_is_what_is_left() -> None:
     assert left_for(160, "exact", 2880, once(2880, 2, 32)) == 160
 
 
-def test_a_mean_below_what_the_first_blocks_cost_is_refused() -> None:
+def test_mean_below_first_layers_raises() -> None:
     # Two blocks of 2880 tokens and thirty of 1: 5790 / 32 = 180.9.
     with pytest.raises(InputError, match=r"160 tokens.*'layer_mean'.*180\.9.*at least 181"):
         left_for(160, "layer_mean", 2880, once(2880, 2, 32))
     assert left_for(181, "layer_mean", 2880, once(2880, 2, 32)) == 1
 
 
-def test_a_cost_below_that_of_the_first_blocks_is_refused() -> None:
+def test_flops_below_first_layers_raises() -> None:
     with pytest.raises(InputError, match=r"'flops'.*at least (\d+) are needed") as error:
         left_for(160, "flops", 2880, once(2880, 2, 32), others=60)
     needed = int(str(error.value).split("at least ")[1].split()[0])
@@ -92,7 +93,7 @@ def test_keeping_all_is_always_possible(mode: BudgetMode) -> None:
     assert left_for(90, mode, 50, once(50, 3, 4), others=9) == 50
 
 
-def test_of_two_equally_near_the_smaller_is_taken() -> None:
+def test_equally_near_counts_smaller_chosen() -> None:
     # Steps of two tokens in the mean: 3 and 5 are equally far from 4.
     assert left_for(4, "layer_mean", 40, lambda left: [2 * left - 1] * 2) == 2
 
@@ -124,7 +125,7 @@ def mean_of(counts: list[int]) -> Fraction:
 
 
 @given(schedules(), st.data())
-def test_a_mean_is_met_as_nearly_as_trying_all(
+def test_layer_mean_equals_exhaustive_search(
     pyramid: tuple[int, Schedule], data: st.DataObject
 ) -> None:
     total, schedule = pyramid
@@ -154,7 +155,7 @@ def tokens_of_equal_cost(spent: Fraction, others: int, cost: LayerCost) -> Fract
     st.integers(0, 9),
     st.data(),
 )
-def test_a_cost_is_met_as_nearly_as_trying_all(
+def test_flops_equals_exhaustive_search(
     pyramid: tuple[int, Schedule], others: int, linear: int, quadratic: int, data: st.DataObject
 ) -> None:
     total, schedule = pyramid
@@ -191,13 +192,13 @@ def test_a_block_costs_tokens_and_pairs() -> None:
 
 
 @pytest.mark.parametrize("mode", ["mean", "", None, "Exact"])
-def test_other_modes_are_refused(mode: str) -> None:
+def test_unknown_mode_raises(mode: str) -> None:
     with pytest.raises(InputError, match="'exact', 'layer_mean', 'flops'"):
-        check_mode(mode)
+        FastV(4, budget_mode=mode)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("budget", [0, -1, 1.5, True, "64"])
-def test_wrong_budgets_are_refused_in_every_mode(budget: int) -> None:
+def test_invalid_budget_every_mode_raises(budget: int) -> None:
     for mode in ("exact", "layer_mean", "flops"):
         with pytest.raises(InputError, match="budget"):
             left_for(budget, mode, 576, once(576, 2, 32))

@@ -50,7 +50,7 @@ def test_there_is_none_without_two_groups() -> None:
     assert learner.restarts == 0
 
 
-def test_a_jump_of_one_group_is_not_taken_for_two() -> None:
+def test_shifted_single_group_stays_unseparated() -> None:
     learner = OnlineThreshold(100, 1000)
     values = one_heap(600, mean=1.2) + one_heap(600, mean=1.45, seed=1)
     assert [learner.observe(value) for value in values] == [None] * len(values)
@@ -135,7 +135,7 @@ def test_inference_mode_leaves_no_mark() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), -0.1, 2.1, float("inf")])
-def test_what_is_no_distance_is_refused(value: float) -> None:
+def test_invalid_coupling_raises(value: float) -> None:
     learner = OnlineThreshold()
     with pytest.raises(tc.InputError, match="between 0 and 2"):
         learner.observe(value)
@@ -150,7 +150,7 @@ def test_what_is_no_distance_is_refused(value: float) -> None:
         ({"warm_up": 60.0}, "got 60.0"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         OnlineThreshold(**settings)
 
@@ -165,7 +165,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> N
         ({"recent": None}, "damaged"),
     ],
 )
-def test_a_foreign_state_is_refused(change: dict[str, Any], message: str) -> None:
+def test_restore_foreign_state_raises(change: dict[str, Any], message: str) -> None:
     learner = feed(two_heaps(120))
     before = learner.state()
     with pytest.raises(tc.InputError, match=message):
@@ -173,7 +173,7 @@ def test_a_foreign_state_is_refused(change: dict[str, Any], message: str) -> Non
     assert learner.state() == before
 
 
-def test_a_missing_or_broken_file_is_refused(tmp_path: Path) -> None:
+def test_load_missing_or_damaged_file_raises(tmp_path: Path) -> None:
     with pytest.raises(tc.InputError, match="there is no"):
         OnlineThreshold.load(tmp_path / "none.json")
     (tmp_path / "broken.json").write_text("{")

@@ -87,7 +87,7 @@ def damaged(change: dict[str, Any]) -> str:
         (damaged({"after": -1}), "got -1"),
     ],
 )
-def test_what_is_no_profile_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_profile_raises(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "profile.json"
     path.write_text(text)
     with pytest.raises(tc.InputError, match=message) as caught:
@@ -96,7 +96,7 @@ def test_what_is_no_profile_is_refused(tmp_path: Path, text: str, message: str) 
     assert "tokencover calibrate" in str(caught.value)
 
 
-def test_a_missing_profile_is_refused(tmp_path: Path) -> None:
+def test_load_missing_profile_raises(tmp_path: Path) -> None:
     with pytest.raises(tc.InputError, match=r"there is no .* profile at .*tokencover calibrate"):
         Profile.load(tmp_path / "nowhere.json")
 

@@ -13,9 +13,15 @@ import torch
 
 import tokencover as tc
 from tests.budget.coupling_streams import one_heap, two_heaps
-from tokencover.budget import SPLITS, SplitRule, rule_document, rule_from_document, rule_of
+from tokencover.budget import (
+    SPLITS,
+    SplitRule,
+    balance_prompt_budget,
+    rule_document,
+    rule_from_document,
+    rule_of,
+)
 from tokencover.budget import split as split_module
-from tokencover.budget.balance import balance_prompt_budget
 from tokencover.budget.profile import Profile
 from tokencover.budget.split import (
     AUTO,
@@ -47,7 +53,7 @@ def paper(group: Any, sample: Tokens) -> Decision:
     return Decision(split, group)
 
 
-def test_coupling_is_measured_once_and_only_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coupling_measured_once_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def counted(*pair: torch.Tensor) -> torch.Tensor:
@@ -64,7 +70,7 @@ def test_coupling_is_measured_once_and_only_on_demand(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("modality", ["image", "video"])
-def test_words_stand_for_the_tables(modality: Any) -> None:
+def test_rule_names_select_paper_tables(modality: Any) -> None:
     sample = tokens(modality=modality)
     assert rule_of("paper").decide(BUDGET, sample) == paper(None, sample)
     assert rule_of("strong").decide(BUDGET, sample) == paper("strong", sample)
@@ -110,7 +116,7 @@ def test_without_two_groups_there_is_no_prior() -> None:
         assert rule.decide(BUDGET, tokens(angle)) == paper(None, tokens())
 
 
-def test_a_profile_of_another_place_is_refused() -> None:
+def test_profile_of_other_layer_raises() -> None:
     rule = CouplingSplit(Profile.of("m", 2, {"a": two_heaps(200)}))
     rule.check(2)
     CouplingSplit(1.0).check(7)
@@ -118,7 +124,7 @@ def test_a_profile_of_another_place_is_refused() -> None:
         rule.check(1)
 
 
-def test_online_learns_and_then_tells_groups_apart() -> None:
+def test_online_split_learns_both_groups() -> None:
     rule = OnlineSplit(warm_up=50, memory=100)
     groups = [
         rule.decide(BUDGET, tokens(1.2 if seed % 2 else 0.3, seed=seed)).group for seed in range(60)
@@ -142,7 +148,7 @@ def test_what_online_learned_is_no_setting() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_balanced_takes_its_prompt_budget_from_the_geometry(seed: int) -> None:
+def test_balanced_split_uses_balanced_prompt_budget(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     sample = Tokens(
         torch.randn(TOTAL, 6, generator=generator), torch.randn(3, 6, generator=generator)
@@ -151,11 +157,9 @@ def test_balanced_takes_its_prompt_budget_from_the_geometry(seed: int) -> None:
     assert share > 0
     eighth = max(1, int(share / 8 + 0.5))
     assert BalancedSplit().decide(BUDGET, sample).split == tc.Split(share, BUDGET - share, eighth)
-    per_word = BalancedSplit("per_word").decide(BUDGET, sample).split
-    assert per_word == tc.Split(share, BUDGET - share, max(1, share // 3))
 
 
-def test_balanced_without_words_or_with_nothing_to_drop() -> None:
+def test_balanced_split_without_prompt_uses_table() -> None:
     assert BalancedSplit().decide(BUDGET, tokens(words=0)).split == paper(None, tokens()).split
     assert BalancedSplit().decide(TOTAL, tokens()).split == tc.paper_split(TOTAL, TOTAL)
 
@@ -167,7 +171,7 @@ ALL = [
     CouplingSplit(1.25),
     CouplingSplit(Profile.of("m", 1, {"a": two_heaps(80)})),
     OnlineSplit(60, 600),
-    BalancedSplit("per_word"),
+    BalancedSplit(),
 ]
 
 
@@ -187,7 +191,6 @@ def test_rules_are_json(rule: SplitRule) -> None:
         (lambda: rule_of("both"), "'paper', 'strong', 'weak', 'balanced', 'auto'.*'both'"),
         (lambda: rule_of(3), "got 3"),  # type: ignore[arg-type]
         (lambda: PaperSplit("medium"), "'medium'"),  # type: ignore[arg-type]
-        (lambda: BalancedSplit("all"), "'all'"),  # type: ignore[arg-type]
         (lambda: CouplingSplit(None), "got None"),  # type: ignore[arg-type]
         (lambda: CouplingSplit(float("nan")), "got nan"),
         (lambda: CouplingSplit("nowhere.json"), "there is no .* at nowhere.json"),
@@ -200,7 +203,7 @@ def test_rules_are_json(rule: SplitRule) -> None:
         (lambda: rule_from_document({"rule": "coupling"}), "cannot be built from"),
     ],
 )
-def test_what_is_no_rule_is_refused(make: Any, message: str) -> None:
+def test_invalid_rule_raises(make: Any, message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         make()
 
@@ -251,7 +254,7 @@ def test_a_registered_rule_is_json(rule: SplitRule) -> None:
 
 
 @pytest.mark.usefixtures("more_rules")
-def test_a_rule_with_needed_settings_cannot_be_named_alone() -> None:
+def test_rule_name_with_required_settings_raises() -> None:
     with pytest.raises(tc.InputError, match=r"split='needy' needs share.*Needy\(share="):
         rule_of("needy")
     with pytest.raises(tc.InputError, match=r"split='coupling' needs profile"):
@@ -260,7 +263,7 @@ def test_a_rule_with_needed_settings_cannot_be_named_alone() -> None:
         rule_of("third")
 
 
-def test_what_a_named_rule_learns_belongs_to_one_method() -> None:
+def test_named_rule_state_is_per_method() -> None:
     first, second = (tc.MoB(budget=BUDGET, split="online") for _ in range(2))
     assert first.rule is first.rule
     assert first.rule is not second.rule

@@ -31,7 +31,7 @@ def slow_cut(values: list[float]) -> float:
 
 
 @given(st.lists(st.integers(0, 200).map(lambda n: n / 100), min_size=2, max_size=30))
-def test_the_cut_is_the_best_of_all_cuts(values: list[float]) -> None:
+def test_cut_equals_exhaustive_search(values: list[float]) -> None:
     found = split_groups(values)
     if len(set(values)) == 1:
         assert found.tau is None
@@ -77,7 +77,7 @@ def test_one_heap_is_rarely_taken_for_two(name: str, count: int) -> None:
     assert wrong <= (1 if count == 100 else 0)
 
 
-def test_it_says_why_there_are_no_two_groups() -> None:
+def test_objection_explains_missing_groups() -> None:
     assert "density falls" in split_groups(one_heap(300)).objection
     assert f"at least {MINIMUM}" in split_groups(two_heaps(MINIMUM - 1)).objection
     assert split_groups([1.2] * 80).objection == "all values are equal"
@@ -110,7 +110,7 @@ def test_weights_count_as_copies() -> None:
         ([1.0, 2.0], [1.0, 0.0], "above 0 and finite, got 0.0"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(
+def test_split_groups_invalid_values_raises(
     values: list[float], weights: list[float] | None, message: str
 ) -> None:
     with pytest.raises(tc.InputError, match=message):

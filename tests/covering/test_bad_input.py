@@ -68,7 +68,7 @@ def test_the_accelerator_path_refuses_the_same(
         cover_together(samples)
 
 
-def test_an_error_is_both_ours_and_a_value_error() -> None:
+def test_input_error_is_value_error() -> None:
     with pytest.raises(ValueError, match="got 0"):
         tc.mob(V, P, budget=0, prompt_budget=0, fold=1)
     assert issubclass(tc.InputError, tc.TokenCoverError)
@@ -117,7 +117,7 @@ def test_a_sample_without_visual_tokens_is_named(mask: torch.Tensor, sample: int
                 tc.coupling(*BATCH, prompt_mask=mask[:, :3])
 
 
-def test_a_sample_without_prompt_tokens_has_visual_centers_only() -> None:
+def test_sample_without_prompt_gets_visual_centers() -> None:
     covers = covering.mob_batch(*BATCH, prompt_mask=MASKED[:, :3], **COUNTS)
     assert [len(cover.prompt_centers) for cover in covers] == [2, 0]
     assert [len(cover) for cover in covers] == [4, 4]

@@ -48,7 +48,7 @@ def test_a_set_has_no_distance_to_itself(tokens: Tensor) -> None:
     assert float(tc.coupling(tokens, tokens.flip(0))) == 0.0
 
 
-def test_a_batch_with_masks_equals_the_single_runs() -> None:
+def test_masked_batch_equals_single_runs() -> None:
     generator = torch.Generator().manual_seed(3)
     visual = torch.randn(3, 40, 12, generator=generator)
     prompt = torch.randn(3, 6, 12, generator=generator)
@@ -71,7 +71,7 @@ def test_many_tokens_need_no_table_of_differences() -> None:
     assert grown < 100_000 * 50 * 64 * 4 / 4  # a quarter of n * l * d float32
 
 
-def test_an_empty_side_is_refused() -> None:
+def test_coupling_empty_side_raises() -> None:
     with pytest.raises(tc.InputError, match="no token left"):
         tc.coupling(torch.eye(3), torch.empty(0, 3))
     with pytest.raises(tc.InputError, match="no token left"):

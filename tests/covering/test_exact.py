@@ -31,6 +31,6 @@ def test_roots_are_rounded_to_nearest(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(st.lists(LENGTHS, min_size=1, max_size=40))
-def test_the_root_of_a_square_is_what_was_squared(lengths: list[int]) -> None:
+def test_square_root_of_square_exact(lengths: list[int]) -> None:
     numbers = torch.tensor(lengths, dtype=torch.float64)
     assert torch.equal(square_root(numbers * numbers), numbers)

@@ -31,7 +31,7 @@ def test_copies_of_centers_follow_by_index() -> None:
     assert found == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
 
 
-def test_more_ties_than_are_compared_at_a_time() -> None:
+def test_ties_beyond_one_pool_resolved() -> None:
     visual = torch.eye(1200)
     visual[3] = visual[1100]
     found = tc.farthest_points(visual, budget=1199, start=torch.tensor([3])).tolist()
@@ -39,7 +39,7 @@ def test_more_ties_than_are_compared_at_a_time() -> None:
 
 
 @given(token_sets(most=9), st.integers(1, 4))
-def test_the_radius_is_at_most_twice_the_best_possible(visual: Tensor, count: int) -> None:
+def test_radius_at_most_twice_optimal(visual: Tensor, count: int) -> None:
     visual = visual[visual.norm(dim=1) > 0]
     if len(visual) == 0:
         return
@@ -80,6 +80,6 @@ def test_repeated_start_indices_count_once() -> None:
         (torch.tensor([[1]]), r"\(1, 1\)"),
     ],
 )
-def test_a_wrong_start_is_refused(start: Tensor, named: str) -> None:
+def test_invalid_start_raises(start: Tensor, named: str) -> None:
     with pytest.raises(tc.InputError, match=named):
         tc.farthest_points(torch.eye(4), budget=2, start=start)

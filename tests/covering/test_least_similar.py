@@ -46,7 +46,7 @@ def test_it_is_the_slow_loop(
     assert found == [token for picks in expected for token in picks]
 
 
-def test_a_few_rivals_at_the_end_of_a_share_are_decided_exactly() -> None:
+def test_rivals_at_turn_end_decided_exactly() -> None:
     """Two tokens closer than estimates see, among many that are not."""
     make = torch.Generator().manual_seed(1)
     tokens = torch.randn(400, 64, generator=make)
@@ -67,7 +67,7 @@ def test_half_precision_is_the_same_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["visual", "pivots"])
-def test_what_is_not_a_number_is_refused(name: str) -> None:
+def test_nan_raises(name: str) -> None:
     tokens, others = torch.ones(4, 3), torch.ones(2, 3)
     (tokens if name == "visual" else others)[1, 2] = math.nan
     with pytest.raises(InputError, match=rf"{name} holds nan at \[1, 2\]"):

@@ -115,7 +115,7 @@ def test_keeps_exactly_the_budget_and_nothing_twice(problem: Problem) -> None:
     assert found.indices.tolist() == sorted(kept.tolist())
 
 
-def test_a_batch_with_masks_equals_the_single_runs() -> None:
+def test_masked_batch_equals_single_runs() -> None:
     generator = torch.Generator().manual_seed(1)
     visual = torch.randn(4, 60, 16, generator=generator)
     prompt = torch.randn(4, 9, 16, generator=generator)
@@ -165,7 +165,7 @@ def test_a_mask_on_a_single_sample() -> None:
 
 
 @given(problems())
-def test_the_order_of_prompt_tokens_does_not_matter(problem: Problem) -> None:
+def test_mob_prompt_order_same_centers(problem: Problem) -> None:
     visual, prompt, *split = problem
     assert lists(cover(visual, prompt.flip(0), *split)) == lists(cover(visual, prompt, *split))
 
@@ -181,7 +181,7 @@ def test_permuting_visual_tokens_permutes_the_result(seed: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_the_dtype_that_holds_the_values_does_not_matter(dtype: torch.dtype) -> None:
+def test_mob_any_dtype_same_centers(dtype: torch.dtype) -> None:
     visual, prompt = make_structured(2, 200)
     visual, prompt = visual.to(dtype), prompt.to(dtype)
     held = visual.float(), prompt.float()
@@ -201,7 +201,7 @@ def test_the_number_of_threads_does_not_matter() -> None:
     assert found[0] == found[1] == found[2]
 
 
-def test_autocast_and_reduced_matmul_precision_do_not_matter() -> None:
+def test_mob_autocast_and_tf32_same_centers() -> None:
     visual, prompt = make_structured(8, 300)
     plain = lists(cover(visual, prompt, 80, 30, 6))
     with torch.autocast("cpu", torch.bfloat16):

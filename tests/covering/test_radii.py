@@ -97,7 +97,7 @@ def test_identical_tokens_are_at_no_distance() -> None:
     assert float(found.radius[49]) > 0
 
 
-def test_bad_input_is_refused() -> None:
+def test_invalid_input_raises() -> None:
     with pytest.raises(tc.InputError, match="at least 1"):
         farthest_order(torch.eye(3), most=0)
     with pytest.raises(tc.InputError, match="nan"):

@@ -27,7 +27,7 @@ class Block:
     line: int
 
 
-def find_blocks(text: str) -> list[Block]:
+def list_blocks(text: str) -> list[Block]:
     """All fenced blocks of a page, in order."""
     blocks = []
     for found in FENCE.finditer(text):
@@ -52,9 +52,9 @@ def read_pages() -> dict[str, str]:
     return {**pages, **made}
 
 
-def find_commands(text: str) -> list[list[str]]:
+def list_commands(text: str) -> list[list[str]]:
     """The commands of all shell blocks of a page, a list of words each."""
-    shells = [block for block in find_blocks(text) if block.language in SHELLS]
+    shells = [block for block in list_blocks(text) if block.language in SHELLS]
     return [words for block in shells for words in split_commands(block.text)]
 
 

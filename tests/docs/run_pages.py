@@ -1,11 +1,10 @@
-"""Run the blocks of pages as a reader would: pasted in order, one session a page.
+"""Run the code blocks of pages as a reader would: pasted in order, one session per page.
 
     python -m tests.docs.run_pages FOLDER
 
-Works in FOLDER, where things lie that the pages speak of and do not make: a model under a name of
-the hub (pebble, which is a LLaVA), a picture, questions. Commands are run with less to do than
-they say, or not at all where that needs more than a test has: `shell_lines` says which. Prints a
-JSON object with what was done, and what went wrong.
+Works in FOLDER, with the files that pages mention but do not create: a model under a name on the
+Hugging Face Hub (pebble, which is a LLaVA), an image, questions. `shell_lines` lists commands that
+run with less work or not at all. Prints a JSON object with the lines run and the errors.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.docs.pages import ROOT, SHELLS, find_blocks, read_pages, split_commands
-from tests.docs.shell_lines import find_reason, run_line
+from tests.docs.pages import ROOT, SHELLS, list_blocks, read_pages, split_commands
+from tests.docs.shell_lines import get_skip_reason, run_line
 
 OUTSIDE = ("llava-hf/llava-1.5-7b-hf", "MODEL")
 FOLLOWED_ELSEWHERE = ("README.md",)
@@ -34,7 +33,7 @@ def main(folder: Path) -> None:
     lines: list[list[str]] = []
     for name, text in read_pages().items():
         place = folder / name.replace("/", "-")
-        lay_out(place)
+        build_folder(place)
         os.chdir(place)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             why = run_page(name, text, lines)
@@ -46,14 +45,14 @@ def main(folder: Path) -> None:
 def run_page(name: str, text: str, lines: list[list[str]]) -> str:
     """Do the blocks of a page in order, and note its commands; what went wrong, or nothing."""
     space: dict[str, Any] = {"__name__": "__main__"}
-    for block in find_blocks(text):
+    for block in list_blocks(text):
         try:
             if block.language == "python":
                 # Lines are counted as in the page, so that a traceback says where to look.
                 exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), space)
             elif block.language in SHELLS and name not in FOLLOWED_ELSEWHERE:
                 for words in split_commands(block.text):
-                    if find_reason(words, lines) is None:
+                    if get_skip_reason(words, lines) is None:
                         lines.append(words)
                         if why := run_line(words):
                             return f"block at line {block.line}: {' '.join(words)}: {why}"
@@ -62,8 +61,8 @@ def run_page(name: str, text: str, lines: list[list[str]]) -> str:
     return ""
 
 
-def lay_out(place: Path) -> None:
-    """Make the folder of a page, with what it speaks of and does not make."""
+def build_folder(place: Path) -> None:
+    """Create the folder of a page, with files that it mentions but does not create."""
     from tokencover_models.pebble import PICTURE_CHECKPOINT
 
     for model in OUTSIDE:

@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT
 from tokencover.cli.app import main
 
 DRAWN = ("kept", "trade-off")
-"""A picture and the chart; the others are drawn by the same functions."""
+"""An image and the chart; the remaining figures are drawn by the same functions."""
 LITTLE = ("--limit", "1", "--max-new-tokens", "1")
 LESS = {
     "python -m research.paper.costs": (),
@@ -87,7 +87,7 @@ def get_program(words: list[str]) -> str:
     return " ".join(words[: 3 if words[:2] == ["python", "-m"] else 2])
 
 
-def find_reason(words: list[str], before: list[list[str]]) -> str | None:
+def get_skip_reason(words: list[str], before: list[list[str]]) -> str | None:
     """Why a line is not run here, where those `before` were; None if it is."""
     names = (words[0], get_program(words), *words)
     if names[1] in ONCE and names[1] in [get_program(each) for each in before]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.docs.pages import ROOT, find_blocks, read_pages
+from tests.docs.pages import ROOT, list_blocks, read_pages
 from tests.docs.shell_lines import DRAWN
 
 CHECKED = {"python", "sh", "json", "toml"}
@@ -23,7 +23,7 @@ def test_blocks_are_of_languages_that_are_checked() -> None:
     unknown = {
         f"{name}:{block.line}: {block.language!r}"
         for name, text in read_pages().items()
-        for block in find_blocks(text)
+        for block in list_blocks(text)
         if block.language not in CHECKED | LEFT_ALONE
     }
     assert not unknown
@@ -63,7 +63,7 @@ def check_images(folder: Path) -> None:
 
 def test_json_and_toml_blocks_can_be_read() -> None:
     for text in read_pages().values():
-        for block in find_blocks(text):
+        for block in list_blocks(text):
             if block.language == "json":
                 lines = [line for line in block.text.splitlines() if line]
                 assert all(isinstance(json.loads(line), dict) for line in lines)
@@ -71,9 +71,9 @@ def test_json_and_toml_blocks_can_be_read() -> None:
                 assert tomllib.loads(block.text)
 
 
-def test_a_block_within_a_list_is_found_without_its_indentation() -> None:
+def test_code_block_in_list_is_dedented() -> None:
     page = "1. one\n\n    ```python\n    if x:\n        y\n    ```\n\n```sh\nls\n```\n"
-    assert [(each.language, each.text, each.line) for each in find_blocks(page)] == [
+    assert [(each.language, each.text, each.line) for each in list_blocks(page)] == [
         ("python", "if x:\n    y", 4),
         ("sh", "ls", 9),
     ]

@@ -12,8 +12,8 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from tests.docs.pages import ROOT, find_commands, read_pages
-from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, find_reason, get_program
+from tests.docs.pages import ROOT, list_commands, read_pages
+from tests.docs.shell_lines import LEFT_OUT, LESS, OF_THE_SYSTEM, get_program, get_skip_reason
 from tokencover.cli.app import build_app, main
 
 FOREIGN = {
@@ -42,7 +42,7 @@ FOREIGN_OPTIONS = {
 }
 """Options of vLLM and pip, and one that `serve` reads among those of vLLM."""
 
-COMMANDS = [(name, words) for name, text in read_pages().items() for words in find_commands(text)]
+COMMANDS = [(name, words) for name, text in read_pages().items() for words in list_commands(text)]
 
 
 def explain_call(words: list[str]) -> str:
@@ -170,12 +170,12 @@ def test_cheap_commands_run(words: list[str], capsys: pytest.CaptureFixture[str]
     assert len(capsys.readouterr().out.splitlines()) > 8
 
 
-def test_lines_of_docs_are_run_or_there_is_a_reason() -> None:
+def test_doc_lines_run_or_have_reason() -> None:
     """A new command of a page is run by `run_pages`, unless it is listed with a reason."""
     unknown = [
         f"{page}: {' '.join(words)}"
         for page, words in COMMANDS
-        if not find_reason(words, [])
+        if not get_skip_reason(words, [])
         and words[0] not in OF_THE_SYSTEM
         and get_program(words) not in LESS
     ]

@@ -1,4 +1,4 @@
-"""Every example runs as it is, without network, and does what it says."""
+"""Every example runs unmodified, without network, and does what it describes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_all_of_them_do_what_they_say(told: tuple[Path, dict[str, str]]) -> None
 
 
 def test_the_notebook_is_stored_without_output() -> None:
-    """Its pictures would weigh more than the package."""
+    """Its images would be larger than the package."""
     notebook = json.loads((ROOT / "examples" / "tour.ipynb").read_text(encoding="utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]

@@ -17,7 +17,7 @@ def list_links(text: str) -> list[str]:
     return LINK.findall(FENCE.sub("", text))
 
 
-def find_anchors(text: str) -> set[str]:
+def list_anchors(text: str) -> set[str]:
     """Anchors of headings, as GitHub and the site make them."""
     headings = re.findall(r"^#+ +(.+)$", FENCE.sub("", text), re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", re.sub(r"\[(.*?)\]\(.*?\)", r"\1", each)) for each in headings]
@@ -44,7 +44,7 @@ def leads_somewhere(target: Path, anchor: str) -> bool:
     if not anchor:
         return True
     text = made[target] if target in made else target.read_text("utf-8")
-    return anchor in find_anchors(text)
+    return anchor in list_anchors(text)
 
 
 def list_own_links() -> Iterator[tuple[str, str, Path, str]]:
@@ -67,7 +67,7 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
     assert not leads_somewhere(ROOT / "docs" / "no-such-page.md", "")
 
 
-def test_images_are_small_and_all_of_them_are_shown() -> None:
+def test_images_are_small_and_all_used() -> None:
     images = sorted((ROOT / "docs" / "images").glob("*"))
     shown = {link.rpartition("/")[2] for text in read_pages().values() for link in list_links(text)}
     assert images

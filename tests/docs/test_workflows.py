@@ -39,7 +39,7 @@ def test_workflows_run_targets_of_the_makefile() -> None:
     assert wanted <= targets
 
 
-def test_every_target_of_the_complete_run_is_a_job() -> None:
+def test_each_target_of_run_has_job() -> None:
     """`.ci/run` is what the jobs are, in sequence."""
     everything = (ROOT / ".ci" / "run").read_text()
     lines = [line for line in everything.splitlines() if line.startswith("make ")]
@@ -59,7 +59,7 @@ def test_python_versions_are_those_of_the_package() -> None:
     assert workflow["jobs"]["tests"]["strategy"]["matrix"]["python"] == supported
 
 
-def test_hooks_have_the_version_of_ruff_that_lint_has() -> None:
+def test_hook_ruff_version_equals_lint_version() -> None:
     pinned = re.search(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert pinned
     hooks = load_yaml(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]

@@ -51,7 +51,7 @@ RECURRENT = [name for name, entry in ZOO.items() if entry.recurrent]
 
 
 @pytest.mark.parametrize("name", [name for name in ZOO if name not in RECURRENT])
-def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
+def test_prefill_flops_equal_flop_counter(name: str) -> None:
     entry = ZOO[name]
     model: Any = entry.build("eager").requires_grad_(False)  # the counter stumbles over Idefics2's
     inputs = entry.inputs("single", "left")
@@ -87,7 +87,7 @@ def test_decoder_head_and_tower_equal_the_counter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_blocks_without_attention_cost_the_same_for_every_token(name: str) -> None:
+def test_layers_without_attention_cost_linear(name: str) -> None:
     """The counter sees matrices that work on chunks of a text; here the state of each counts."""
     entry = ZOO[name]
     model: Any = entry.build("eager").requires_grad_(False)
@@ -129,7 +129,7 @@ def test_a_length_is_wanted_for_every_block() -> None:
         cost.of([10, 5])
 
 
-def test_a_head_that_is_not_linear_is_refused() -> None:
+def test_nonlinear_head_raises() -> None:
     model: Any = ZOO["llava"].build()
     model.lm_head = nn.Sequential(model.lm_head)
     with pytest.raises(InputError, match="head is a Sequential"):

@@ -26,7 +26,7 @@ from tokencover.pruning import prune
 MEGABYTE = 2**20
 
 
-def test_a_cache_is_the_sum_of_its_keys_and_values() -> None:
+def test_cache_bytes_sum_keys_and_values() -> None:
     cache = DynamicCache()
     cache.update(torch.zeros(2, 3, 10, 8), torch.zeros(2, 3, 10, 16), 0)
     half = torch.zeros(2, 3, 4, 8, dtype=torch.bfloat16)

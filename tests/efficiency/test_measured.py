@@ -35,7 +35,7 @@ def test_layers_with_own_inputs_raise() -> None:
         IdealDecoder(decoder, [9] * 5, batch=1)
 
 
-def test_the_decoder_is_whole_again_after_an_error() -> None:
+def test_decoder_restored_after_error() -> None:
     model = ZOO["llava"].build()
     decoder: Any = model.get_submodule("model.language_model")
     decoder.config.hidden_size, width = 3, decoder.config.hidden_size

@@ -79,7 +79,7 @@ def test_the_cache_shrinks_as_the_trace_says(pair: Workload, found: Savings) -> 
     )
 
 
-def test_operations_are_those_of_the_trace_and_the_head(pair: Workload, found: Savings) -> None:
+def test_flops_follow_trace_and_head(pair: Workload, found: Savings) -> None:
     with torch.no_grad(), prune(pair.model, MoB(64), prompt=pair.get_prompt_mask()) as run:
         pair.model(**pair.inputs)
     head = 2 * pair.model.lm_head.weight.numel() * 2
@@ -87,7 +87,7 @@ def test_operations_are_those_of_the_trace_and_the_head(pair: Workload, found: S
     assert found.rows[0].measured.facts.prefill_flops - head == sum(x.flops for x in run.trace)
 
 
-def test_the_tower_costs_the_same_when_the_decoder_is_pruned(found: Savings) -> None:
+def test_vision_encoder_cost_unchanged_by_pruning(found: Savings) -> None:
     vision = found.unpruned.facts.vision_flops
     assert vision
     assert [row.measured.facts.vision_flops for row in found.rows] == [vision, vision]
@@ -108,7 +108,7 @@ def test_nothing_is_left_on_the_model(pair: Workload, found: Savings) -> None:
     assert len(pair.decoder.layers) == pair.decoder.config.num_hidden_layers == 11
 
 
-def test_json_tells_everything(found: Savings) -> None:
+def test_json_contains_all_fields(found: Savings) -> None:
     data = json.loads(json.dumps(export_savings(found), allow_nan=False))
     assert set(data) == {"setting", "unpruned", "rows"}
     assert data["setting"]["visual_tokens"] == [576, 576]
@@ -204,7 +204,7 @@ def workload() -> Workload:
     ],
     ids=lambda each: each.name,
 )
-def test_every_kind_of_method_can_be_looked_at(workload: Workload, method: Method) -> None:
+def test_compare_supports_every_kind_of_method(workload: Workload, method: Method) -> None:
     facts = MeasuredModel(workload, method).inspect_pass()
     with torch.no_grad(), prune(workload.model, method, prompt=workload.get_prompt_mask()) as run:
         workload.model(**workload.inputs)
@@ -213,7 +213,7 @@ def test_every_kind_of_method_can_be_looked_at(workload: Workload, method: Metho
     assert facts.cache_lengths[-1] < 576
 
 
-def test_a_processor_that_shows_no_picture_is_refused() -> None:
+def test_processor_without_image_tokens_raises() -> None:
     model, processor = load_pebble()
     template = processor.chat_template
     assert template is not None

@@ -71,7 +71,7 @@ def test_without_a_prompt_diversity_alone_counts() -> None:
     assert kept.tolist() == expected(table, 6)
 
 
-def test_a_prompt_that_tells_nothing_apart_counts_for_nothing() -> None:
+def test_uninformative_prompt_gives_equal_relevance() -> None:
     (tokens,) = random_tokens(20)
     nothing = torch.zeros(2, 12)
     assert rate_by_prompt(snap(tokens), nothing, 1).tolist() == [1.0] * 20
@@ -130,17 +130,17 @@ def test_a_budget_above_all_tokens_keeps_all(size: int) -> None:
     assert sorted(kept.tolist()) == list(range(size))
 
 
-def test_it_acts_before_the_decoder_and_numbers_anew() -> None:
+def test_prunes_before_decoder_and_reindexes() -> None:
     assert CDPruner(9).pruning_layers(4) == (0,)
     assert CDPruner(9).positions == "reindex"
 
 
-def test_wrong_settings_are_refused() -> None:
+def test_invalid_settings_raise() -> None:
     with pytest.raises(InputError, match="sign must be 1 or -1, got 0"):
         CDPruner(9, sign=0)  # type: ignore[arg-type]
 
 
-def test_states_that_are_no_numbers_are_refused() -> None:
+def test_nan_hidden_states_raise() -> None:
     tokens, words = random_tokens(9, 3)
     words[1, 1] = torch.nan
     with pytest.raises(InputError, match="prompt holds nan at"):
@@ -148,7 +148,7 @@ def test_states_that_are_no_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["llava", "internvl"])
-def test_on_a_model_it_sees_what_the_decoder_is_given(name: str) -> None:
+def test_model_view_equals_decoder_inputs(name: str) -> None:
     entry, model = ZOO[name], built(name)
     inputs = entry.inputs("ragged")
     words, states = entry.user_words(inputs), states_before(entry, inputs, 0)

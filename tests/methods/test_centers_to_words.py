@@ -12,7 +12,7 @@ from tests.zoo import ZOO
 from tokencover.methods import Method, NearestOnly
 
 
-def test_it_is_the_word_with_the_largest_cosine() -> None:
+def test_center_word_has_largest_cosine() -> None:
     generator = torch.Generator().manual_seed(5)
     states = [torch.randn(size, 8, generator=generator) for size in (30, 17)]
     words = [torch.randn(size, 8, generator=generator) for size in (4, 7)]
@@ -44,14 +44,14 @@ def test_ties_go_to_the_first_word() -> None:
     assert said["center_prompt_positions"].tolist() == [7]
 
 
-def test_a_prompt_without_words_has_none() -> None:
+def test_empty_prompt_gives_no_positions() -> None:
     view = hand_made([torch.randn(5, 3)])
     silent = hand_made([torch.randn(5, 3)], prompt_mask=torch.zeros_like(view.prompt_mask))
     (said,) = tc.MoB(3).choose(silent).details
     assert said["center_prompt_positions"].tolist() == []
 
 
-def test_the_trace_tells_places_in_the_padded_sequence() -> None:
+def test_trace_positions_refer_to_padded_sequence() -> None:
     entry, model = ZOO["llava"], built("llava")
     inputs = entry.inputs("ragged")
     words = entry.user_words(inputs)

@@ -90,13 +90,13 @@ def test_a_batch_equals_its_samples_alone(control: Any, budget: float) -> None:
 
 
 @pytest.mark.parametrize("control", CONTROLS)
-def test_the_mean_over_blocks_can_be_the_budget(control: Any) -> None:
+def test_layer_mean_budget_met(control: Any) -> None:
     view = images(image(6, 6))
     method = control(20, after=1, budget_mode="layer_mean")
     assert len(kept(method, view)[0]) == 15  # (36 + 3 * 15) / 4 = 20.25; with 14 it is 19.5
 
 
-def test_random_sets_depend_on_seed_and_length_alone() -> None:
+def test_random_depends_on_seed_and_length() -> None:
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
     view = images(image(6, 6), image(5, 6), image(6, 6))
@@ -108,7 +108,7 @@ def test_random_sets_depend_on_seed_and_length_alone() -> None:
     assert set(kept(Random(4), view)[0]) < set(first)
 
 
-def test_every_token_is_drawn_as_often_as_any_other() -> None:
+def test_random_draws_uniformly() -> None:
     view = images(image(4, 5))
     drawn = torch.zeros(20)
     for seed in range(400):
@@ -119,7 +119,7 @@ def test_every_token_is_drawn_as_often_as_any_other() -> None:
 
 
 @pytest.mark.parametrize(("budget", "side"), [(64, 8), (144, 12), (36, 6), (16, 4), (9, 3), (4, 2)])
-def test_square_budgets_of_a_square_picture_are_lattices(budget: int, side: int) -> None:
+def test_grid_square_budget_gives_lattice(budget: int, side: int) -> None:
     step = 24 // side
     lattice = [(step - 1) // 2 + step * number for number in range(side)]
     found = kept(UniformGrid(budget), images(image(24, 24)))[0]
@@ -154,7 +154,7 @@ def squared_spread(cut: list[Rectangle]) -> int:
 
 
 @pytest.mark.parametrize("rows", range(1, 8))
-def test_cells_are_the_tightest_of_all_numbers_of_bands(rows: int) -> None:
+def test_cells_minimize_spread_over_bands(rows: int) -> None:
     for columns in range(1, 6):
         for count in range(1, rows * columns + 1):
             cuts = [
@@ -170,7 +170,7 @@ def test_cells_are_the_tightest_of_all_numbers_of_bands(rows: int) -> None:
 
 @settings(max_examples=40)
 @given(GRIDS, st.data())
-def test_cells_cut_the_grid_into_near_equal_rectangles(grid: Grid, data: st.DataObject) -> None:
+def test_cells_are_near_equal_rectangles(grid: Grid, data: st.DataObject) -> None:
     rows, columns = grid
     count = data.draw(st.integers(1, rows * columns))
     seen = torch.zeros(rows, columns, dtype=torch.int64)
@@ -192,7 +192,7 @@ def test_few_tokens_are_spread_over_all_frames() -> None:
     assert [token // 16 for token in kept(UniformGrid(1), view)[0]] == [3]
 
 
-def test_every_picture_gets_its_share() -> None:
+def test_each_image_gets_proportional_cells() -> None:
     view = images([(0, 0, (4, 4)), (0, 1, (8, 8)), (1, 0, (4, 4))])
     found = kept(UniformGrid(24), view)[0]
     spans = (0, 16), (16, 80), (80, 96)
@@ -208,7 +208,7 @@ def test_tokens_without_a_place_come_last(control: Any) -> None:
     assert kept(control(13), view)[0] == [0, *range(2, 14)]
 
 
-def test_tokens_that_fill_no_rectangle_are_spread_in_raster_order() -> None:
+def test_ragged_image_spread_in_raster_order() -> None:
     row, column = torch.tensor([[0, 0, 0, 1, 2, 2]]), torch.tensor([[0, 1, 2, 0, 0, 2]])
     view = hand_made([tokens(1, 6)], row=row, column=column)
     assert kept(UniformGrid(3), view) == [[0, 2, 4]]
@@ -277,7 +277,7 @@ def test_pooling_all_or_nothing() -> None:
     torch.testing.assert_close(one.hidden_states[0, one.kept[0][0]], states.mean(0))
 
 
-def test_padding_and_what_lies_there_is_no_part_of_a_mean() -> None:
+def test_downsample_means_exclude_padding() -> None:
     view = images(image(2, 2), image(3, 5))
     view.hidden_states[0, 4:] = torch.inf
     choice = Downsample(3).choose(view)
@@ -312,17 +312,17 @@ def test_where_they_act() -> None:
         ({"budget": 4, "positions": "new"}, "'new'"),
     ],
 )
-def test_wrong_settings_are_refused(control: Any, settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(control: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         control(**settings)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, True])
-def test_wrong_seeds_are_refused(seed: Any) -> None:
+def test_invalid_seed_raises(seed: Any) -> None:
     with pytest.raises(InputError, match=f"got {seed}"):
         Random(4, seed=seed)
 
 
-def test_a_place_after_the_last_block_is_refused() -> None:
+def test_after_beyond_last_layer_raises() -> None:
     with pytest.raises(InputError, match="after=4 is out of range"):
         Random(4, after=4).pruning_layers(4)

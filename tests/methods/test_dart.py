@@ -140,7 +140,7 @@ def all_keys(view: View, sample: int, size: int, words: int) -> Tensor:
     return torch.cat([before, visual, text], dim=1)
 
 
-def test_few_words_mean_few_pivots() -> None:
+def test_few_text_tokens_give_few_pivots() -> None:
     view = a_view([20, 20], [1, 2])
     choice = DART(9).choose(view)
     assert [len(kept) for kept in choice.kept] == [9, 9]
@@ -149,14 +149,14 @@ def test_few_words_mean_few_pivots() -> None:
         assert sorted(kept.tolist()) == expected(view, sample, exact_shares(9))
 
 
-def test_without_text_pivots_the_words_do_not_matter() -> None:
+def test_no_text_pivots_ignores_text() -> None:
     view = a_view([20], [6])
     choice = DART(9, text_pivots=0).choose(view)
     assert sorted(choice.kept[0].tolist()) == expected(view, 0, exact_shares(9), text=0)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3])
-def test_a_budget_below_the_pivots_keeps_the_largest_norms(budget: int) -> None:
+def test_budget_below_pivots_keeps_largest_norms(budget: int) -> None:
     view = a_view([20], [6])
     norm = view.keys(1, rotated=True)[0].abs().sum((0, 2))
     largest = norm.argsort(descending=True)[:budget]
@@ -193,7 +193,7 @@ def test_shared_keys_count_once() -> None:
     torch.testing.assert_close(measure_keys(repeated), 2 * measure_keys(keys))
 
 
-def test_it_asks_for_rotated_keys_of_the_block_before() -> None:
+def test_choose_requests_rotated_keys_of_last_layer() -> None:
     view = a_view([20], [6])
     asked: list[tuple[int, bool]] = []
 
@@ -221,7 +221,7 @@ def test_it_asks_for_rotated_keys_of_the_block_before() -> None:
         ({"count": "published", "budget_mode": "layer_mean"}, "use count='exact'"),
     ],
 )
-def test_wrong_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         DART(8, **arguments)
 
@@ -231,7 +231,7 @@ def test_a_mean_budget_is_met() -> None:
     assert len(DART(24, budget_mode="layer_mean").choose(view).kept[0]) == 8
 
 
-def test_states_that_are_no_numbers_are_refused() -> None:
+def test_nan_hidden_states_raise() -> None:
     view = a_view([20], [6])
     view.hidden_states[0, 3] = torch.nan
     with pytest.raises(tc.InputError, match="visual holds nan at"):
@@ -239,7 +239,7 @@ def test_states_that_are_no_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_vl", "internvl"])
-def test_on_a_model_it_reads_the_keys_that_the_cache_holds(name: str) -> None:
+def test_model_keys_equal_cached_keys(name: str) -> None:
     """The cache of an unpruned run holds rotated keys."""
     entry, model = ZOO[name], built(name)
     inputs = entry.inputs("ragged")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.methods.slow_sparsevlm import clusters_of, slow_clusters
-from tokencover.methods._shared.density_clusters import (
+from tokencover.methods.sparsevlm import (
     RecyclingPlan,
     average_clusters,
     cluster_by_density,
@@ -42,7 +42,7 @@ def test_clusters_equal_the_slow_ones(size: int, count: int, seed: int) -> None:
         torch.testing.assert_close(means[number], points[owner == number].mean(0))
 
 
-def test_copies_become_centres_last_and_ties_go_to_the_lowest_index() -> None:
+def test_copies_become_centers_last() -> None:
     points = torch.tensor([[0.0], [0.0], [4.0], [4.0], [9.0], [9.0]])
     centers, owner = cluster_by_density(points, 3)
     assert sorted(centers.tolist()) == [0, 2, 4]
@@ -68,7 +68,7 @@ def test_gradients_reach_the_members_of_a_cluster() -> None:
     assert torch.equal(points.grad[:, 0] > 0, owner == 0)
 
 
-def test_copies_are_no_two_centres_however_far_all_points_lie_from_zero() -> None:
+def test_distant_copies_are_not_two_centers() -> None:
     """A few coordinates of real states are thousands of times the others, and nearly the same."""
     once = randn(9, 64, seed=5)
     once[:, 7] += 4000.0

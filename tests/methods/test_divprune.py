@@ -48,19 +48,19 @@ def test_it_keeps_what_the_slow_loop_keeps(budget: int) -> None:
         assert len(set(kept.tolist())) == min(budget, len(tokens))
 
 
-def test_the_first_is_the_farthest_from_its_nearest() -> None:
+def test_first_choice_is_most_isolated() -> None:
     angles = torch.tensor([0.0, 0.1, 0.2, 1.5, 3.0, 3.05])
     tokens = torch.stack([angles.cos(), angles.sin()], dim=-1)
     assert select_most_isolated(tokens).tolist() == [3]
 
 
-def test_tokens_that_all_point_apart_are_not_their_own_neighbours() -> None:
+def test_opposite_tokens_exclude_self_as_neighbor() -> None:
     angles = torch.tensor([0.0, 1.7, 3.9])
     tokens = torch.stack([angles.cos(), angles.sin()], dim=-1)
     assert select_most_isolated(tokens).tolist() == [2]
 
 
-def test_of_two_tokens_the_lower_one_comes_first() -> None:
+def test_two_tokens_lower_index_first() -> None:
     for seed in range(20):
         assert select_most_isolated(random_tokens(2, seed=seed, width=64)[0]).tolist() == [0]
 
@@ -99,14 +99,14 @@ def test_a_budget_above_all_tokens_keeps_all(size: int) -> None:
     assert sorted(kept.tolist()) == list(range(size))
 
 
-def test_it_acts_before_the_decoder_and_numbers_anew() -> None:
+def test_prunes_before_decoder_and_reindexes() -> None:
     method = DivPrune(9)
     assert method.pruning_layers(4) == (0,)
     assert method.positions == "reindex"
     assert DivPrune(9, positions="original").positions == "original"
 
 
-def test_states_that_are_no_numbers_are_refused() -> None:
+def test_nan_hidden_states_raise() -> None:
     tokens = random_tokens(9)[0]
     tokens[4, 2] = torch.inf
     with pytest.raises(InputError, match="visual holds inf at"):
@@ -114,7 +114,7 @@ def test_states_that_are_no_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["llava", "internvl"])
-def test_on_a_model_it_sees_what_the_decoder_is_given(name: str) -> None:
+def test_model_view_equals_decoder_inputs(name: str) -> None:
     entry, model = ZOO[name], built(name)
     inputs = entry.inputs("ragged")
     words, states = entry.user_words(inputs), states_before(entry, inputs, 0)
@@ -126,7 +126,7 @@ def test_on_a_model_it_sees_what_the_decoder_is_given(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_table_of_all_cosines_gives_the_same(seed: int) -> None:
+def test_cosine_table_gives_same_selection(seed: int) -> None:
     """Fewer tokens than coordinates are searched in the table that the first one needed."""
     wide = random_tokens(40, seed=seed, width=48)[0]
     wide[10:20] = wide[:10] + 1e-6 * wide[20:30]

@@ -92,7 +92,7 @@ def _state(tower: Tower, token: Token) -> Tensor:
 
 
 @pytest.mark.parametrize("family", IMAGES)
-def test_rows_are_the_towers_own_attention(family: str) -> None:
+def test_rows_equal_vision_encoder_attention(family: str) -> None:
     entry = ZOO[family]
     model: Any = entry.build(attn_implementation="eager")
     inputs = entry.inputs("single")

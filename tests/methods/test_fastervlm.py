@@ -54,7 +54,7 @@ def test_it_keeps_what_the_formula_says(classes: int, budget: int) -> None:
         assert sorted(kept.tolist()) == slow_fastervlm(tower, mine, count)
 
 
-def test_a_sample_gets_the_same_alone_and_in_a_batch() -> None:
+def test_sample_alone_equals_sample_in_batch() -> None:
     tower = random_tower(CROPS)
     view, _ = seen(tower, BATCH)
     together = FasterVLM(0.3).choose(view)
@@ -83,7 +83,7 @@ def test_equal_scores_go_to_the_first_tokens() -> None:
     assert sorted(FasterVLM(4).choose(view).kept[0].tolist()) == [0, 1, 2, 6]
 
 
-def test_it_reads_the_block_that_makes_the_tokens() -> None:
+def test_watches_feature_block() -> None:
     method = FasterVLM(64)
     assert list(method.watched_vision_blocks(24, 22)) == [22]
     assert list(method.pruning_layers(32)) == [0]

@@ -50,7 +50,7 @@ def slow(attention: Tensor, size: int, count: int) -> list[int]:
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 6, 16, 400])
 @pytest.mark.parametrize("seed", range(4))
-def test_it_keeps_what_the_last_token_attends_to(budget: int, seed: int) -> None:
+def test_keeps_largest_attention_of_last_token(budget: int, seed: int) -> None:
     maps = attention_maps(seed)
     choice = FastV(budget).choose(batch({1: maps}))
     for found, each, size in zip(choice.kept, maps, SIZES, strict=True):
@@ -108,12 +108,12 @@ def test_the_means_of_the_paper() -> None:
         ({"after": "2"}, "got '2'"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         FastV(64, **settings)
 
 
-def test_a_model_with_too_few_blocks_is_refused() -> None:
+def test_too_few_layers_raises() -> None:
     with pytest.raises(InputError, match="after=2 is out of range"):
         FastV(64).pruning_layers(2)
 
@@ -125,7 +125,7 @@ def test_it_keeps_positions_and_newlines() -> None:
 
 @pytest.mark.parametrize("name", ["llava", "llava_next", "qwen2_vl"])
 @pytest.mark.parametrize("kind", ["ragged", "two_images"])
-def test_on_a_model_it_reads_the_map_that_eager_attention_forms(name: str, kind: str) -> None:
+def test_model_attention_equals_eager_attention(name: str, kind: str) -> None:
     entry = ZOO[name]
     inputs = entry.inputs(kind)
     maps = eager_maps(entry.build("eager"), inputs, block=1)

@@ -132,7 +132,7 @@ def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[in
     assert removed == [more[1]] * more[0] + [fewer[1]] * fewer[0]
 
 
-def test_blocks_of_towers_whose_features_come_early() -> None:
+def test_vision_blocks_early_feature_block() -> None:
     method = FiCoCoV(budget=8)
     assert list(method.vision_blocks(3, 1)) == [1]
     assert list(method.vision_blocks(12, 3)) == [3]
@@ -171,7 +171,7 @@ def test_penalty_finds_windows_of_odd_grids() -> None:
     assert compute_windows(merged).tolist() == [[0, 0, 1, 2, 0, 0, 1, 1, 2, 3, 3, 4, 4]]
 
 
-def test_penalty_pushes_the_first_of_the_most_redundant() -> None:
+def test_penalty_applies_to_first_worst_token() -> None:
     scores = torch.tensor([[1.0, 3.0, 3.0, -1.0, -2.0, 0.0, -4.0]])
     windows = torch.tensor([[0, 0, 0, 1, 1, 2, 5]])
     expected = [[1.0, 6.0, 3.0, -0.5, -2.0, 0.0, -2.0]]
@@ -202,7 +202,7 @@ def test_shares() -> None:
     torch.testing.assert_close(half, torch.tensor([[[0.0, 0.625, 0.375, 0.0]]]))
 
 
-def test_targets_at_the_lengths_of_llava_1_5() -> None:
+def test_targets_at_llava_1_5_lengths() -> None:
     rows = torch.rand(1, 8, 541, generator=torch.Generator().manual_seed(3))
     assert (compute_merge_weights(rows, 0.998) > 0).sum(-1).tolist() == [[2] * 8]
     assert (compute_merge_weights(rows[..., :64], 0.998) > 0).sum(-1).tolist() == [[1] * 8]
@@ -235,7 +235,7 @@ def test_half_precision_states_are_summed_in_float32() -> None:
     assert torch.equal(found.hidden_states, exact.hidden_states.half())
 
 
-def test_what_is_not_a_number_is_refused() -> None:
+def test_nan_raises() -> None:
     def attention() -> Tensor:
         rows = torch.full((2, 17, 17), 1 / 17)
         rows[1, 4, 4] = torch.nan

@@ -71,7 +71,7 @@ def test_cached_decoding_equals_recomputation(name: str) -> None:
     torch.testing.assert_close(torch.stack(out.logits, 1), expected[:, -4:], atol=1e-5, rtol=0)
 
 
-def test_features_that_are_added_after_the_wipe_find_no_token() -> None:
+def test_features_added_after_wipe_are_ignored() -> None:
     """Qwen3-VL adds visual features after each of its first three blocks."""
     entry, model = ZOO["qwen3_vl"], built("qwen3_vl")
     inputs = entry.inputs("ragged")
@@ -85,7 +85,7 @@ def test_features_that_are_added_after_the_wipe_find_no_token() -> None:
     torch.testing.assert_close(found[left], expected[left], atol=1e-5, rtol=0)
 
 
-def test_what_the_inner_method_says_reaches_the_trace() -> None:
+def test_inner_details_reach_trace() -> None:
     entry, model = ZOO["llava_next"], built("llava_next")
     inputs = entry.inputs("ragged")
     words, mob = entry.user_words(inputs), tc.MoB(budget=6)
@@ -103,7 +103,7 @@ def test_what_the_inner_method_says_reaches_the_trace() -> None:
         assert found.split == expected.split
 
 
-def test_a_method_that_acts_in_the_tower_alone_is_wiped_too() -> None:
+def test_wipe_after_vision_merging_method() -> None:
     entry, model = ZOO["llava"], built("llava")
     inputs = entry.inputs("single")
     with torch.no_grad(), tc.prune(
@@ -114,7 +114,7 @@ def test_a_method_that_acts_in_the_tower_alone_is_wiped_too() -> None:
 
 
 @pytest.mark.parametrize(("mean", "left"), [(192, 227), (128, 134), (64, 41)])
-def test_a_mean_over_blocks_counts_the_empty_ones(mean: int, left: int) -> None:
+def test_layer_mean_counts_wiped_layers(mean: int, left: int) -> None:
     states, maps = [torch.zeros(576, 2)], [torch.rand(1, 581, 581)]
     view = hand_made(states, block=2, depth=32, attention={1: maps})
     inner = FastV(mean, budget_mode="layer_mean")
@@ -142,13 +142,11 @@ def test_equal_cost_counts_the_empty_blocks() -> None:
     ("block", "depth", "number"),
     [(0.75, 32, 24), (0.75, 6, 5), (0.75, 5, 4), (0.5, 6, 3), (9, 10, 9)],
 )
-def test_a_share_of_the_depth_is_the_nearest_block(
-    block: int | float, depth: int, number: int
-) -> None:
+def test_depth_fraction_gives_nearest_layer(block: int | float, depth: int, number: int) -> None:
     assert FinalWipe(FastV(8, after=1), block=block).pruning_layers(depth) == (1, number)
 
 
-def test_the_inner_method_is_asked_for_everything_else() -> None:
+def test_wrapper_delegates_to_inner_method() -> None:
     inner = PyramidDrop(8, stages=(1, 2))
     method = FinalWipe(inner, block=4)
     assert method.positions == "reindex"
@@ -168,7 +166,7 @@ def test_it_round_trips_as_json() -> None:
 
 
 @pytest.mark.parametrize("block", [0, -1, True, 0.0, 1.0, 1.5, "24"])
-def test_what_is_no_block_is_refused(block: Any) -> None:
+def test_invalid_wipe_layer_raises(block: Any) -> None:
     with pytest.raises(tc.InputError, match="fraction of the depth"):
         FinalWipe(FastV(8), block=block)
 
@@ -181,7 +179,7 @@ def test_what_is_no_block_is_refused(block: Any) -> None:
         (FinalWipe(FastV(8, after=4)), "no layer is left for a wipe"),
     ],
 )
-def test_a_wipe_that_is_not_after_the_method_is_refused(method: Method, message: str) -> None:
+def test_wipe_before_inner_method_raises(method: Method, message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         tc.prune(built("llava"), method)
 
@@ -192,6 +190,6 @@ def test_only_other_methods_can_be_wrapped(inner: Any) -> None:
         FinalWipe(inner)
 
 
-def test_a_method_without_a_budget_has_no_schedule() -> None:
+def test_schedule_without_budget_raises() -> None:
     with pytest.raises(tc.InputError, match="KeepRandom has no budget"):
         FinalWipe(KeepRandom(5)).schedule(5, 10, 8)

@@ -135,7 +135,7 @@ def test_ratios_follow_the_sums_of_regions() -> None:
     assert weigh_tiles(shown, (2, 2), 10.0) == pytest.approx(expected)
 
 
-def test_what_is_left_of_a_division_belongs_to_the_last_tile() -> None:
+def test_division_remainder_goes_to_last_tile() -> None:
     shown = torch.zeros(5, 5)
     shown[:, 2:] = math.log(2.0) * 10 / 15  # one column each for tile 0 and 1, three for the last
     assert weigh_tiles(shown, (1, 3), 10.0) == pytest.approx(
@@ -143,7 +143,7 @@ def test_what_is_left_of_a_division_belongs_to_the_last_tile() -> None:
     )
 
 
-def test_a_full_tile_leaves_the_rest_to_the_others() -> None:
+def test_full_tile_passes_rest_to_others() -> None:
     rows = torch.zeros(3, 16)
     rows[0, [0, 4, 8, 12]] = 100.0  # the left tile gets ratio 1.5, the right one 0.5
     view, _ = seen(tower_with_rows({2: rows}), [[Tiled((1, 2))]], newlines=False)
@@ -152,7 +152,7 @@ def test_a_full_tile_leaves_the_rest_to_the_others() -> None:
 
 
 @pytest.mark.parametrize("budget", [3, 40, 0.5, 1.0])
-def test_a_sample_gets_the_same_alone_and_in_a_batch(budget: float) -> None:
+def test_sample_alone_equals_sample_in_batch(budget: float) -> None:
     tower = random_tower(CROPS)
     method = GlobalCom2(budget)
     view, tokens = seen(tower, BATCH, newlines=False)
@@ -166,7 +166,7 @@ def test_a_sample_gets_the_same_alone_and_in_a_batch(budget: float) -> None:
         start += count
 
 
-def test_pictures_share_by_their_tokens_and_use_their_own_base_view() -> None:
+def test_images_divided_by_tokens_and_base_view() -> None:
     tower = random_tower(8, seed=2)
     view, tokens = seen(tower, [[Tiled((2, 2)), Tiled((1, 2))]], newlines=False)
     choice = GlobalCom2(32).choose(view)
@@ -181,7 +181,7 @@ def test_pictures_share_by_their_tokens_and_use_their_own_base_view() -> None:
 
 
 @pytest.mark.parametrize("image", [Plain(), Video(2)])
-def test_a_single_view_is_refused(image: Image) -> None:
+def test_image_without_tiles_raises(image: Image) -> None:
     view, _ = seen(random_tower(5 + image.crops), [[Tiled()], [image]], newlines=False)
     with pytest.raises(InputError, match="image 0 of sample 1 has only one view"):
         GlobalCom2(8).choose(view)

@@ -70,7 +70,7 @@ def test_it_is_the_loop(table: list[list[int]], data: st.DataObject, alpha: floa
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 2.5])
-def test_updated_gains_stay_those_of_a_new_sum(alpha: float) -> None:
+def test_updated_gains_equal_recomputed_sums(alpha: float) -> None:
     make = torch.Generator().manual_seed(3)
     similarity = compare_in_steps(torch.randn(60, 6, generator=make))
     saliency = torch.rand(60, generator=make)
@@ -79,7 +79,7 @@ def test_updated_gains_stay_those_of_a_new_sum(alpha: float) -> None:
     assert found.tolist() == slow_cover(table, saliency.tolist(), 40, alpha)
 
 
-def test_the_order_of_tokens_does_not_change_the_choice() -> None:
+def test_cover_token_order_same_choice() -> None:
     make = torch.Generator().manual_seed(5)
     tokens, saliency = torch.randn(300, 129, generator=make), torch.rand(300, generator=make)
     mixed = torch.randperm(300, generator=make)

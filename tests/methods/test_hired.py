@@ -101,7 +101,7 @@ def test_a_ninth_of_five_crops_of_576() -> None:
     assert bands[1:] == slow_divided(160, [72, 72, 432 - 300, 444 - 432])
 
 
-def test_a_single_view_is_ranked_as_it_is() -> None:
+def test_single_view_ranked_without_division() -> None:
     tower = random_tower(1)
     view, tokens = seen(tower, [[Plain()]])
     for alpha in (0.0, 0.5, 1.0):
@@ -122,7 +122,7 @@ def test_what_does_not_fit_goes_elsewhere() -> None:
     assert HiRED(16, alpha=0.25).choose(cut).details[0]["crop_budgets"] == [8, 4, 4]
 
 
-def test_pictures_share_by_their_crops() -> None:
+def test_images_divided_by_number_of_crops() -> None:
     tower = random_tower(6)
     view, _ = seen(tower, [[Tiled((2, 2)), Plain()]])
     budgets = HiRED(24).choose(view).details[0]["crop_budgets"]
@@ -130,7 +130,7 @@ def test_pictures_share_by_their_crops() -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 17, 0.5, 1.0])
-def test_a_sample_gets_the_same_alone_and_in_a_batch(budget: float) -> None:
+def test_sample_alone_equals_sample_in_batch(budget: float) -> None:
     tower = random_tower(CROPS)
     method = HiRED(budget)
     view, tokens = seen(tower, BATCH)
@@ -150,7 +150,7 @@ def test_settings() -> None:
     assert list(method.watched_vision_blocks(24, 22)) == [0, 22]
     assert list(method.watched_vision_blocks(1, 0)) == [0]
     assert method.drops_newlines
-    with pytest.raises(InputError, match=r"alpha is a fraction in \[0, 1\], got 1.5"):
+    with pytest.raises(InputError, match=r"number from 0 to 1, got 1\.5"):
         HiRED(64, alpha=1.5)
     with pytest.raises(InputError, match="partition must be 'spatial' or 'bands', got 'rows'"):
         HiRED(64, partition="rows")  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ def test_texts_are_the_same_in_another_process() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_texts_do_not_change_after_a_method_was_used(case: Case) -> None:
+def test_labels_unchanged_after_use(case: Case) -> None:
     method = case.make()
     before = name_method(method), repr(method), to_json(method)
     _ = getattr(method, "rule", None), getattr(method, "_wiped_inner", None)

@@ -80,7 +80,7 @@ def test_what_is_not_read_is_not_computed(calls: Calls) -> None:
     assert calls.both == (0, 0)
 
 
-def test_what_is_read_is_computed_once_and_right(calls: Calls) -> None:
+def test_lazy_value_computed_once(calls: Calls) -> None:
     entry = ZOO["llava"]
     inputs = entry.inputs("ragged")
     words, states = entry.user_words(inputs), states_before(entry, inputs, 1)
@@ -96,7 +96,7 @@ def test_what_is_read_is_computed_once_and_right(calls: Calls) -> None:
 
 
 @pytest.mark.parametrize("per", ["prompt", "image"])
-def test_a_rule_that_measures_coupling_has_told_it(calls: Calls, per: Any) -> None:
+def test_coupling_known_after_measuring_rule(calls: Calls, per: Any) -> None:
     medium = torch.zeros(2, 30, dtype=torch.int64)
     medium[:, 9:] = 1
     view = some_view(medium=medium)
@@ -131,7 +131,7 @@ def test_copies_and_pickles_have_the_values(calls: Calls) -> None:
         assert calls.both == before
 
 
-def test_no_view_is_kept_alive_and_no_history() -> None:
+def test_lazy_details_hold_no_view() -> None:
     view = some_view()
     view.hidden_states.requires_grad_()
     whole = [weakref.ref(tensor) for tensor in (view.hidden_states, view.prompt)]
@@ -143,7 +143,7 @@ def test_no_view_is_kept_alive_and_no_history() -> None:
     assert first["coupling"] == expected
 
 
-def test_it_may_be_read_outside_of_inference_mode() -> None:
+def test_lazy_details_readable_outside_inference_mode() -> None:
     with torch.inference_mode():
         choice = tc.MoB(6).choose(some_view())
     plain = tc.MoB(6).choose(some_view())
@@ -152,7 +152,7 @@ def test_it_may_be_read_outside_of_inference_mode() -> None:
         assert torch.equal(told["center_prompt_positions"], expected["center_prompt_positions"])
 
 
-def test_without_words_there_is_nothing_to_wait_for(calls: Calls) -> None:
+def test_empty_prompt_details_not_lazy(calls: Calls) -> None:
     silent = torch.zeros(2, 4, dtype=torch.bool)
     for told in tc.MoB(6).choose(some_view(prompt_mask=silent)).details:
         assert told["coupling"] is None
@@ -160,7 +160,7 @@ def test_without_words_there_is_nothing_to_wait_for(calls: Calls) -> None:
     assert calls.of_coupling == 0
 
 
-def test_details_read_as_plain_values_in_every_way() -> None:
+def test_details_behave_like_plain_values() -> None:
     computed: list[int] = []
 
     def compute(value: int) -> int:

@@ -56,7 +56,7 @@ def kept_by_rows(entry: ZooEntry, inputs: Inputs, scores: Tensor, count: int) ->
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("entry", PLAIN)
-def test_it_keeps_what_is_attended_to_some_blocks_later(entry: ZooEntry, side: Side) -> None:
+def test_keeps_largest_attention_layers_ahead(entry: ZooEntry, side: Side) -> None:
     model, eager = built(entry.name), built(entry.name, "eager")
     inputs = entry.inputs("ragged", side)
     visual, newline = entry.visual(inputs), entry.newline(inputs)
@@ -76,7 +76,7 @@ def test_it_keeps_what_is_attended_to_some_blocks_later(entry: ZooEntry, side: S
     torch.testing.assert_close(found[left], expected_logits[left], atol=1e-5, rtol=0)
 
 
-def test_without_a_wipe_tokens_stay_to_the_end() -> None:
+def test_no_wipe_keeps_tokens_to_end() -> None:
     entry, model = ZOO["llava"], built("llava")
     inputs = entry.inputs("single")
     method = LookAhead(5, after=1, layers=3, wipe=None)
@@ -103,7 +103,7 @@ def test_the_papers_counts(kind: Any, mean: int, total: int, left: int) -> None:
     assert mean <= sum(counts) / 32 < mean + 22 / 32  # it rounds up
 
 
-def test_a_mean_below_the_first_blocks_is_refused() -> None:
+def test_mean_below_first_layers_raises() -> None:
     view = hand_made([torch.zeros(2880, 1)], block=2, depth=32)
     with pytest.raises(tc.InputError, match=r"mean of 160 .* at least 181"):
         LookAhead(160, budget_mode="layer_mean").num_kept(view)
@@ -116,7 +116,7 @@ def test_a_large_mean_keeps_all() -> None:
     assert LookAhead(1.0, budget_mode="layer_mean", after=0).num_kept(view) == [40]
 
 
-def test_by_default_the_budget_is_what_is_kept() -> None:
+def test_default_budget_is_kept_count() -> None:
     view = hand_made([torch.zeros(40, 1), torch.zeros(3, 1)], block=2, depth=32)
     assert LookAhead(7).num_kept(view) == [7, 3]
 
@@ -156,11 +156,11 @@ def test_it_round_trips_as_json() -> None:
         ({"after": -1}, "got -1"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         LookAhead(8, **settings)
 
 
-def test_blocks_that_the_model_does_not_have_are_refused() -> None:
+def test_layers_beyond_depth_raise() -> None:
     with pytest.raises(tc.InputError, match="the model has 5"):
         tc.prune(built("llava"), LookAhead(8, after=3, layers=3))

@@ -42,7 +42,7 @@ def test_every_method_has_a_case() -> None:
 
 
 @pytest.mark.parametrize(("case", "entry", "changes"), CLAIMED)
-def test_counts_are_exact_and_a_batch_equals_single_runs(
+def test_exact_counts_and_batch_equals_single(
     case: Case, entry: ZooEntry, changes: dict[str, Any]
 ) -> None:
     model, method = built(entry.name), case.make(**changes)
@@ -113,7 +113,7 @@ def test_methods_round_trip_as_json_and_print(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_only_methods_that_read_the_prompt_need_a_tokenizer(case: Case) -> None:
+def test_tokenizer_needed_only_to_read_prompt(case: Case) -> None:
     entry = ZOO["llava_next"]
     model, method = built(entry.name), case.make()
     inputs = entry.inputs("single", "left")

@@ -18,7 +18,7 @@ from tests.pruning.test_matrix import DISTINCT, built, with_media
 from tests.zoo import ZOO
 from tests.zoo.entry import SIDES, Inputs, Side, ZooEntry
 from tests.zoo.oracle import decoder_blocks
-from tokencover.budget.balance import balance_prompt_budget
+from tokencover.budget import balance_prompt_budget
 from tokencover.budget.profile import Profile
 from tokencover.budget.split import BalancedSplit, CouplingSplit, OnlineSplit, PaperSplit
 from tokencover.covering import mob_batch
@@ -133,7 +133,7 @@ def test_a_budget_above_all_tokens_changes_nothing() -> None:
     assert all(len(trace.kept) == trace.visual_tokens for trace in run.trace)
 
 
-def test_a_prompt_without_words_is_covered_by_the_picture_alone() -> None:
+def test_empty_prompt_gives_visual_centers_only() -> None:
     entry, model = ZOO["llava"], built("llava")
     inputs = entry.inputs("single")
     words = torch.zeros_like  # what is located may be nothing; a mask of nothing is an error
@@ -166,12 +166,12 @@ def test_the_split_can_be_given() -> None:
         ({"budget": 8, "per": "video"}, "'video'"),
     ],
 )
-def test_wrong_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         tc.MoB(**arguments)
 
 
-def test_a_place_after_the_last_block_is_refused() -> None:
+def test_after_beyond_last_layer_raises() -> None:
     with pytest.raises(tc.InputError, match=r"after=5 is out of range.*has 5 layers"):
         tc.prune(built("llava"), tc.MoB(budget=8, after=5))
 
@@ -187,7 +187,7 @@ class Looks(tc.MoB):
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_a_view_tells_where_words_and_the_last_token_are(side: Side) -> None:
+def test_view_positions_of_prompt_and_last_token(side: Side) -> None:
     entry, model = ZOO["llava"], built("llava")
     inputs = entry.inputs("ragged", side)
     words = entry.user_words(inputs)
@@ -239,7 +239,7 @@ def test_coupling_chooses_the_table_of_each_sample() -> None:
     assert {details["group"] for details in choice.details} == {"strong", "weak"}
 
 
-def test_words_tell_rule_and_group() -> None:
+def test_details_contain_rule_and_group() -> None:
     view = seen_by_rules()
     for split, group in (("paper", None), ("strong", "strong"), ("weak", "weak"), ("auto", None)):
         details = tc.MoB(budget=9, split=split).choose(view).details
@@ -247,7 +247,7 @@ def test_words_tell_rule_and_group() -> None:
         assert {each["rule"] for each in details} == {"paper"}
 
 
-def test_images_of_one_sample_may_be_of_different_groups() -> None:
+def test_images_of_sample_with_different_groups() -> None:
     view = seen_by_rules()
     medium = torch.zeros_like(view.medium)
     medium[:, 10:] = 1
@@ -308,7 +308,7 @@ def test_balanced_divides_by_geometry() -> None:
         assert details["rule"] == "balanced"
 
 
-def test_a_profile_must_be_of_the_same_place() -> None:
+def test_profile_of_other_layer_raises() -> None:
     profile = Profile.of("m", 2, {"a": two_heaps(100)})
     tc.MoB(budget=8, split=CouplingSplit(profile), after=2)
     with pytest.raises(tc.InputError, match="measured after 2 layers"):
@@ -328,7 +328,7 @@ def test_every_rule_survives_json(tmp_path: Path) -> None:
         CouplingSplit(profile),
         CouplingSplit(tmp_path / "p.json"),
         OnlineSplit(70, 700),
-        BalancedSplit("per_word"),
+        BalancedSplit(),
     ):
         method = tc.MoB(budget=8, split=split)
         assert from_json(to_json(method)) == method
@@ -337,7 +337,7 @@ def test_every_rule_survives_json(tmp_path: Path) -> None:
         from_json('{"method": "mob", "budget": 8, "split": {"rule": "magic"}}')
 
 
-def test_an_accelerator_is_waited_for_once_more_than_by_algorithm_1() -> None:
+def test_accelerator_sync_count_one_above_algorithm() -> None:
     """For the sizes of all samples; eta and the words of centers are for those who read them."""
     generator = torch.Generator().manual_seed(0)
     states = [torch.randn(size, 24, generator=generator) for size in (90, 70, 90)]

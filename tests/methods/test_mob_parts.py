@@ -66,7 +66,7 @@ def test_farthest_does_not_look_at_the_prompt() -> None:
     assert [each.tolist() for each in found.kept] == [each.tolist() for each in again.kept]
 
 
-def test_a_prompt_without_words_falls_back_to_farthest_points() -> None:
+def test_empty_prompt_falls_back_to_farthest() -> None:
     spoken = batch().prompt_mask.clone()
     spoken[1] = False
     view = hand_made(STATES, words=SPOKEN, behind=WORDS, prompt_mask=spoken)

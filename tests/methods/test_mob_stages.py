@@ -43,16 +43,14 @@ def test_stages_go_with_the_depth(depth: int, stages: tuple[int, ...]) -> None:
     assert tuple(method.watched_layers(depth)) == stages[1:]
 
 
-def test_each_stage_leaves_so_many_times_the_next() -> None:
+def test_stage_counts_follow_ratio() -> None:
     assert MoBStages(32).schedule(32, 576, 11) == [96] * 4 + [32] * 7
     assert MoBStages(7, (1, 3, 5), ratio=1.5).schedule(7, 50, 6) == [50, 16, 16, 11, 11, 7]
     assert MoBStages(400).schedule(400, 576, 11) == [576] * 4 + [400] * 7
 
 
 @given(st.integers(1, 700), st.floats(1, 20), st.lists(st.integers(0, 11), min_size=1, max_size=4))
-def test_counts_fall_with_depth_and_grow_with_what_is_left(
-    total: int, ratio: float, places: list[int]
-) -> None:
+def test_schedule_monotonic_in_depth_and_count(total: int, ratio: float, places: list[int]) -> None:
     method = MoBStages(1, tuple(sorted(set(places))), ratio=ratio)
     for left in {1, (total + 1) // 2, total}:
         counts = method.schedule(left, total, 12)
@@ -64,7 +62,7 @@ def test_counts_fall_with_depth_and_grow_with_what_is_left(
 
 @pytest.mark.parametrize("budget", [1, 2, 6, 0.3, 400])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_first_stage_covers_the_picture(seed: int, budget: float) -> None:
+def test_first_stage_selects_farthest_points(seed: int, budget: float) -> None:
     states, _ = draw(seed)
     view = hand_made(states, before=BEFORE, behind=TAILS, block=0, depth=4)
     choice = MoBStages(budget, ratio=2).choose(view)
@@ -77,7 +75,7 @@ def test_the_first_stage_covers_the_picture(seed: int, budget: float) -> None:
 
 @pytest.mark.parametrize("asked", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("seed", [2, 3])
-def test_later_stages_keep_what_is_attended_to_and_cover_the_rest(seed: int, asked: float) -> None:
+def test_later_stages_combine_attention_and_cover(seed: int, asked: float) -> None:
     states, maps = draw(seed)
     view = hand_made(states, before=BEFORE, behind=TAILS, attention={2: maps}, block=2, depth=4)
     choice = MoBStages(5, (0, 2), asked=asked).choose(view)
@@ -106,23 +104,23 @@ def test_later_stages_keep_what_is_attended_to_and_cover_the_rest(seed: int, ask
         ({"stages": ()}, "ascending"),
         ({"stages": (4, 2)}, "ascending"),
         ({"stages": (-1, 2)}, "ascending"),
-        ({"ratio": 0.9}, "ratio must be a number, 1 or more, got 0.9"),
+        ({"ratio": 0.9}, "ratio must be a number of at least 1, got 0.9"),
         ({"ratio": float("nan")}, "ratio must be"),
         ({"ratio": float("inf")}, "ratio must be"),
         ({"ratio": True}, "ratio must be"),
-        ({"asked": 1.1}, "asked must be a fraction from 0 to 1, got 1.1"),
+        ({"asked": 1.1}, "asked must be a number from 0 to 1, got 1.1"),
         ({"asked": float("nan")}, "asked must be"),
         ({"asked": -0.1}, "asked must be"),
-        ({"folded": 2}, "folded must be a fraction from 0 to 1, got 2"),
+        ({"folded": 2}, "folded must be a number from 0 to 1, got 2"),
         ({"budget": 0}, "budget"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         MoBStages(**{"budget": 64, **settings})
 
 
-def test_stages_behind_the_last_block_are_refused() -> None:
+def test_stages_beyond_last_layer_raise() -> None:
     with pytest.raises(InputError, match=r"\(0, 12\) do not fit a model of 12 layers.*at most 11"):
         MoBStages(64, (0, 12)).pruning_layers(12)
 
@@ -166,7 +164,7 @@ def test_it_is_one_line_of_json() -> None:
     assert from_json(to_json(method)) == method
 
 
-def test_on_a_model_the_trace_tells_all_stages() -> None:
+def test_model_trace_contains_all_stages() -> None:
     entry = ZOO["llava"]
     model, inputs = entry.build("sdpa"), entry.inputs("single")
     method = MoBStages(3, (0, 2), asked=0.5)

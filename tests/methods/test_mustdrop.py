@@ -17,8 +17,7 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods import View, VisionOutputs, VisionView
-from tokencover.methods._shared.window_merging import merge_windows
-from tokencover.methods.mustdrop import MustDrop, select_key_set
+from tokencover.methods.mustdrop import MustDrop, merge_windows, select_key_set
 from tokencover.pruning.prune import prune
 
 
@@ -91,7 +90,7 @@ def class_row(encoded: VisionOutputs, crop: int, tokens: Sequence[int]) -> Tenso
 
 
 @pytest.mark.parametrize("share", [0.0, 0.08, 0.3, 1.0])
-def test_the_key_set_is_what_the_class_token_looks_at(share: float) -> None:
+def test_key_set_has_largest_class_attention(share: float) -> None:
     encoded = encodings(3, 26, torch.zeros(1, 1))
     found = select_key_set(encoded, share).view(3, 26)
     for crop in range(3):
@@ -100,7 +99,7 @@ def test_the_key_set_is_what_the_class_token_looks_at(share: float) -> None:
     assert int(found[0].sum()) == math.ceil(round(25 * share, 9))
 
 
-def test_merged_tokens_count_once_in_the_key_set() -> None:
+def test_merged_tokens_count_once_in_key_set() -> None:
     encoded = encodings(2, 26, torch.zeros(1, 1))
     copies = [3, 4, 8, 20]
     encoded.keys(2)[0][:, copies] = encoded.keys(2)[0][:, 3:4].clone()
@@ -255,7 +254,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
         MustDrop(4, **settings)
 
 
-def test_towers_without_class_token_and_prompts_without_text() -> None:
+def test_missing_class_token_or_text_raises() -> None:
     states = [randn(4, 3)]
     encoded = encodings(1, 9, torch.arange(4)[None], classes=0)
     with pytest.raises(InputError, match="has none: use a model with a CLIP"):
@@ -315,7 +314,7 @@ def slow_logits(
 
 
 @pytest.mark.parametrize(("threshold", "count"), [(1.0, 25), (-1.0, 17)])
-def test_a_model_computes_what_the_slow_one_does(threshold: float, count: int) -> None:
+def test_model_equals_reference_implementation(threshold: float, count: int) -> None:
     """The zoo's vision encoder sees 5 x 5 patches: one window, and a border that fills none."""
     entry = ZOO["llava"]
     model: Any = entry.build("eager")
@@ -352,7 +351,7 @@ def test_exactly_the_budget_is_left_of_tiles(kind: str) -> None:
             assert trace.tokens_per_layer == sorted(trace.tokens_per_layer, reverse=True)
 
 
-def test_models_without_what_it_needs_are_refused() -> None:
+def test_unsupported_models_raise() -> None:
     with pytest.raises(InputError, match="MustDrop merges tokens in the vision encoder"):
         prune(ZOO["llava_onevision"].build(), MustDrop(4))
     for threshold in (None, 0.8):

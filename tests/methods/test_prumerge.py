@@ -120,7 +120,7 @@ def test_it_makes_what_the_formula_says(
 
 
 @pytest.mark.parametrize("kind", [PruMerge, PruMergePlus])
-def test_everything_stays_as_it_is_if_the_budget_allows(kind: type[PruMerge]) -> None:
+def test_sufficient_budget_changes_nothing(kind: type[PruMerge]) -> None:
     view, tokens = seen(random_tower(CROPS), BATCH)
     choice = kind(1000).choose(view)
     assert choice.hidden_states is not None
@@ -153,7 +153,7 @@ def test_adaptive_numbers(count: int, step: int) -> None:
     assert plus.sources[0].tolist() == [*sorted(best | grid), -1]
 
 
-def test_steps_of_one_never_reach_the_last_patch() -> None:
+def test_step_one_excludes_last_patch() -> None:
     """As in the released code: 575 of 576, and the pooled token."""
     view, _ = seen(tower_with_rows({2: outstanding(110)}), [[Plain()]])
     plus = PruMergePlus(1.0, adaptive=True).choose(view)
@@ -161,7 +161,7 @@ def test_steps_of_one_never_reach_the_last_patch() -> None:
     assert plus.sources[0].tolist() == [*range(575), -1]
 
 
-def test_the_budget_is_a_ceiling_of_the_adaptive_number() -> None:
+def test_adaptive_count_limited_by_budget() -> None:
     view, _ = seen(tower_with_rows({2: outstanding(31)}), [[Plain()]])
     for kind in (PruMerge, PruMergePlus):
         sizes = [len(kind(k, adaptive=True).choose(view).kept[0]) for k in (10, 31, 32, 500)]
@@ -176,7 +176,7 @@ def test_the_budget_is_a_ceiling_of_the_adaptive_number() -> None:
 
 
 @pytest.mark.parametrize("kind", [PruMerge, PruMergePlus])
-def test_adaptive_numbers_where_nothing_or_a_lot_stands_out(kind: type[PruMerge]) -> None:
+def test_adaptive_counts_few_and_many_outliers(kind: type[PruMerge]) -> None:
     flat, _ = seen(tower_with_rows({2: torch.zeros(1, 576)}), [[Plain()]])
     kept = kind(1.0, adaptive=True).choose(flat).kept[0]
     assert len(kept) == (2 if kind is PruMerge else 4)  # 0, 192, 384, and the pooled one
@@ -199,7 +199,7 @@ def test_adaptive_numbers_are_those_of_each_crop() -> None:
     assert [len(each) for each in kept] == [18, 32]
 
 
-def test_the_pooled_token_is_last_and_holds_what_was_dropped() -> None:
+def test_pooled_token_last_sums_dropped_tokens() -> None:
     logits = torch.zeros(1, 4)
     logits[0, 3] = 1.0
     tower = tower_with_rows({2: logits})
@@ -216,7 +216,7 @@ def test_the_pooled_token_is_last_and_holds_what_was_dropped() -> None:
 
 @pytest.mark.parametrize("kind", [PruMerge, PruMergePlus])
 @pytest.mark.parametrize("adaptive", [False, True])
-def test_a_sample_gets_the_same_alone_and_in_a_batch(kind: type[PruMerge], adaptive: bool) -> None:
+def test_sample_alone_equals_sample_in_batch(kind: type[PruMerge], adaptive: bool) -> None:
     tower = random_tower(CROPS)
     method = kind(0.4, adaptive=adaptive)
     together = method.choose(seen(tower, BATCH)[0])

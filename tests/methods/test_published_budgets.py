@@ -57,7 +57,7 @@ def test_tables_say_which_is_meant() -> None:
     assert labels == ["64 published (layer_mean)", "64 published (exact)"]
 
 
-def test_a_mode_that_is_not_resolved_is_refused() -> None:
+def test_unresolved_mode_raises() -> None:
     view = hand_made([torch.zeros(9, 2)])
     with pytest.raises(InputError, match="resolve"):
         tokens_left(4, "published", total=9, others=1, schedule=lambda left: [left], cost=view.cost)

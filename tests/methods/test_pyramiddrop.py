@@ -64,9 +64,7 @@ def test_late_stages_cannot_reach_a_small_mean() -> None:
 
 
 @given(st.integers(1, 5000), st.integers(1, 6), st.data())
-def test_counts_are_the_floor_of_the_geometric_ones(
-    total: int, stages: int, data: st.DataObject
-) -> None:
+def test_counts_are_floor_of_geometric_series(total: int, stages: int, data: st.DataObject) -> None:
     left = data.draw(st.integers(1, total))
     counts = shrink_evenly(total, Fraction(left, total), stages)
     share = (left / total) ** (1 / stages)
@@ -145,7 +143,7 @@ def after_stage(view: View, kept: list[list[int]], scores: list[list[float]], bl
 
 
 @pytest.mark.parametrize("budget", [1, 3, 6, 0.2, 400])
-def test_every_stage_keeps_what_the_last_token_will_attend_to(budget: float) -> None:
+def test_stages_keep_largest_attention_of_last_token(budget: float) -> None:
     method = PyramidDrop(budget)
     maps = {block: attention_maps(block) for block in (8, 16, 24)}
     scores = {
@@ -187,12 +185,12 @@ def test_a_batch_equals_its_samples_alone() -> None:
 
 
 @pytest.mark.parametrize("stages", [(), (8, 8), (16, 8), (-1, 4), (1.0, 2), [8, 16], 8, (True, 2)])
-def test_wrong_stages_are_refused(stages: Any) -> None:
+def test_invalid_stages_raise(stages: Any) -> None:
     with pytest.raises(InputError, match="stages must be ascending"):
         PyramidDrop(64, stages)
 
 
-def test_stages_after_the_last_block_are_refused() -> None:
+def test_stages_beyond_last_layer_raise() -> None:
     with pytest.raises(InputError, match=r"\(8, 16, 24\) do not fit a model of 24 layers.*23"):
         PyramidDrop(64, (8, 16, 24)).pruning_layers(24)
     with pytest.raises(InputError, match="a model of 1 layers"):
@@ -252,7 +250,7 @@ def eager_map(model: Any, block: int) -> Iterator[list[Tensor]]:
 
 
 @pytest.mark.parametrize("total", [577, 605, 610, 1151, 2144, 2881])
-def test_shares_are_rounded_as_the_released_code_does(total: int) -> None:
+def test_fractions_round_like_released_code(total: int) -> None:
     """``int(N * ratio)`` with ratios 0.5, 0.25 and 0.125 of the whole, whatever the length."""
     method = PyramidDrop(0.125)
     view = hand_made([torch.zeros(total, 2)], depth=32, block=8)
@@ -264,7 +262,7 @@ def test_shares_are_rounded_as_the_released_code_does(total: int) -> None:
 
 
 @pytest.mark.parametrize("mean", [192, 128, 64])
-def test_the_means_of_papers_can_be_asked_for(mean: int) -> None:
+def test_published_means_reachable(mean: int) -> None:
     """Its authors advise earlier stages for them."""
     method = PyramidDrop(mean, budget_mode="published")
     view = hand_made([torch.zeros(576, 2)], depth=32, block=2)

@@ -42,7 +42,7 @@ def test_it_is_the_stable_sort(
     ]
 
 
-def test_ties_of_many_go_to_the_lowest_indices() -> None:
+def test_many_ties_go_to_lowest_indices() -> None:
     scores = torch.zeros(1, 5000)
     scores[0, 4000] = 1.0
     scores[0, 1::2] = -0.0
@@ -50,33 +50,33 @@ def test_ties_of_many_go_to_the_lowest_indices() -> None:
     assert found.tolist() == [4000, 0, 1, 2]
 
 
-def test_half_precision_is_compared_as_it_is() -> None:
+def test_half_precision_scores_compared_unrounded() -> None:
     scores = torch.tensor([[1.0, 1.001, 1.0, 2.0]], dtype=torch.bfloat16)
     (found,) = choose_best(scores, torch.ones(1, 4, dtype=torch.bool), [3])
     assert found.tolist() == [3, 0, 1]  # 1.001 is 1 in bfloat16
 
 
-def test_too_many_are_refused() -> None:
+def test_count_above_available_raises() -> None:
     mask = torch.tensor([[True, True, True], [True, True, False]])
     with pytest.raises(InputError, match="sample 1 has 2 tokens to choose from, not 3"):
         choose_best(torch.zeros(2, 3), mask, [3, 3])
 
 
-def test_what_is_not_a_number_is_refused() -> None:
+def test_nan_raises() -> None:
     scores = torch.tensor([[0.0, 1.0], [math.nan, 0.0]])
     with pytest.raises(InputError, match="token 0 of sample 1 is NaN"):
         choose_best(scores, torch.ones(2, 2, dtype=torch.bool), [1, 1])
 
 
 @given(st.lists(VALUES, min_size=1, max_size=9), st.data())
-def test_the_highest_are_those_of_the_stable_sort(values: list[float], data: st.DataObject) -> None:
+def test_select_highest_equals_stable_sort(values: list[float], data: st.DataObject) -> None:
     count = data.draw(st.integers(0, len(values)))
     found = select_highest(torch.tensor([values, values[::-1]]), count)
     for row, mine in zip((values, values[::-1]), found, strict=True):
         assert sorted(mine.tolist()) == sorted(slow(row, [True] * len(row), count))
 
 
-def test_one_that_is_not_a_number_is_found_among_many_best() -> None:
+def test_nan_among_many_best_raises() -> None:
     scores = torch.rand(2, 600, generator=torch.Generator().manual_seed(0))
     scores[1, 500] = math.nan
     with pytest.raises(InputError, match="token 500 of sample 1 is NaN"):

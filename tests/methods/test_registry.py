@@ -46,14 +46,14 @@ def define(**changes: Any) -> type[Whole]:
         (define(name="FASTV"), "another method named 'fastv' already"),
     ],
 )
-def test_what_is_no_method_of_its_own_is_refused(kind: Any, message: str) -> None:
+def test_register_invalid_method_raises(kind: Any, message: str) -> None:
     before = list(METHODS)
     with pytest.raises(InputError, match=message):
         register_method(kind)
     assert list(METHODS) == before
 
 
-def test_wrong_names_and_settings_come_with_the_nearest_right_ones() -> None:
+def test_unknown_names_and_settings_suggest_nearest() -> None:
     with pytest.raises(InputError, match=r"no method 'fasttv' \(did you mean 'fastv'\?\)"):
         tc.get_method("fasttv", budget=3)
     with pytest.raises(InputError, match=r"no setting aftr \(did you mean 'after'\?\); it has"):
@@ -62,9 +62,7 @@ def test_wrong_names_and_settings_come_with_the_nearest_right_ones() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 @pytest.mark.parametrize("after", ["1", True, -1, 1.0, None])
-def test_after_is_a_number_of_blocks_for_every_method_that_prunes_once(
-    case: Case, after: Any
-) -> None:
+def test_invalid_after_every_method_raises(case: Case, after: Any) -> None:
     kind = METHODS[case.method]
     if not issubclass(kind, ActsOnce):
         assert not hasattr(kind, "after")
@@ -73,7 +71,7 @@ def test_after_is_a_number_of_blocks_for_every_method_that_prunes_once(
         case.make(after=after)
 
 
-def test_mob_takes_its_settings_in_the_paper_s_order() -> None:
+def test_mob_positional_settings_order() -> None:
     assert issubclass(tc.MoB, ActsOnce)
     assert tc.MoB(64, "strong", 2, "image") == tc.MoB(
         budget=64, split="strong", after=2, per="image"

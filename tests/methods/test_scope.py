@@ -69,7 +69,7 @@ def test_it_keeps_what_the_formula_says(budget: int, classes: int, alpha: float)
 
 
 @pytest.mark.parametrize("classes", [0, 1, 2])
-def test_saliency_is_the_tower_s_attention(classes: int) -> None:
+def test_saliency_equals_vision_encoder_attention(classes: int) -> None:
     batch = BATCH if classes else BATCH[:2]
     tower = random_tower(crop_count(batch), classes=classes)
     view, tokens = seen(tower, batch)
@@ -114,7 +114,7 @@ def test_duplicates_are_taken_by_lowest_index(seed: int) -> None:
     assert SCOPE(12).choose(view).kept[0].tolist() == [*once, 9, 10, 11]
 
 
-def test_when_all_is_covered_the_most_salient_follow() -> None:
+def test_full_cover_continues_by_saliency() -> None:
     rows = torch.tensor([0.0, 3, 1, 3, 2, 0, 5, 4, 1])
     view = with_states(rows, torch.ones(9, 4) * torch.arange(1, 10)[:, None])
     assert SCOPE(7).choose(view).kept[0].tolist() == [6, 7, 1, 3, 4, 2, 8]
@@ -137,7 +137,7 @@ def test_a_budget_of_all_tokens_keeps_all(budget: float) -> None:
         assert sorted(kept.tolist()) == list(range(len(mine)))
 
 
-def test_it_acts_before_the_decoder_on_the_block_that_makes_the_tokens() -> None:
+def test_prunes_before_decoder_watches_feature_block() -> None:
     method = SCOPE(9)
     assert list(method.pruning_layers(4)) == [0]
     assert list(method.watched_vision_blocks(24, 22)) == [22]
@@ -147,17 +147,17 @@ def test_it_acts_before_the_decoder_on_the_block_that_makes_the_tokens() -> None
 
 
 @pytest.mark.parametrize("alpha", [-0.5, float("inf"), float("nan"), True, "1", None])
-def test_wrong_powers_are_refused(alpha: Any) -> None:
+def test_invalid_alpha_raises(alpha: Any) -> None:
     with pytest.raises(InputError, match=f"alpha must be a number of at least 0, got {alpha!r}"):
         SCOPE(9, alpha)
 
 
-def test_a_view_without_a_tower_is_refused() -> None:
+def test_view_without_vision_outputs_raises() -> None:
     with pytest.raises(InputError, match="SCOPE reads the attention of the vision encoder"):
         SCOPE(3).choose(hand_made([torch.randn(9, 4)], block=0))
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_nan_inputs_raise() -> None:
     states = torch.randn(9, 4)
     states[2, 1] = torch.nan
     with pytest.raises(InputError, match=r"visual holds nan at \[2, 1\]"):
@@ -178,7 +178,7 @@ class Watched(SCOPE):
         return super().choose(view)
 
 
-def test_on_a_model_it_reads_the_eager_tower_s_attention() -> None:
+def test_model_saliency_equals_eager_attention() -> None:
     entry = ZOO["llava"]
     model: Any = entry.build("eager")
     inputs = entry.inputs("ragged")
@@ -197,7 +197,7 @@ def test_on_a_model_it_reads_the_eager_tower_s_attention() -> None:
         assert trace.kept.tolist() == sorted(slow_cover(table, saliency.tolist(), 5, 1.0))
 
 
-def test_the_features_of_the_tower_may_be_compared_instead() -> None:
+def test_compare_tower_uses_vision_features() -> None:
     tower = random_tower(crop_count(BATCH), side=3, classes=1, seed=5)
     view, tokens = seen(tower, BATCH, newlines=False)
     choice = SCOPE(7, compare="tower").choose(view)

@@ -15,8 +15,7 @@ from tests.methods.views import hand_made
 from tests.zoo import ZOO
 from tokencover.errors import InputError
 from tokencover.methods import Choice, View
-from tokencover.methods._shared.density_clusters import RecyclingPlan
-from tokencover.methods.sparsevlm import TOKEN_LISTS, SparseVLM, select_raters
+from tokencover.methods.sparsevlm import TOKEN_LISTS, RecyclingPlan, SparseVLM, select_raters
 from tokencover.pruning.prune import prune
 
 ENDS = {192: 113, 128: 39, 96: 27, 64: 18}
@@ -53,7 +52,7 @@ def test_layer_mean_counts_what_blocks_work_on(name: int) -> None:
     assert fewer < ENDS[name]
 
 
-def test_one_token_is_not_taken_for_all_of_them() -> None:
+def test_budget_one_differs_from_fraction_one() -> None:
     view = hand_made([randn(576, 2)], block=3, depth=32)
     assert SparseVLM(1.0, budget_mode="published").num_kept(view) == [576]
     with pytest.raises(InputError, match="cannot"):
@@ -62,7 +61,7 @@ def test_one_token_is_not_taken_for_all_of_them() -> None:
 
 @pytest.mark.parametrize("depth", [4, 5, 24, 28, 32, 40])
 @pytest.mark.parametrize("total", [7, 100, 576])
-def test_the_schedule_falls_to_what_is_left_and_costs_more_for_more(depth: int, total: int) -> None:
+def test_schedule_falls_and_cost_grows_with_count(depth: int, total: int) -> None:
     method, spent = SparseVLM(1), 0
     for left in range(1, total + 1):
         counts = method.schedule(left, total, depth)
@@ -74,7 +73,7 @@ def test_the_schedule_falls_to_what_is_left_and_costs_more_for_more(depth: int, 
     assert set(counts) == {total}
 
 
-def test_between_the_lists_counts_are_linear_in_what_is_left() -> None:
+def test_counts_between_lists_interpolated_linearly() -> None:
     """76 is midway between 39 and 113; halves are rounded up."""
     counts = SparseVLM(76).schedule(76, 576, 32)
     assert (counts[3], counts[7], counts[16]) == (311, 161, 76)
@@ -132,7 +131,7 @@ def test_raters_equal_the_slow_ones() -> None:
         assert found[sample][found[sample] >= 0].tolist() == places
 
 
-def test_words_that_are_all_alike_all_rate() -> None:
+def test_identical_text_tokens_all_become_raters() -> None:
     view = hand_made([randn(4, 3)], words=[torch.ones(3, 3)], block=0)
     assert select_raters(view).tolist() == [[6, 7, 8]]
 
@@ -206,7 +205,7 @@ def test_ties_go_to_the_lowest_index() -> None:
     assert second.layer_idx == 1
 
 
-def test_the_rank_decides_and_the_budget_is_a_ceiling() -> None:
+def test_adaptive_rank_limited_by_budget() -> None:
     sizes, tails = [40, 60], [9, 4]
     ranks = []
     first, second = views(sizes, tails)
@@ -241,7 +240,7 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
         SparseVLM(4, **settings)
 
 
-def test_a_picture_without_text_after_it() -> None:
+def test_image_without_text_after_raises() -> None:
     with pytest.raises(InputError, match=r"samples \[1\]"):
         SparseVLM(2).choose(hand_made([randn(4, 3), randn(5, 3)], behind=[2, 0], block=0))
 
@@ -272,7 +271,7 @@ def slow_logits(model: Any, states: Tensor, visual: list[int], budget: int) -> T
 
 
 @pytest.mark.parametrize("budget", [3, 6, 9])
-def test_a_model_computes_what_the_slow_decoder_does(budget: int) -> None:
+def test_model_equals_reference_decoder(budget: int) -> None:
     entry = ZOO["llava"]
     model = entry.build("eager")
     inputs = entry.inputs("ragged")
@@ -292,7 +291,7 @@ def test_a_model_computes_what_the_slow_decoder_does(budget: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["llava", "llava_next"])
-def test_generation_of_a_batch_equals_the_single_runs(name: str) -> None:
+def test_generation_batch_equals_single_runs(name: str) -> None:
     entry = ZOO[name]
     model = entry.build()
     options = {"max_new_tokens": 4, "do_sample": False}
@@ -320,7 +319,7 @@ class Overheard(SparseVLM):
 
 @pytest.mark.parametrize("positions", ["reindex", "original"])
 @pytest.mark.parametrize("name", ["llava", "llava_next"])
-def test_the_trace_tells_whose_states_are_left(name: str, positions: Any) -> None:
+def test_trace_sources_name_remaining_states(name: str, positions: Any) -> None:
     entry = ZOO[name]
     inputs = entry.inputs("ragged")
     Overheard.choices.clear()

@@ -15,7 +15,6 @@ from tokencover.methods import (
     name_method,
     parse_method,
     parse_methods,
-    shorten_labels,
 )
 
 
@@ -33,7 +32,7 @@ def test_names_carry_settings_there_and_back() -> None:
     )
 
 
-def test_several_methods_in_one_line_some_as_json() -> None:
+def test_parse_several_methods_mixed_with_json() -> None:
     found = parse_methods('mob, fastv:after=3,{"method": "dart", "after": 2},scope')
     assert found == [
         {"method": "mob"},
@@ -44,7 +43,7 @@ def test_several_methods_in_one_line_some_as_json() -> None:
     assert parse_methods("") == []
 
 
-def test_a_method_on_top_of_another_is_named_by_both() -> None:
+def test_wrapper_name_contains_both_methods() -> None:
     assert parse_method("final_wipe:inner=mob") == {
         "method": "final_wipe",
         "inner": {"method": "mob"},
@@ -81,11 +80,3 @@ def test_settings_of_several_numbers_are_lists() -> None:
 def test_what_cannot_be_read_is_quoted(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_method(text)
-
-
-def test_settings_are_left_out_where_names_tell_methods_apart() -> None:
-    labels = ["mob:after=1", "fastv:after=3", "mob:after=1", "mob:after=0"]
-    called = {"mob:after=1": "mob", "fastv:after=3": "fastv", "mob:after=0": "mob:after=0"}
-    assert shorten_labels(labels) == called
-    plain = {"mob:after=1": "mob:after=1", "fastv:after=3": "fastv", "mob": "mob"}
-    assert shorten_labels(list(plain)) == plain

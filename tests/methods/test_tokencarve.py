@@ -88,7 +88,7 @@ def assert_same(method: TokenCarve, samples: Sequence[Tensor], maps: Sequence[Te
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 7, 10, 15, 20])
 @pytest.mark.parametrize("width", [8, 64])
-def test_it_keeps_and_merges_what_the_slow_loop_does(budget: int, width: int) -> None:
+def test_choice_equals_reference_loop(budget: int, width: int) -> None:
     sizes = (20, 13, 31)
     samples = random_tokens(*sizes, seed=budget, width=width)
     assert_same(TokenCarve(budget), samples, random_maps(sizes))
@@ -205,12 +205,12 @@ def test_where_it_acts() -> None:
         ({"attention_weight": -0.1}, "got -0.1"),
     ],
 )
-def test_wrong_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         TokenCarve(8, **arguments)
 
 
-def test_states_that_are_no_numbers_are_refused() -> None:
+def test_nan_hidden_states_raise() -> None:
     (tokens,) = random_tokens(20)
     tokens[3, 0] = torch.nan
     with pytest.raises(InputError, match="visual holds nan at"):
@@ -218,7 +218,7 @@ def test_states_that_are_no_numbers_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_vl"])
-def test_on_a_model_it_reads_the_map_that_eager_attention_forms(name: str) -> None:
+def test_model_attention_equals_eager_attention(name: str) -> None:
     entry = ZOO[name]
     inputs = entry.inputs("ragged")
     states, model = states_before(entry, inputs, 2), built(name)

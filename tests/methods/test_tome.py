@@ -86,7 +86,7 @@ def test_every_block_equals_the_slow_loop(grid: tuple[int, int], classes: int) -
     assert views[-1].hidden_states.shape == (6, classes + 7, 6)
 
 
-def test_a_merged_token_is_the_mean_of_all_it_stands_for() -> None:
+def test_merged_token_is_mean_of_members() -> None:
     view = vision_view((4, 4), crops=(2,))
     last = run_through(ToMe(budget=6), view)[-1]
     for crop in range(2):
@@ -112,7 +112,7 @@ def test_removals_on_llava_1_5(keep: int, more: tuple[int, int], fewer: tuple[in
 
 @pytest.mark.parametrize("inflect", [-1.0, -0.3, 0.0, 0.55, 1.0])
 @pytest.mark.parametrize("left", [64, 101, 575, 576])
-def test_inflected_removals_follow_the_line_and_end_exactly(inflect: float, left: int) -> None:
+def test_inflected_removals_follow_line_exactly(inflect: float, left: int) -> None:
     removed = removed_per_block(ToMe(budget=left, inflect=inflect), 576, left, 23)
     assert sum(removed) == 576 - left
     if left > 64:  # nothing is so steep that halving interferes
@@ -121,13 +121,13 @@ def test_inflected_removals_follow_the_line_and_end_exactly(inflect: float, left
             assert abs(each - mean * (1 - inflect + 2 * inflect * block / 22)) < 1
 
 
-def test_late_removals_move_forward_when_halving_forbids_them() -> None:
+def test_late_removals_move_forward_at_half() -> None:
     assert list(remove_evenly(64, 1, 8)) == [56, 48, 40, 32, 24, 16, 8, 1]
     assert limit_to_half(remove_evenly(64, 1, 8), 64) == [56, 48, 32, 16, 8, 4, 2, 1]
     assert limit_to_half(remove_evenly(64, 1, 6), 64) == [32, 16, 8, 4, 2, 1]
 
 
-def test_what_halving_cannot_reach_names_the_smallest_budget() -> None:
+def test_unreachable_budget_names_smallest_possible() -> None:
     method = ToMe(budget=12)
     assert method.plan_counts(100, 13, 3) == [52, 26, 13]
     with pytest.raises(InputError, match=r"from 100 to 12 tokens: the smallest budget is 13"):
@@ -136,7 +136,7 @@ def test_what_halving_cannot_reach_names_the_smallest_budget() -> None:
         ToMe(budget=3).merge_in_vision_encoder(vision_view((5, 5)))
 
 
-def test_exact_counts_for_pictures_of_several_crops() -> None:
+def test_exact_counts_images_of_several_crops() -> None:
     for budget, crops, each in [(64, (1, 1), 64), (64, (5, 5), 12), (0.25, (1, 3), 25)]:
         assert count_per_crop(budget, crops, 100) == each
     assert count_per_crop(1000, (5,), 100) == 100
@@ -212,7 +212,7 @@ def test_gradients_reach_every_state() -> None:
     assert bool((states.grad.abs().sum(-1) > 0).all())
 
 
-def test_what_is_not_a_number_is_refused() -> None:
+def test_nan_raises() -> None:
     def keys() -> Tensor:
         return torch.full((1, 2, 17, 5), torch.nan)
 

@@ -124,7 +124,7 @@ def slow_features(
     ids=["tome", "decreasing", "ficoco"],
 )
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_answers_equal_a_tower_and_decoder_run_by_hand(
+def test_answers_equal_manual_encoder_and_decoder(
     method: VisionMergingMethod, slow: Slow, removals: dict[int, int], attention: str
 ) -> None:
     entry = ZOO["llava"]

@@ -30,7 +30,7 @@ def test_rows_are_those_of_explicit_maps(classes: int, block: int) -> None:
         torch.testing.assert_close(rows.sum(-1), torch.ones(3, 2))
 
 
-def test_rows_of_half_precision_are_computed_in_single() -> None:
+def test_half_precision_rows_computed_in_float32() -> None:
     tower = random_tower(2)
     halved = replace(
         tower,
@@ -56,7 +56,7 @@ def test_shares_by_largest_fractions() -> None:
     assert allocate(5, [1, 2, 4], [9, 9, 9]) == [1, 1, 3]  # 0.71, 1.43, 2.86
 
 
-def test_shares_that_do_not_fit_go_to_the_others_by_weight() -> None:
+def test_allocate_overflow_goes_to_others_by_weight() -> None:
     assert allocate(12, [1, 1, 2], [100, 100, 2]) == [5, 5, 2]
     assert allocate(9, [8, 1, 0], [4, 4, 4]) == [4, 4, 1]
     assert allocate(7, [0, 0, 0], [4, 4, 1]) == [3, 3, 1]
@@ -64,19 +64,19 @@ def test_shares_that_do_not_fit_go_to_the_others_by_weight() -> None:
     assert allocate(0, [1, 1], [0, 5]) == [0, 0]
 
 
-def test_shares_beyond_all_places_are_refused() -> None:
+def test_allocate_above_capacity_raises() -> None:
     with pytest.raises(InputError, match="8 tokens do not fit into 7 slots"):
         allocate(8, [1, 1], [3, 4])
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.data())
-def test_even_shares_are_handed_out_one_by_one(capacities: list[int], data: st.DataObject) -> None:
+def test_allocate_even_weights_in_turn(capacities: list[int], data: st.DataObject) -> None:
     total = data.draw(st.integers(0, sum(capacities)))
     assert allocate(total, [1] * len(capacities), capacities) == slow_even(total, capacities)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=6), st.data())
-def test_shares_are_exact_and_within_one_of_the_proportion(
+def test_allocate_within_one_of_proportion(
     parts: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     weights, capacities = [weight for weight, _ in parts], [fits for _, fits in parts]
@@ -91,7 +91,7 @@ def test_shares_are_exact_and_within_one_of_the_proportion(
             assert abs(each - Fraction(total * weight, sum(weights))) < 1
 
 
-def test_crops_lead_from_cells_to_tokens_and_back() -> None:
+def test_crops_map_cells_to_tokens() -> None:
     tower = random_tower(9, side=3)
     view, tokens = seen(tower, [[Plain(), Tiled((1, 2), cut=(1, 0))], [Video(2)], [Tiled((2, 1))]])
     _, crops = Crops.from_view(view, "Test")
@@ -114,7 +114,7 @@ def test_crops_lead_from_cells_to_tokens_and_back() -> None:
     assert crops.capacities == [9, 9, 3, 3, 9, 9, 9, 9, 9]
 
 
-def test_a_budget_is_shared_evenly_by_crops_that_can_hold_it() -> None:
+def test_allocate_evenly_respects_crop_capacities() -> None:
     tower = random_tower(5, side=3)
     view, _ = seen(tower, [[Plain(), Tiled((1, 2), cut=(1, 0))], [Plain()]])
     _, crops = Crops.from_view(view, "Test")
@@ -122,7 +122,7 @@ def test_a_budget_is_shared_evenly_by_crops_that_can_hold_it() -> None:
     assert crops.allocate_evenly([6, 1]) == [2, 2, 1, 1, 1]
 
 
-def test_pictures_know_the_grid_of_their_tiles() -> None:
+def test_image_crops_contain_tile_grid() -> None:
     tower = random_tower(14, side=2)
     view, _ = seen(tower, [[Tiled((3, 2), cut=(0, 1)), Plain()], [Video(2)], [Tiled((1, 3))]])
     _, crops = Crops.from_view(view, "Test")
@@ -135,14 +135,14 @@ def test_pictures_know_the_grid_of_their_tiles() -> None:
     assert [(each.base, each.tiles, each.grid) for each in third] == [(10, (11, 12, 13), (1, 3))]
 
 
-def test_a_view_without_the_tower_is_refused() -> None:
+def test_view_without_vision_outputs_raises() -> None:
     from .views import hand_made
 
     with pytest.raises(InputError, match="Test reads the attention of the vision encoder"):
         Crops.from_view(hand_made([torch.randn(4, 3)]), "Test")
 
 
-def test_tokens_that_are_not_from_the_tower_are_refused() -> None:
+def test_tokens_not_from_vision_encoder_raise() -> None:
     view, _ = seen(random_tower(2), [[Plain()], [Plain()]])
     assert view.vision is not None
     view.vision.index[1, 3] = -1

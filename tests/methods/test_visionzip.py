@@ -121,14 +121,14 @@ def test_it_makes_what_the_formula_says(budget: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [1, 5, 12, 30])
-def test_towers_without_class_tokens_keep_none(budget: int) -> None:
+def test_encoder_without_class_tokens_keeps_none(budget: int) -> None:
     tower = random_tower(7, classes=0)
     images: list[list[Image]] = [[Tiled((2, 2))], [Plain(), Plain()]]
     view, tokens = seen(tower, images)
     check(VisionZip(budget), view, tokens, tower)
 
 
-def test_everything_stays_as_it_is_if_the_budget_allows() -> None:
+def test_sufficient_budget_changes_nothing() -> None:
     view, tokens = seen(random_tower(CROPS), BATCH)
     choice = VisionZip(1000).choose(view)
     assert choice.hidden_states is not None
@@ -157,7 +157,7 @@ def test_the_papers_numbers(budget: int, dominant: int, contextual: int) -> None
     assert choice.details[0]["crop_budgets"] == [budget]
 
 
-def test_a_contextual_token_is_its_target_plus_the_mean_of_those_that_joined() -> None:
+def test_contextual_token_is_target_plus_member_mean() -> None:
     tower = random_tower(1, side=3)
     keys = torch.zeros(1, 2, 10, 3)
     keys[..., 0] = 1.0
@@ -173,7 +173,7 @@ def test_a_contextual_token_is_its_target_plus_the_mean_of_those_that_joined() -
     torch.testing.assert_close(choice.hidden_states[0, choice.kept[0][-1]], expected)
 
 
-def test_a_sample_gets_the_same_alone_and_in_a_batch() -> None:
+def test_sample_alone_equals_sample_in_batch() -> None:
     tower = random_tower(CROPS)
     method = VisionZip(0.4)
     together = method.choose(seen(tower, BATCH)[0])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.methods.slow_mustdrop import alike_in_places, slow_merge, slow_similarity, slow_windows
-from tokencover.methods._shared.window_merging import compare_in_windows, cut_windows, merge_windows
+from tokencover.methods.mustdrop import compare_in_windows, cut_windows, merge_windows
 
 
 @pytest.mark.parametrize("grid", [(6, 6), (3, 9), (7, 5), (2, 8), (9, 6)])
@@ -34,7 +34,7 @@ def test_merging_equals_the_slow_one(grid: tuple[int, int], threshold: float) ->
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 7.3])
-def test_windows_of_copies_are_alike_by_one_and_merge_in_their_order(scale: float) -> None:
+def test_windows_of_copies_merge_in_order(scale: float) -> None:
     blank = alike_in_places((6, 9), 5, (0.0,) * 6) * scale
     assert compare_in_windows(blank[None], (6, 9), 3).tolist() == [[1.0] * 6]
     two = alike_in_places((6, 9), 6, (0.0, 5.0, 5.0, 0.0, 5.0, 5.0))
@@ -43,7 +43,7 @@ def test_windows_of_copies_are_alike_by_one_and_merge_in_their_order(scale: floa
     assert sizes == [1, 1, 9, 9, 9, 9]
 
 
-def test_all_crops_merge_as_many_windows_as_the_one_with_fewest() -> None:
+def test_crops_merge_as_many_as_fewest() -> None:
     few = alike_in_places((6, 6), 1, (0.05, 5.0, 5.0, 5.0))
     many = alike_in_places((6, 6), 2, (0.3, 0.1, 0.2, 0.05))
     assert merge_windows(many[None], (6, 6), 3, 0.8)[1].shape[1] == 4

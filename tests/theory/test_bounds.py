@@ -58,7 +58,7 @@ def test_bounds_enclose_the_optimum_over_own_centers(tokens: Tensor, radius: flo
 
 @settings(max_examples=60)
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12), st.floats(0.001, 0.5))
-def test_bounds_enclose_the_true_number_on_a_short_arc(angles: list[float], radius: float) -> None:
+def test_bounds_enclose_number_on_short_arc(angles: list[float], radius: float) -> None:
     """On an arc of a circle a ball holds an interval of angles, and the sweep is optimal."""
     tokens = torch.tensor([[math.cos(angle), math.sin(angle)] for angle in angles])
     numbers = CoveringNumbers.of(tokens)
@@ -69,9 +69,7 @@ def test_bounds_enclose_the_true_number_on_a_short_arc(angles: list[float], radi
 
 @settings(max_examples=60)
 @given(token_sets(most=12), RADII)
-def test_the_lower_bound_is_a_packing_and_the_upper_one_a_cover(
-    tokens: Tensor, radius: float
-) -> None:
+def test_lower_bound_packs_upper_bound_covers(tokens: Tensor, radius: float) -> None:
     table, numbers = table_of(tokens), CoveringNumbers.of(tokens)
     order = tc.farthest_points(tokens, budget=len(tokens)).tolist()
     apart = order[: numbers.lower(radius)]
@@ -123,7 +121,7 @@ def patch_of_the_sphere(dimension: int) -> Tensor:
     return tokens @ turn
 
 
-def test_the_dimension_of_a_small_patch_of_the_sphere() -> None:
+def test_dimension_of_small_sphere_patch() -> None:
     """600 tokens do not show all of three dimensions, but more than two show two."""
     fits = [fit_dimension([CoveringNumbers.of(patch_of_the_sphere(d))]) for d in (1, 2, 3)]
     line, square, cube = (fit.dimension for fit in fits)

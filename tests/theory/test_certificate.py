@@ -98,7 +98,7 @@ def test_lemma_2_holds_where_it_is_used(problem: tuple[Tensor, Tensor, tc.Cover]
 
 @settings(max_examples=50)
 @given(covers())
-def test_the_parts_of_theorem_1_that_are_proved_hold(
+def test_theorem_1_proved_parts_hold(
     problem: tuple[Tensor, Tensor, tc.Cover],
 ) -> None:
     found = certify(*problem)
@@ -113,7 +113,7 @@ def test_the_parts_of_theorem_1_that_are_proved_hold(
 
 @settings(max_examples=50)
 @given(covers())
-def test_the_radius_of_theorem_1_meets_its_condition(
+def test_theorem_1_radius_meets_condition(
     problem: tuple[Tensor, Tensor, tc.Cover],
 ) -> None:
     """K < N(P, eta/z) + N(V, eta/z) just below the radius, by the lower bounds on N."""
@@ -149,7 +149,7 @@ def test_theorem_1_has_a_counterexample() -> None:
     assert claim.product < 0.03**2
 
 
-def test_the_bound_of_theorem_2_on_the_visual_radius_has_a_counterexample() -> None:
+def test_theorem_2_visual_bound_has_counterexample() -> None:
     """MoB's visual centres keep away from its prompt centre, and cover nothing around that."""
     angles = torch.cat([torch.tensor([0.0, 0.001]), 1.5 + 0.02 * torch.arange(12)])
     visual = torch.stack([angles.cos(), angles.sin()], dim=1)
@@ -205,7 +205,7 @@ def test_the_formulas_of_both_theorems() -> None:
 
 @settings(max_examples=40)
 @given(covers())
-def test_the_fold_is_the_smallest_that_proposes_all_prompt_centers(
+def test_fold_is_smallest_proposing_all_centers(
     problem: tuple[Tensor, Tensor, tc.Cover],
 ) -> None:
     visual, prompt, cover = problem
@@ -239,7 +239,7 @@ def test_it_prints_what_it_found() -> None:
     assert "0.765367" in verdicts["eta = d_H(V, P)"]
 
 
-def test_bad_covers_are_refused() -> None:
+def test_invalid_covers_raise() -> None:
     tokens, words = torch.eye(4), torch.eye(4)[:2]
 
     def cover(first: list[int], second: list[int]) -> tc.Cover:

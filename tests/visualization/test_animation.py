@@ -56,7 +56,7 @@ def test_the_end_is_the_still_image(shown: tuple[Image.Image, Trace]) -> None:
     assert np.abs(last - np.asarray(still).astype(int)).mean() < 6
 
 
-def test_methods_without_an_order_and_wrong_steps_are_refused(
+def test_animation_without_order_or_steps_raises(
     shown: tuple[Image.Image, Trace],
 ) -> None:
     image, trace = shown

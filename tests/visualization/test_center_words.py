@@ -28,7 +28,7 @@ def chosen_at(*places: int) -> Trace:
 
 
 @every_kind
-def test_a_word_of_several_tokens_is_given_whole(kind: str) -> None:
+def test_word_of_several_tokens_returned_whole(kind: str) -> None:
     tokenizer = tokenizer_for("qwen", kind)
     coded = tokenizer(TEXT, return_offsets_mapping=True, add_special_tokens=False)
     ids, offsets = coded["input_ids"], coded["offset_mapping"]
@@ -53,14 +53,14 @@ def test_a_word_of_several_tokens_is_given_whole(kind: str) -> None:
     assert words_of_centers(chosen_at(*places), torch.tensor([ids]), processor) == whole
 
 
-def test_a_token_without_text_is_called_a_space() -> None:
+def test_token_without_text_named_space() -> None:
     tokenizer = tokenizer_for("qwen", "bytes")
     (newline,) = tokenizer("\n", add_special_tokens=False)["input_ids"]
     ids = torch.tensor([[newline, tokenizer.eos_token_id]])
     assert words_of_centers(chosen_at(0, 1), ids, tokenizer) == ["(space)", "(space)"]
 
 
-def test_scripts_without_spaces_are_given_token_by_token() -> None:
+def test_scripts_without_spaces_split_by_token() -> None:
     tokenizer = tokenizer_for("qwen", "bytes")
     ids = tokenizer("图片里有什么", add_special_tokens=False)["input_ids"]
     found = words_of_centers(chosen_at(0), torch.tensor([ids]), tokenizer)
@@ -77,12 +77,12 @@ def test_each_sample_reads_its_own_row() -> None:
     assert words_of_centers(trace, ids, tokenizer) == [alone.strip()]
 
 
-def test_a_method_that_tells_no_words_gives_none() -> None:
+def test_method_without_center_words_gives_none() -> None:
     trace = make_trace({(0, 0): (2, 2)}, [(0, 0, 0, 0)])
     assert words_of_centers(trace, torch.tensor([[5, 6]]), tokenizer_for("qwen", "bytes")) == []
 
 
-def test_words_are_counted_most_first() -> None:
+def test_center_word_counts_sorted_descending() -> None:
     assert count_words(["a", "red", "bus", "red"]) == [("red", 2), ("a", 1), ("bus", 1)]
 
 
@@ -94,6 +94,6 @@ def test_words_are_counted_most_first() -> None:
         (torch.empty(0, 5), r"shape \(0, 5\) have no row 0"),
     ],
 )
-def test_ids_of_something_else_are_refused(ids: torch.Tensor, message: str) -> None:
+def test_ids_of_other_prompt_raise(ids: torch.Tensor, message: str) -> None:
     with pytest.raises(tc.InputError, match=message):
         words_of_centers(chosen_at(4), ids, tokenizer_for("qwen", "bytes"))

@@ -51,7 +51,7 @@ def test_a_small_image_is_enlarged() -> None:
     assert drawn.size[0] >= 768
 
 
-def test_prompt_centers_bear_the_number_of_their_word() -> None:
+def test_prompt_centers_show_word_number() -> None:
     trace = make_trace({(0, 0): (2, 4)}, [(0, 0, 0, 0), (0, 0, 0, 2), (0, 0, 1, 0)], [(0, 0, 1, 2)])
     image = Image.new("RGB", (800, 400), (40, 160, 40))
     drawn = overlay(image, trace, ["bus", "red", "red"])
@@ -78,7 +78,7 @@ def test_every_frame_and_view_can_be_drawn(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [*MANY_VIEWS, ("llava_next", "two_images")])
-def test_all_images_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> None:
+def test_draw_all_images_of_prompt(name: str, kind: str) -> None:
     trace, image = run_traced(name, kind), Image.new("RGB", (64, 64), (40, 160, 40))
     frames = sum(medium == 0 for medium, _ in trace.grids)
     media = len({medium for medium, _ in trace.grids})
@@ -89,12 +89,12 @@ def test_all_images_of_a_real_prompt_can_be_drawn(name: str, kind: str) -> None:
     assert (name == "qwen2_vl") == (placeless == 0)
 
 
-def test_a_frame_that_is_not_there_is_refused() -> None:
+def test_missing_frame_raises() -> None:
     with pytest.raises(tc.InputError, match="no frame 7 of image 0"):
         overlay(Image.new("RGB", (64, 64)), run_traced("llava", "single"), frame=7)
 
 
-def test_tiny_tokens_are_tinted_by_what_they_were_chosen_for() -> None:
+def test_tiny_tokens_tinted_by_role() -> None:
     trace = make_trace({(0, 0): (2, 3)}, prompt=[(0, 0, 0, 1)], visual=[(0, 0, 1, 2)])
     tiny = tint_tokens(Image.new("RGB", (30, 20), (0, 0, 0)), trace)
     assert tiny.size == (6, 4)

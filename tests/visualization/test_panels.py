@@ -91,7 +91,7 @@ def test_a_method_without_centers_has_one_color() -> None:
     assert not {PROMPT_COLOR, VISUAL_COLOR} & shown
 
 
-def test_base_view_and_tiles_stand_side_by_side() -> None:
+def test_base_view_beside_tiles() -> None:
     grids = {(0, 0): (4, 4), (0, 1): (8, 12)}
     trace = make_trace(grids, [(0, 0, 3, 0)], [(0, 1, 7, 11)], newlines=True)
     sheet = panels([plain(90, 60)], trace)
@@ -119,7 +119,7 @@ def test_a_video_is_a_strip_of_frames() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 6])
-def test_frames_that_share_tokens_show_the_first_of_them(count: int) -> None:
+def test_frames_sharing_tokens_show_first(count: int) -> None:
     grids = {(0, frame): (2, 2) for frame in range(3)}
     kept: list[Place] = [(0, frame, row, column) for _, frame, row, column in raster(grids)]
     shades = [(10 * number, 0, 0) for number in range(count)]
@@ -128,7 +128,7 @@ def test_frames_that_share_tokens_show_the_first_of_them(count: int) -> None:
     assert [shade in seen for shade in shades] == [number % 2 == 0 for number in range(count)]
 
 
-def test_every_image_of_the_prompt_has_its_panel() -> None:
+def test_each_prompt_image_has_panel() -> None:
     grids = {(0, 0): (2, 2), (1, 0): (3, 2), (2, 0): (2, 2), (2, 1): (2, 2)}
     trace = make_trace(grids, visual=[(1, 0, 2, 1)])
     sheet = panels([plain(), plain(40, 60), [plain(), plain()]], trace)
@@ -164,13 +164,13 @@ def test_tokens_that_were_wiped_are_drawn() -> None:
         (plain(), "must be a list"),
     ],
 )
-def test_other_images_than_those_of_the_prompt_are_refused(images: Any, message: str) -> None:
+def test_images_not_of_prompt_raise(images: Any, message: str) -> None:
     grids = {(0, 0): (2, 2), (1, 0): (2, 2), (1, 1): (2, 2), (1, 2): (2, 2)}
     with pytest.raises(tc.InputError, match=message):
         panels(images, make_trace(grids))
 
 
-def test_words_must_be_as_many_as_prompt_centers() -> None:
+def test_center_words_wrong_count_raises() -> None:
     trace = make_trace({(0, 0): (2, 2)}, [(0, 0, 0, 0)])
     with pytest.raises(tc.InputError, match="2 words were given for 1 prompt centers"):
         panels([plain()], trace, ["red", "blue"])

@@ -40,7 +40,7 @@ def test_every_kept_token_says_what_it_is() -> None:
     assert middle == pytest.approx([1000 * 2.5 / 5, 800 * 1.5 / 4], abs=0.02)
 
 
-def test_the_veil_has_a_hole_for_each_kept_token() -> None:
+def test_veil_has_hole_per_kept_token() -> None:
     kept = [(0, 0, 0, 1), (0, 0, 2, 0)]
     figure = ElementTree.fromstring(
         hover_html(Image.new("RGB", (30, 30)), make_trace({(0, 0): (3, 3)}, others=kept))
@@ -64,7 +64,7 @@ def test_the_image_comes_along() -> None:
         assert sent.tobytes() == image.tobytes()
 
 
-def test_a_method_without_centers_tells_places_alone() -> None:
+def test_method_without_centers_shows_locations_only() -> None:
     trace = make_trace({(0, 0): (2, 2)}, others=[(0, 0, 1, 0)])
     tokens = tokens_in(hover_html(Image.new("RGB", (20, 20)), trace))
     assert {title: each.get("stroke") for title, each in tokens.items()} == {
@@ -72,7 +72,7 @@ def test_a_method_without_centers_tells_places_alone() -> None:
     }
 
 
-def test_each_view_or_frame_has_its_own_image() -> None:
+def test_view_and_frame_have_separate_images() -> None:
     grids = {(0, 0): (2, 2), (1, 0): (2, 2), (1, 1): (2, 2)}
     trace = make_trace(grids, visual=[(0, 0, 0, 0), (1, 1, 1, 1)])
     frames = [Image.new("RGB", (20, 20))] * 2
@@ -106,6 +106,6 @@ def test_the_caption_counts_merged_states() -> None:
     ]
 
 
-def test_the_caption_tells_of_a_wipe() -> None:
+def test_caption_mentions_wipe() -> None:
     trace = make_trace({(0, 0): (2, 2)}, wiped=torch.tensor([0, 3]))
     assert describe(trace).startswith("2 of 4 visual tokens kept until the last layers and 0 in")

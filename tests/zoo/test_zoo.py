@@ -152,7 +152,7 @@ def test_masks_and_grids_agree_with_the_model(name: str, kind: str, side: Side) 
 
 
 @every_case_and_side
-def test_user_words_are_the_words_of_the_recipe(name: str, kind: str, side: Side) -> None:
+def test_prompt_mask_selects_recipe_text(name: str, kind: str, side: Side) -> None:
     entry = ZOO[name]
     inputs = entry.inputs(kind, side)
     ids, mask = inputs["input_ids"], entry.user_words(inputs)
@@ -180,7 +180,7 @@ RECIPE_WORDS = {
 
 
 @every_case_with_media
-def test_newline_tokens_are_where_the_model_puts_them(name: str, kind: str) -> None:
+def test_newline_positions_equal_model_positions(name: str, kind: str) -> None:
     """Newline tokens do not change with the pixels; no other visual token stays the same."""
     entry, model = ZOO[name], model_of(name)
     samples = entry.samples(kind)
@@ -200,7 +200,7 @@ def test_newline_tokens_are_where_the_model_puts_them(name: str, kind: str) -> N
 
 @pytest.mark.parametrize("kind", ["video", "image_and_video"])
 @every_side
-def test_class_tokens_are_the_projected_class_tokens_of_the_encoder(kind: str, side: Side) -> None:
+def test_class_tokens_equal_projected_class_tokens(kind: str, side: Side) -> None:
     entry, model = ZOO["video_llava"], model_of("video_llava")
     inputs = entry.inputs(kind, side)
     positions = entry.class_tokens(inputs)
@@ -232,7 +232,7 @@ def test_oracle_that_drops_nothing_is_the_model(name: str, kind: str) -> None:
 
 
 @every_distinct_case
-def test_oracle_is_the_same_under_sdpa_and_eager(name: str, kind: str) -> None:
+def test_oracle_equal_under_sdpa_and_eager(name: str, kind: str) -> None:
     entry = ZOO[name]
     inputs = entry.inputs(kind, "left")
     dropped = some_visual(entry, inputs)
@@ -391,7 +391,7 @@ def test_dropping_in_steps_adds_up(name: str) -> None:
 
 
 @every_name
-def test_cached_decoding_of_the_plain_model_is_the_recomputation(name: str) -> None:
+def test_unpruned_cached_decoding_equals_recomputation(name: str) -> None:
     """What the runtime will be held to holds for the unpruned model, with a ragged batch."""
     model, inputs = model_of(name), ZOO[name].inputs("ragged", "left")
     steps = 4
@@ -410,7 +410,7 @@ def test_cached_decoding_of_the_plain_model_is_the_recomputation(name: str) -> N
 
 
 @every_case
-def test_token_types_and_ids_are_those_of_the_config(name: str, kind: str) -> None:
+def test_token_types_and_ids_match_config(name: str, kind: str) -> None:
     entry, config = ZOO[name], model_of(name).config
     inputs = entry.inputs(kind)
     assert config.image_token_id == entry.image_token_id == IMAGE
@@ -421,6 +421,6 @@ def test_token_types_and_ids_are_those_of_the_config(name: str, kind: str) -> No
 
 
 @every_name
-def test_a_kind_that_a_family_lacks_is_an_error(name: str) -> None:
+def test_unsupported_input_kind_raises(name: str) -> None:
     with pytest.raises(ValueError, match="has no inputs of kind 'hologram'"):
         ZOO[name].inputs("hologram")

@@ -5,7 +5,7 @@ how many              `amount.py`: a count or a fraction, what it counts (`budge
                       a decoder layer costs
 splits, rules         `split.py`; the paper's tables are `split.paper_split`
 rules by name, JSON   `split_names.py`
-balance of the radii  `balance.balance_prompt_budget`
+balance of the radii  `split.balance_prompt_budget`
 the threshold tau     `threshold.py`; measured `profile.Profile`, while serving `online.py`
 ====================  ===========================================================================
 """
@@ -16,14 +16,12 @@ from tokencover.budget.amount import (
     LayerCost,
     PublishedMode,
     block_cost,
-    check_mode,
     is_innermost_linear,
     resolve_mode,
     round_half_up,
     tokens_left,
     tokens_to_keep,
 )
-from tokencover.budget.balance import balance_prompt_budget
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
 from tokencover.budget.split import (
@@ -39,6 +37,7 @@ from tokencover.budget.split import (
     Split,
     SplitRule,
     Tokens,
+    balance_prompt_budget,
     paper_split,
 )
 from tokencover.budget.split_names import SPLITS, rule_document, rule_from_document, rule_of
@@ -65,7 +64,6 @@ __all__ = [
     "Tokens",
     "balance_prompt_budget",
     "block_cost",
-    "check_mode",
     "is_innermost_linear",
     "paper_split",
     "resolve_mode",

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, TypeGuard
 
 from torch import nn
 
@@ -158,14 +158,6 @@ def tokens_to_keep(budget: Budget, total: int) -> int:
 def round_half_up(value: Fraction) -> int:
     """The nearest integer, halves upwards."""
     return math.floor(value + Fraction(1, 2))
-
-
-def check_mode(mode: str) -> None:
-    """Raise unless this is a budget mode."""
-    if mode not in get_args(BudgetMode):
-        raise InputError(
-            f"budget_mode must be one of {', '.join(map(repr, get_args(BudgetMode)))}, got {mode!r}"
-        )
 
 
 def resolve_mode(mode: BudgetMode, published: PublishedMode) -> BudgetMode:

@@ -33,13 +33,20 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
+import torch
 from torch import Tensor
 
 from tokencover.budget.amount import Budget, round_half_up, tokens_to_keep
-from tokencover.budget.balance import balance_prompt_budget
 from tokencover.budget.online import OnlineThreshold
 from tokencover.budget.profile import Profile
-from tokencover.covering import coupling
+from tokencover.covering import (
+    check_count,
+    check_pair,
+    coupling,
+    farthest_order,
+    prompt_order,
+    select_smallest,
+)
 from tokencover.errors import InputError
 
 Coupling = Literal["strong", "weak"]
@@ -217,6 +224,28 @@ def paper_split(
     return Split(prompt_budget, keep - prompt_budget, fold)
 
 
+def balance_prompt_budget(visual: Tensor, prompt: Tensor, budget: int) -> int:
+    """Kp that minimizes max(eps_p(Kp), eps_v(K - Kp)), the smallest such.
+
+    eps_p(Kp) is the distance of the worst prompt token to the nearest of the Kp visual tokens most
+    aligned with the prompt, eps_v(Kv) that of the worst visual token to the nearest of the first Kv
+    farthest points without a start; infinite for 0. Both orders of centers are nested
+    (`covering/radii.py`), so one run of each gives all splits.
+
+    Parameters
+    ----------
+    visual, prompt : Tensor
+        V ``(n, d)`` and P ``(l, d)``. Without a prompt token Kp is 0.
+    budget : int
+        K, at least 1; cut to n. A budget of 1 cannot cover both: Kp is 0.
+    """
+    check_pair(visual, prompt, ranks=(2,))
+    budget = min(check_count("budget", budget, 1), len(visual))
+    prompt_radius = prompt_order(visual, prompt, most=budget).radius
+    visual_radius = farthest_order(visual, most=budget).radius
+    return int(select_smallest(torch.maximum(prompt_radius, visual_radius.flip(0))))
+
+
 def _look_up(budget: int, tokens: Tokens, group: Coupling | None) -> Decision:
     split = paper_split(budget, len(tokens.visual), coupling=group, modality=tokens.modality)
     return Decision(split, group)
@@ -376,29 +405,18 @@ class OnlineSplit(SplitRule):
 class BalancedSplit(SplitRule):
     """The split at which prompt and image are covered equally well, sample by sample.
 
-    Parameters
-    ----------
-    fold : "eighth" or "per_word"
-        k is the paper's Kp / 8, or Kp divided by the number of prompt tokens, rounded down; at
-        least 1.
+    k is the paper's Kp / 8, at least 1.
     """
 
     name: ClassVar[str] = "balanced"
-    fold: Literal["eighth", "per_word"] = "eighth"
-
-    def __post_init__(self) -> None:
-        if self.fold not in ("eighth", "per_word"):
-            raise InputError(f"fold must be 'eighth' or 'per_word', got {self.fold!r}.")
 
     def decide(self, budget: int, tokens: Tokens) -> Decision:
         """Balance the radii; the table without a prior if there is no prompt or nothing to drop."""
         if not len(tokens.prompt) or budget >= len(tokens.visual):
             return _look_up(budget, tokens, None)
         prompt_budget = balance_prompt_budget(tokens.visual, tokens.prompt, budget)
-        fold = round_half_up(Fraction(prompt_budget, 8))
-        if self.fold == "per_word":
-            fold = prompt_budget // len(tokens.prompt)
-        return Decision(Split(prompt_budget, budget - prompt_budget, max(1, fold)))
+        fold = max(1, round_half_up(Fraction(prompt_budget, 8)))
+        return Decision(Split(prompt_budget, budget - prompt_budget, fold))
 
 
 AUTO: SplitRule = PaperSplit()

@@ -2,8 +2,8 @@
 
 =====================  ==========================================================================
 Algorithm 1 (MoB)      `mob.mob_literal` as the paper writes it; `mob.mob`, fast
-  step 1, S_p          `nearest.nearest_points`: k-fold nearest-neighbor covering
-  step 2, S_v          `farthest.farthest_points`: farthest point sampling
+  step 1, S_p          `mob.nearest_points`: k-fold nearest-neighbor covering
+  step 2, S_v          `mob.farthest_points`: farthest point sampling
   on a CPU             `search/`: the same by estimates, exact where these are not clear
   on an accelerator    `accelerator.py`, `together/`: the same for a batch, proven at the end
 Algorithm 2 (eta)      `coupling.coupling`, the Hausdorff distance
@@ -44,9 +44,14 @@ from tokencover.covering.exact import (
     snap,
     to_float32,
 )
-from tokencover.covering.farthest import farthest_points
-from tokencover.covering.mob import Cover, mob, mob_batch, mob_literal
-from tokencover.covering.nearest import nearest_points
+from tokencover.covering.mob import (
+    Cover,
+    farthest_points,
+    mob,
+    mob_batch,
+    mob_literal,
+    nearest_points,
+)
 from tokencover.covering.radii import farthest_order, prompt_order
 
 __all__ = [

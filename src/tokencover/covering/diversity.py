@@ -34,7 +34,7 @@ from tokencover.covering.exact import (
     snap,
     to_float32,
 )
-from tokencover.covering.farthest import farthest_points
+from tokencover.covering.mob import farthest_points
 from tokencover.covering.search.scratch import (
     ScratchBuffers,
     count_threads,

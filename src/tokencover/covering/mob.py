@@ -1,7 +1,9 @@
 """Multi-objective Balanced Covering: Algorithm 1 of the paper.
 
 First as the paper writes it (`mob_literal`, the reference implementation), then fast (`mob`,
-`mob_batch`), with the same result index for index.
+`mob_batch`), then its two steps alone: `nearest_points` (prompt centers) and `farthest_points`
+(visual centers). On a CPU `search/` chooses sample by sample, on an accelerator `together/` for a
+whole batch. All agree with the loop that compares everything, index for index.
 """
 
 from __future__ import annotations
@@ -12,13 +14,38 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tokencover.covering import tuning
 from tokencover.covering.accelerator import cover_together
-from tokencover.covering.checks import Count, Samples, check_mask, check_pair, check_samples
-from tokencover.covering.exact import keep_precision, on_cpu, rank_descending, select_largest
-from tokencover.covering.nearest import choose_nearest
-from tokencover.covering.search.scratch import on_one_thread
+from tokencover.covering.checks import (
+    Count,
+    Samples,
+    check_count,
+    check_indices,
+    check_mask,
+    check_pair,
+    check_samples,
+    check_tokens,
+)
+from tokencover.covering.exact import (
+    cosine,
+    keep_precision,
+    on_cpu,
+    rank_candidates,
+    rank_descending,
+    select_largest,
+    to_float32,
+)
+from tokencover.covering.search.scratch import ScratchBuffers, on_one_thread
 from tokencover.covering.search.search import search_farthest
-from tokencover.covering.search.vectors import Distinct, Vectors
+from tokencover.covering.search.vectors import CosineEstimates, Distinct, Vectors
+from tokencover.covering.together import (
+    Directions,
+    choose_farthest_exactly,
+    choose_farthest_together,
+    keep_float32,
+    rank_prompt_centers,
+    read_together,
+)
 from tokencover.errors import InputError
 
 
@@ -206,3 +233,148 @@ def _cover_on_cpu(samples: Samples) -> list[tuple[Tensor, Tensor]]:
         visual_centers = search_farthest(visual, prompt_centers, rest)
         covers.append((sample.indices[prompt_centers], sample.indices[visual_centers]))
     return covers
+
+
+# Step 1: k-fold nearest-neighbor covering.
+
+
+def nearest_points(visual: Tensor, prompt: Tensor, *, budget: int, fold: int) -> Tensor:
+    """Choose the visual tokens most aligned with the prompt, best first.
+
+    Each prompt token proposes its `fold` nearest visual tokens; of all proposals the `budget` with
+    the largest cosine to any prompt token remain.
+
+    Parameters
+    ----------
+    visual, prompt : Tensor
+        V ``(n, d)`` and P ``(l, d)``.
+    budget : int
+        Kp, how many tokens to choose; fewer come back when fewer are proposed.
+    fold : int
+        k.
+
+    Returns
+    -------
+    Tensor
+        Indices, int64.
+    """
+    check_pair(visual, prompt, ranks=(2,))
+    budget, fold = check_count("budget", budget, 0), check_count("fold", fold, 1)
+    with keep_precision(visual.device):
+        if on_cpu(visual):
+            order = _rank_on_cpu(to_float32(visual), to_float32(prompt), budget, fold)
+            return order.to(visual.device)
+        if budget == 0 or len(prompt) == 0:
+            return torch.empty(0, dtype=torch.int64, device=visual.device)
+        with keep_float32():
+            pair = Directions.of(visual.detach()[None]), Directions.of(prompt.detach()[None])
+            return _rank_on_accelerator(*pair, budget, fold)
+
+
+@on_one_thread
+def _rank_on_cpu(visual: Tensor, prompt: Tensor, budget: int, fold: int) -> Tensor:
+    tokens, words = Distinct.of("visual", visual), Vectors.of("prompt", prompt)
+    return choose_nearest(tokens, words, budget, fold)
+
+
+def _rank_on_accelerator(visual: Directions, prompt: Directions, budget: int, fold: int) -> Tensor:
+    order, available, proven = rank_prompt_centers(visual, prompt, [fold], budget)
+    [fit], [count], [sure] = read_together(visual.fit & prompt.fit, available, proven)
+    if not fit:
+        rescaled = visual.rescale("visual"), prompt.rescale("prompt")
+        return _rank_on_accelerator(*rescaled, budget, fold)
+    if not sure:
+        order, available, _ = rank_prompt_centers(visual, prompt, [fold], budget, everything=True)
+        [[count]] = read_together(available)
+    return order[0, :count]
+
+
+def choose_nearest(visual: Distinct, prompt: Vectors, budget: int, fold: int) -> Tensor:
+    """Choose the visual tokens of one sample most aligned with the prompt, on a CPU.
+
+    Returns int64 indices, best first: `budget`, or as many as the prompt proposes.
+    """
+    if budget == 0 or len(prompt) == 0:
+        return torch.empty(0, dtype=torch.int64)
+    vectors, estimates = visual.vectors, CosineEstimates(visual.vectors)
+    buffers = ScratchBuffers.of_this_thread("start")
+    estimate = estimates.estimate(prompt.get_directions(), buffers=buffers).T
+    if visual.has_copies:
+        estimate = estimate.index_select(1, visual.slot)
+    fold = min(fold, estimate.shape[1])
+    last = estimate.topk(fold, dim=1).values[:, -1:]
+    shortlist = (estimate >= last - estimates.tolerance).any(0).nonzero().squeeze(-1)
+    alignment = estimate.index_select(1, shortlist).double()
+    unclear = _mark_unclear(alignment, last, estimates.tolerance).nonzero().squeeze(-1)
+    different, which = visual.slot[shortlist[unclear]].unique(return_inverse=True)
+    words, buffers = prompt.snap(), ScratchBuffers.of_this_thread("top")
+    blocks = different.split(tuning.CANDIDATE_BLOCK)
+    exact = torch.cat([cosine(words, vectors.snap(block, buffers)) for block in blocks], dim=1)
+    alignment[:, unclear] = exact[:, which]
+    order, available = rank_candidates(alignment, torch.tensor(fold), budget)
+    return shortlist[order[: int(available)]]
+
+
+def _mark_unclear(alignment: Tensor, last: Tensor, tolerance: float) -> Tensor:
+    """Which candidates are too close, by estimates, to a prompt token's last one or in rank."""
+    at_the_edge = (alignment - last).abs_().le_(tolerance).any(0)
+    score, order = alignment.amax(0).sort()
+    tight = score.diff() <= tolerance
+    none = tight.new_zeros(1)
+    in_rank = torch.cat([none, tight]) | torch.cat([tight, none])
+    return at_the_edge.index_put_((order,), in_rank, accumulate=True)
+
+
+# Step 2: farthest point sampling.
+
+
+def farthest_points(visual: Tensor, *, budget: int, start: Tensor | None = None) -> Tensor:
+    """Choose tokens one by one, each the farthest from all centers so far.
+
+    The distance of a token to the centers S is min over s in S of (1 - cos). Without a starting
+    center the first choice is the token farthest from the mean token. A greedy choice: its covering
+    radius is at most twice the smallest possible one.
+
+    Parameters
+    ----------
+    visual : Tensor
+        ``(n, d)``.
+    budget : int
+        How many tokens to choose; at most the ``n - len(start)`` there are.
+    start : Tensor, optional
+        Int64 indices of centers to begin with; they are not chosen again.
+
+    Returns
+    -------
+    Tensor
+        Indices in order of choice, int64.
+    """
+    check_tokens("visual", visual)
+    budget = check_count("budget", budget, 0)
+    centers = check_indices("start", start, len(visual)).to(visual.device).unique()
+    count = min(budget, len(visual) - len(centers))
+    with keep_precision(visual.device):
+        if on_cpu(visual):
+            order = _sample_on_cpu(to_float32(visual), centers.cpu(), count)
+            return order.to(visual.device)
+        with keep_float32():
+            tokens = Directions.of(visual.detach().unsqueeze(0))
+            none = centers.new_empty(0)
+            return _sample_on_accelerator(tokens, centers, count) if count else none
+
+
+@on_one_thread
+def _sample_on_cpu(visual: Tensor, centers: Tensor, count: int) -> Tensor:
+    return search_farthest(Distinct.of("visual", visual), centers, count)
+
+
+def _sample_on_accelerator(tokens: Directions, centers: Tensor, count: int) -> Tensor:
+    """The same for a batch of one and at least one token to choose."""
+    kept, counts = centers.new_tensor([len(centers)]), centers.new_tensor([count])
+    order, proven = choose_farthest_together(
+        tokens, centers.unsqueeze(0), kept, counts, most=count, fewest=len(centers)
+    )
+    [fit], [sure] = read_together(tokens.fit, proven)
+    if not fit:
+        return _sample_on_accelerator(tokens.rescale("visual"), centers, count)
+    return order[0] if sure else choose_farthest_exactly(tokens, centers, count)

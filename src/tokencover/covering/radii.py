@@ -16,8 +16,7 @@ from torch import Tensor
 from tokencover.covering import tuning
 from tokencover.covering.checks import check_count, check_pair, check_tokens
 from tokencover.covering.exact import Points, keep_precision, snap, square_distance, to_float32
-from tokencover.covering.farthest import farthest_points
-from tokencover.covering.nearest import nearest_points
+from tokencover.covering.mob import farthest_points, nearest_points
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Exact arithmetic (`exact.py`, `nearest.py`, `radii.py`): few enough float64 rows at a time for the
+# Exact arithmetic (`exact.py`, `mob.py`, `radii.py`): few enough float64 rows at a time for the
 # processor's cache. Measured by `selection.py --kinds alike,isotropic`; pairs by
 # `methods.py --methods CDPruner,SCOPE`; radii by `tests/covering/test_radii.py --durations 5`.
 SNAP_BLOCK: Final = 32

@@ -35,7 +35,6 @@ from tokencover.methods.registry import (
     parse_method,
     parse_methods,
     register_method,
-    shorten_labels,
     to_json,
 )
 
@@ -64,7 +63,6 @@ __all__ = [
     "parse_method",
     "parse_methods",
     "register_method",
-    "shorten_labels",
     "to_json",
     "validate_layer_idx",
 ]

@@ -46,7 +46,6 @@ from tokencover.methods.registry import name_method as name_method
 from tokencover.methods.registry import parse_method as parse_method
 from tokencover.methods.registry import parse_methods as parse_methods
 from tokencover.methods.registry import register_method as register_method
-from tokencover.methods.registry import shorten_labels as shorten_labels
 from tokencover.methods.registry import to_json as to_json
 from tokencover.methods.scope import SCOPE as SCOPE
 from tokencover.methods.sparsevlm import SparseVLM as SparseVLM

@@ -6,6 +6,7 @@ which the method prunes, with a `View` of the whole batch, and drops the tokens 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +20,11 @@ from tokencover.budget import (
     Budget,
     BudgetMode,
     PublishedMode,
-    check_mode,
     resolve_mode,
     tokens_left,
     tokens_to_keep,
 )
+from tokencover.covering import check_count
 from tokencover.errors import InputError
 from tokencover.methods.view import View, VisionOutputs, VisionView
 
@@ -290,15 +291,32 @@ class BudgetedMethod(Method):
 
     published_mode: ClassVar[PublishedMode] = "exact"
 
+    setting_choices: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """The values of settings that have few."""
+    setting_limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """The smallest and the largest value of settings that are finite numbers."""
+    setting_minimums: ClassVar[Mapping[str, int]] = {}
+    """The smallest value of settings that are integers."""
+
     budget: Budget
     budget_mode: BudgetMode = field(default="exact", kw_only=True)
     positions: Positions = field(default="original", kw_only=True)
 
     def __post_init__(self) -> None:
         tokens_to_keep(self.budget, total=1)
-        check_mode(self.budget_mode)
-        if self.positions not in get_args(Positions):
-            raise InputError(f"positions must be 'original' or 'reindex', got {self.positions!r}.")
+        general = {"budget_mode": get_args(BudgetMode), "positions": get_args(Positions)}
+        for name, values in {**general, **self.setting_choices}.items():
+            if (value := getattr(self, name)) not in values:
+                *others, last = map(repr, values)
+                raise InputError(f"{name} must be {', '.join(others)} or {last}, got {value!r}.")
+        for name, (low, high) in self.setting_limits.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not low <= value <= high or math.isinf(value):
+                allowed = f"of at least {low}" if math.isinf(high) else f"from {low} to {high}"
+                raise InputError(f"{name} must be a number {allowed}, got {value!r}.")
+        for name, smallest in self.setting_minimums.items():
+            check_count(name, getattr(self, name), smallest)
 
     def schedule(self, num_kept: int, total: int, num_layers: int) -> list[int]:
         """Return the number of visual tokens each decoder layer processes, `num_kept` at the end.

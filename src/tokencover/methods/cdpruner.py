@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tokencover.budget import Budget
 from tokencover.covering import Points, check_finite, cosine, keep_precision, snap, to_float32
-from tokencover.errors import InputError
 from tokencover.methods._shared.greedy_sets import choose_volume, fill_up
 from tokencover.methods.base import BeforeDecoder, Card, Choice, View
 from tokencover.methods.registry import register_method
@@ -60,12 +59,9 @@ class CDPruner(BeforeDecoder):
         ),
     )
 
-    sign: Literal[1, -1] = 1
+    setting_choices: ClassVar = {"sign": (1, -1)}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sign not in (1, -1):
-            raise InputError(f"sign must be 1 or -1, got {self.sign!r}.")
+    sign: Literal[1, -1] = 1
 
     @classmethod
     def as_released(cls, budget: Budget) -> CDPruner:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_count, keep_precision, select_least_similar, to_float32
+from tokencover.covering import keep_precision, select_least_similar, to_float32
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder import LastLayerMethod
 from tokencover.methods._shared.ranking import choose_best
@@ -57,6 +57,8 @@ class DART(LastLayerMethod):
     )
     reads_prompt = False
     reads = "keys to choose pivots by"
+    setting_choices: ClassVar = {"count": ("exact", "published")}
+    setting_minimums: ClassVar = {"image_pivots": 1, "text_pivots": 0}
 
     after: int = 2
     image_pivots: int = 4
@@ -65,10 +67,6 @@ class DART(LastLayerMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("image_pivots", self.image_pivots, 1)
-        check_count("text_pivots", self.text_pivots, 0)
-        if self.count not in ("exact", "published"):
-            raise InputError(f"count must be 'exact' or 'published', got {self.count!r}.")
         if self.count == "published" and self.budget_mode not in ("exact", "published"):
             raise InputError(
                 f"count='published' does not keep the budget, so budget_mode={self.budget_mode!r} "

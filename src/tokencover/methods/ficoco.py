@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from tokencover.covering import keep_precision, rank_descending, select_largest
-from tokencover.errors import InputError
 from tokencover.methods._shared.vision_merging import (
     Matching,
     VisionMergingMethod,
@@ -79,18 +78,15 @@ class FiCoCoV(VisionMergingMethod):
         ),
     )
 
+    setting_limits: ClassVar = {
+        "patch_weight": (0, math.inf),
+        "class_weight": (0, math.inf),
+        "quantile": (0, 1),
+    }
+
     patch_weight: float = 0.65
     class_weight: float = 0.35
     quantile: float = 0.998
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, most in (("patch_weight", math.inf), ("class_weight", math.inf), ("quantile", 1)):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not 0 <= value <= most or math.isinf(value):
-                limit = "at least 0" if name != "quantile" else "between 0 and 1"
-                raise InputError(f"{name} must be a number {limit}, got {value!r}.")
 
     def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return the second half of the blocks up to the feature block, or only that one."""

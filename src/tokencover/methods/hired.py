@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from tokencover.errors import InputError
-from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.ranking import choose_best, choose_top
 from tokencover.methods._shared.vision_tiles import (
     Crops,
     ImageCrops,
@@ -21,8 +20,6 @@ from tokencover.methods._shared.vision_tiles import (
 )
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
-
-Partition = Literal["spatial", "bands"]
 
 
 @register_method
@@ -66,18 +63,12 @@ class HiRED(VisionEncoderMethod):
         ),
     )
 
-    alpha: float = 0.5
-    partition: Partition = "spatial"
     drops_newlines = True
+    setting_choices: ClassVar = {"partition": ("spatial", "bands")}
+    setting_limits: ClassVar = {"alpha": (0, 1)}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.alpha <= 1:
-            raise InputError(
-                f"alpha is a fraction in [0, 1], got {self.alpha!r}; the paper uses 0.5."
-            )
-        if self.partition not in get_args(Partition):
-            raise InputError(f"partition must be 'spatial' or 'bands', got {self.partition!r}.")
+    alpha: float = 0.5
+    partition: Literal["spatial", "bands"] = "spatial"
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return the first block and the one that outputs the visual tokens."""
@@ -125,10 +116,7 @@ class HiRED(VisionEncoderMethod):
         for_base = min(int(total * self.alpha), capacities[image.base])
         for_tiles = min(total - for_base, sum(fits))
         content = int(len(first) * (1 - self.alpha))
-        (salient,) = choose_best(
-            first[None], torch.ones_like(first[None], dtype=torch.bool), [content]
-        )
-        tiles = regions[salient]
+        tiles = regions[choose_top(first, content)]
         weights = [int((tiles == tile).sum()) for tile in range(len(fits))]
         return [total - for_tiles, *allocate(for_tiles, weights, fits)]
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from tokencover.covering import check_count
 from tokencover.errors import InputError
 from tokencover.methods._shared.decoder import LookAheadMethod
 from tokencover.methods.base import Card, View
@@ -46,11 +45,9 @@ class LookAhead(LookAheadMethod):
     )
     reads_prompt = False
 
-    layers: int = 3
+    setting_minimums: ClassVar = {"layers": 1}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("layers", self.layers, 1)
+    layers: int = 3
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Return the layer after the first `after` ones, and that of the wipe."""

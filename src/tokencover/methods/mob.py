@@ -71,6 +71,8 @@ class MoB(ActsOnce):
         ),
     )
 
+    setting_choices: ClassVar = {"per": ("prompt", "image")}
+
     split: str | Split | SplitRule = "paper"
     after: int = 1
     per: Literal["prompt", "image"] = "prompt"
@@ -81,8 +83,6 @@ class MoB(ActsOnce):
         if isinstance(rule, FixedSplit):
             self._check_fixed(rule.split)
         rule.check(self.after)
-        if self.per not in ("prompt", "image"):
-            raise InputError(f"per must be 'prompt' or 'image', got {self.per!r}.")
         if self.per == "image" and self.budget_mode == "flops":
             raise InputError(
                 "budget_mode='flops' is a budget for the whole prompt: it needs per='prompt'."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,17 +13,16 @@ from torch import Tensor
 
 from tokencover.budget import round_half_up
 from tokencover.covering import farthest_points
-from tokencover.errors import InputError
-from tokencover.methods._shared.decoder import check_stages, count_by_layer, fit_stages
+from tokencover.methods._shared.decoder import MethodInStages, count_by_layer, fit_stages
 from tokencover.methods._shared.nearest_kept import merge_into_nearest
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods.base import BudgetedMethod, Card, Choice, View
+from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
 
 
 @register_method
 @dataclass(frozen=True)
-class MoBStages(BudgetedMethod):
+class MoBStages(MethodInStages):
     """Cover the image first, then the prompt and the rest of the image.
 
     Before the decoder, prompt and visual tokens have not attended to each other, so the first stage
@@ -55,6 +55,7 @@ class MoBStages(BudgetedMethod):
         ours=True,
     )
     reads_prompt = False
+    setting_limits: ClassVar = {"ratio": (1, math.inf), "asked": (0, 1), "folded": (0, 1)}
 
     stages: tuple[int, ...] | None = None
     ratio: float = 3.0
@@ -63,14 +64,6 @@ class MoBStages(BudgetedMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stages is not None:
-            check_stages(self.stages)
-        if isinstance(self.ratio, bool) or not 1 <= self.ratio < float("inf"):
-            raise InputError(f"ratio must be a number, 1 or more, got {self.ratio!r}.")
-        for name in ("asked", "folded"):
-            fraction = getattr(self, name)
-            if isinstance(fraction, bool) or not 0 <= fraction <= 1:
-                raise InputError(f"{name} must be a fraction from 0 to 1, got {fraction!r}.")
         object.__setattr__(self, "merges", self.folded > 0)
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:

@@ -9,9 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tokencover.covering import check_count
 from tokencover.methods._shared.crop_tokens import NO_TOKEN, CropTokens, NewTokens, write_tokens
-from tokencover.methods._shared.ranking import choose_best, select_highest
+from tokencover.methods._shared.ranking import choose_top, select_highest
 from tokencover.methods._shared.vision_tiles import (
     Crops,
     VisionEncoderMethod,
@@ -70,14 +69,12 @@ class PruMerge(VisionEncoderMethod):
         ),
     )
 
-    adaptive: bool = False
-    neighbours: int = 32
     drops_newlines = True
     merges = True
+    setting_minimums: ClassVar = {"neighbours": 0}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("neighbours", self.neighbours, 0)
+    adaptive: bool = False
+    neighbours: int = 32
 
     def watched_vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return the last block, even if visual tokens come from an earlier one."""
@@ -230,8 +227,7 @@ def count_outliers(scores: Tensor) -> int:
 
 def _select_top(scores: Tensor, count: int) -> Tensor:
     """Return the cells with the highest scores, ascending."""
-    everything = torch.ones_like(scores, dtype=torch.bool)
-    return choose_best(scores[None], everything[None], [count])[0].sort().values
+    return choose_top(scores, count).sort().values
 
 
 def _join_heads(parts: Tensor) -> Tensor:

@@ -10,14 +10,14 @@ from typing import ClassVar
 
 from tokencover.budget import PublishedMode, resolve_mode
 from tokencover.methods._shared.decoder import (
-    check_stages,
+    MethodInStages,
     count_by_layer,
     fit_stages,
     scale_stages,
     shrink_evenly,
 )
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods.base import BudgetedMethod, Card, Choice, Positions, View
+from tokencover.methods.base import Card, Choice, Positions, View
 from tokencover.methods.registry import register_method
 
 EARLY, EARLY_DEPTH = (2, 8, 16), 32
@@ -26,7 +26,7 @@ EARLY, EARLY_DEPTH = (2, 8, 16), 32
 
 @register_method
 @dataclass(frozen=True)
-class PyramidDrop(BudgetedMethod):
+class PyramidDrop(MethodInStages):
     """Drop visual tokens in stages, the same fraction of the remaining ones each time.
 
     https://arxiv.org/abs/2410.17247. With S stages and N tokens, ``floor(N * lambda**i)`` remain
@@ -61,11 +61,6 @@ class PyramidDrop(BudgetedMethod):
 
     stages: tuple[int, ...] | None = None
     positions: Positions = field(default="reindex", kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.stages is not None:
-            check_stages(self.stages)
 
     def pruning_layers(self, num_layers: int) -> Sequence[int]:
         """Return the layer of each stage."""

@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tokencover.covering import check_count
 from tokencover.methods.base import ActsOnce, Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -44,13 +43,10 @@ class Random(ActsOnce):
         signal="none: a seeded random sample",
     )
     reads_prompt = False
+    setting_minimums: ClassVar = {"seed": 0}
 
     after: int = 1
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("seed", self.seed, 0)
 
     def choose(self, view: View) -> Choice:
         """Draw the tokens of every sample."""

@@ -203,18 +203,6 @@ def list_settings(kind: type[Method]) -> list[str]:
     return listed
 
 
-def shorten_labels(labels: Sequence[str]) -> dict[str, str]:
-    """Map labels of `name_method` to names without settings.
-
-    Of several labels with one name only one is shortened: the one without settings, or the first.
-    """
-    short: dict[str, str] = {}
-    for label in dict.fromkeys(labels):
-        name = label.partition(":")[0]
-        short[label] = label if name in labels or name in short.values() else name
-    return short
-
-
 def _write_value(value: Any, hidden: Sequence[str]) -> str:
     """Write what `_parse_value` reads; objects such as split rules are only shown."""
     if isinstance(value, Method):

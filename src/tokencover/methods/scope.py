@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from tokencover.covering import check_finite, keep_precision, to_float32
-from tokencover.errors import InputError
 from tokencover.methods._shared.greedy_sets import choose_cover, compare_in_steps
 from tokencover.methods._shared.vision_tiles import (
     Crops,
@@ -61,21 +60,12 @@ class SCOPE(VisionEncoderMethod):
         departs='similarity of projected tokens (`compare="tower"`: as its code); one pool',
     )
 
-    alpha: float = 1.0
     added_later: ClassVar[tuple[str, ...]] = ("compare",)
+    setting_choices: ClassVar = {"compare": ("projected", "tower")}
+    setting_limits: ClassVar = {"alpha": (0, math.inf)}
 
+    alpha: float = 1.0
     compare: Literal["projected", "tower"] = "projected"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        is_number = isinstance(self.alpha, int | float) and not isinstance(self.alpha, bool)
-        if not is_number or not 0 <= self.alpha < math.inf:
-            raise InputError(
-                f"alpha must be a number of at least 0, got {self.alpha!r}: 1 multiplies coverage "
-                "by saliency, 0 ignores saliency."
-            )
-        if self.compare not in ("projected", "tower"):
-            raise InputError(f"compare must be `projected` or `tower`, got {self.compare!r}.")
 
     def choose(self, view: View) -> Choice:
         """Select the greedy cover of every sample."""

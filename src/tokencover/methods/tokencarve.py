@@ -23,10 +23,9 @@ from tokencover.covering import (
     snap,
     to_float32,
 )
-from tokencover.errors import InputError
 from tokencover.methods._shared.decoder import LastLayerMethod
 from tokencover.methods._shared.nearest_kept import average_members
-from tokencover.methods._shared.ranking import choose_best
+from tokencover.methods._shared.ranking import choose_top
 from tokencover.methods.base import Card, Choice, View
 from tokencover.methods.registry import register_method
 
@@ -63,16 +62,10 @@ class TokenCarve(LastLayerMethod):
     )
     reads_prompt = False
     merges = True
+    setting_limits: ClassVar = {"attention_weight": (0, 1)}
 
     after: int = 2
     attention_weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.attention_weight <= 1:
-            raise InputError(
-                f"attention_weight must be between 0 and 1, got {self.attention_weight}."
-            )
 
     def choose(self, view: View) -> Choice:
         """Rank, prune and merge."""
@@ -82,14 +75,14 @@ class TokenCarve(LastLayerMethod):
             size = int(view.mask[sample].sum())
             tokens = view.hidden_states[sample, :size]
             score = self._score(attention[sample, :size], tokens)
-            everything = torch.ones(1, size, dtype=torch.bool, device=score.device)
-            count = min(num_kept + num_kept // 2, size)
-            (order,) = choose_best(score.unsqueeze(0), everything, [count])
-            merged = pair_most_similar(tokens, order, len(order) - num_kept)
-            targets, means = merged.average(tokens)
+            order = choose_top(score, min(num_kept + num_kept // 2, size))
+            sources, into = pair_most_similar(tokens, order, len(order) - num_kept)
+            targets: Tensor = into.unique()
+            joins = targets.unsqueeze(-1) == into
+            means = average_members(tokens[targets], tokens[sources], joins)
             states[sample, targets] = means.to(states)
-            kept.append(order[~torch.isin(order, merged.sources)])
-            details.append({"merged": len(merged.sources)})
+            kept.append(order[~torch.isin(order, sources)])
+            details.append({"merged": len(sources)})
         return Choice(kept, hidden_states=states, details=details)
 
     def _score(self, attention: Tensor, tokens: Tensor) -> Tensor:
@@ -97,20 +90,6 @@ class TokenCarve(LastLayerMethod):
         by_information = rank_scores(measure_information(tokens))
         weight = self.attention_weight
         return weight * by_attention + (1 - weight) * by_information
-
-
-@dataclass(frozen=True, slots=True)
-class Merges:
-    """Tokens that are merged; `sources` and `targets` are parallel, targets may repeat."""
-
-    sources: Tensor
-    targets: Tensor
-
-    def average(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each target once, and the mean of it and its sources, ``(m, d)`` float32."""
-        targets: Tensor = self.targets.unique()
-        joins = targets.unsqueeze(-1) == self.targets
-        return targets, average_members(tokens[targets], tokens[self.sources], joins)
 
 
 def measure_information(tokens: Tensor) -> Tensor:
@@ -138,21 +117,22 @@ def measure_information(tokens: Tensor) -> Tensor:
 
 def rank_scores(scores: Tensor) -> Tensor:
     """Return ranks from n for the best score down to 1, ``(n,)`` float32."""
-    (order,) = choose_best(
-        scores.unsqueeze(0), torch.ones_like(scores, dtype=torch.bool).unsqueeze(0), [len(scores)]
-    )
+    order = choose_top(scores, len(scores))
     falling = torch.arange(len(scores), 0, -1, dtype=torch.float32, device=scores.device)
     return torch.empty_like(falling).scatter_(0, order, falling)
 
 
-def pair_most_similar(tokens: Tensor, order: Tensor, count: int) -> Merges:
-    """Select the `count` of ``(n, d)`` tokens that stage 2 merges; `order` is that of stage 1."""
+def pair_most_similar(tokens: Tensor, order: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Select the `count` of ``(n, d)`` tokens that stage 2 merges, and the token each joins.
+
+    `order` is that of stage 1.
+    """
     better, worse = order[: len(order) // 2], order[len(order) // 2 :]
     if count == 0:
-        return Merges(worse[:0], better[:0])
+        return worse[:0], better[:0]
     with keep_precision(tokens.device):
         values = to_float32(tokens)
         similarity = cosine(snap(values[worse]), snap(values[better]))
         partner = select_largest(similarity)
         closest = rank_descending(similarity.amax(-1))[:count].to(order.device)
-    return Merges(worse[closest], better[partner.to(order.device)[closest]])
+    return worse[closest], better[partner.to(order.device)[closest]]

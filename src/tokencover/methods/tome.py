@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tokencover.errors import InputError
 from tokencover.methods._shared.vision_merging import (
     VisionMergingMethod,
     check_numbers,
@@ -60,14 +59,9 @@ class ToMe(VisionMergingMethod):
     )
     proportional_attention = True
 
-    inflect: float = 0.0
+    setting_limits: ClassVar = {"inflect": (-1, 1)}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.inflect, bool) or not isinstance(self.inflect, int | float):
-            raise InputError(f"inflect must be a number, got {self.inflect!r}.")
-        if not -1 <= self.inflect <= 1:
-            raise InputError(f"inflect must be between -1 and 1, got {self.inflect}.")
+    inflect: float = 0.0
 
     def vision_blocks(self, num_blocks: int, feature_block: int) -> Sequence[int]:
         """Return every block up to the feature block."""

@@ -80,7 +80,7 @@ def test_estimates_keep_the_promised_error(tokens: Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "positive", "one large"])
-def test_estimates_keep_the_promised_error_in_many_dimensions(kind: str) -> None:
+def test_bound_error_many_dimensions_holds(kind: str) -> None:
     tokens = torch.randn(40, 4096, generator=torch.Generator().manual_seed(1))
     if kind == "positive":
         tokens = tokens.abs()

@@ -74,7 +74,7 @@ def test_copies_at_any_place_equal_the_oracle(visual: Tensor, data: st.DataObjec
     assert found == oracle.choose_farthest(tokens.numpy(), start, count)
 
 
-def test_copies_are_found_and_zero_tokens_are_none() -> None:
+def test_first_copies_found_zero_tokens_excluded() -> None:
     tokens = torch.eye(4)[[0, 1, 0, 2, 1, 0]]
     tokens[3] = 0
     tokens = torch.cat([tokens, torch.zeros(1, 4)])
@@ -109,7 +109,7 @@ def test_clusters_need_no_exact_rounds(kind: str, most: int) -> None:
 
 
 @pytest.mark.parametrize("width", [9, 16])
-def test_repeated_frames_and_blank_pages_are_found_and_so_is_what_differs(width: int) -> None:
+def test_repeated_frames_copies_and_differences_found(width: int) -> None:
     frame = torch.randn(6, width)
     assert _list_copies(frame.repeat(3, 1)) == 3 * [0, 1, 2, 3, 4, 5]
     assert _list_copies(frame[:1].repeat(5, 1)) == 5 * [0]

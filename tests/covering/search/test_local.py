@@ -56,9 +56,7 @@ def test_distances_are_as_close_as_they_say(spread: float, width: int) -> None:
     [(4, 0.5, [0, 1, 2, 3]), (4, 1e-3, [0, 1, 2])],
     ids=["too wide", "a cluster without a center"],
 )
-def test_without_a_proof_there_are_no_local_estimates(
-    homes: int, spread: float, start: list[int]
-) -> None:
+def test_local_estimates_without_proof_none(homes: int, spread: float, start: list[int]) -> None:
     assert estimate_locally(draw_clusters(homes, spread, seed=2), start) is None
 
 
@@ -94,7 +92,7 @@ def test_equals_the_oracle(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("spread", [2e-2, 1e-3])
-def test_clusters_that_estimates_blur_need_no_exact_rounds(spread: float) -> None:
+def test_blurred_clusters_need_no_exact_rounds(spread: float) -> None:
     tokens = draw_clusters(5, spread, seed=3, count=600, width=128)
     with (
         patch.object(search, "ExactRounds", wraps=ExactRounds) as rounds,

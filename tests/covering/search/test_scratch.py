@@ -48,7 +48,7 @@ def test_small_work_is_done_on_one_thread() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_operations_of_a_selection_are_counted_with_any_number_of_threads() -> None:
+def test_flop_counter_counts_selection_on_threads() -> None:
     inputs, counts = draw_clusters(300), []
     for threads in (1, 2):
         torch.set_num_threads(threads)
@@ -68,7 +68,7 @@ def test_errors_of_a_worker_are_raised() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_every_row_is_done_once_and_by_both_threads() -> None:
+def test_run_in_pieces_covers_each_row_once() -> None:
     done, workers, both = torch.zeros(1000), set(), Barrier(2)
 
     def work(some: slice) -> None:
@@ -93,7 +93,7 @@ def test_errors_of_a_piece_are_raised() -> None:
 
 
 @pytest.mark.parametrize(("rows", "directions"), [(700, 30), (30, 700), (700, 5)])
-def test_products_in_pieces_are_those_in_one_go(rows: int, directions: int) -> None:
+def test_products_in_pieces_equal_whole_product(rows: int, directions: int) -> None:
     tokens, others = torch.randn(rows, 200), torch.randn(directions, 200)
     multiply: Callable[..., torch.Tensor] = on_one_thread(vectors.multiply)
     with torch.inference_mode(), patch.object(tuning, "THREADED_PRODUCT", 1):
@@ -101,7 +101,7 @@ def test_products_in_pieces_are_those_in_one_go(rows: int, directions: int) -> N
     torch.testing.assert_close(found, tokens @ others.T, rtol=0, atol=1e-3)
 
 
-def test_large_selections_are_the_same_on_one_thread_and_on_two() -> None:
+def test_large_selections_equal_on_two_threads() -> None:
     visual, prompt = draw_clusters(900)
 
     def select() -> torch.Tensor:
@@ -117,7 +117,7 @@ def test_large_selections_are_the_same_on_one_thread_and_on_two() -> None:
     assert shared.equal(select())
 
 
-def test_nothing_of_a_selection_runs_in_torchs_own_parallel_regions() -> None:
+def test_selection_uses_no_torch_parallel_regions() -> None:
     """Each would wait for a thread without a core: on a loaded machine hundreds of time slices."""
     visual, prompt = draw_clusters(300)
     counts = set()
@@ -136,7 +136,7 @@ def test_nothing_of_a_selection_runs_in_torchs_own_parallel_regions() -> None:
     assert counts == {1}
 
 
-def test_threads_that_select_at_the_same_time_all_keep_their_number() -> None:
+def test_concurrent_selections_keep_thread_counts() -> None:
     visual, prompt = draw_clusters(300)
     numbers = []
 

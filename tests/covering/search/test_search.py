@@ -40,7 +40,7 @@ def test_many_small_rounds_equal_the_oracle(
 @pytest.mark.parametrize("few", [3, 64])
 @pytest.mark.parametrize("mistakes", [0, 99])
 @given(token_sets(), st.data())
-def test_estimates_may_err_as_much_as_they_admit(
+def test_disturbed_estimates_within_bound_equal_oracle(
     few: int, mistakes: int, visual: Tensor, data: st.DataObject
 ) -> None:
     start = data.draw(st.sets(st.integers(0, len(visual) - 1), max_size=4))

@@ -25,7 +25,7 @@ def _is_never_on_cpu(tokens: Tensor) -> bool:
 def pretend_accelerator() -> Iterator[None]:
     """CPU tensors are taken for those of an accelerator."""
     with ExitStack() as stack:
-        for module in ("coupling", "farthest", "diversity", "mob", "nearest"):
+        for module in ("coupling", "diversity", "mob"):
             name = f"tokencover.covering.{module}.on_cpu"
             stack.enter_context(patch(name, _is_never_on_cpu))
         yield

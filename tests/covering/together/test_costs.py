@@ -33,7 +33,7 @@ def count(batch: int, tokens: int, budget: int, kind: str = "plain") -> Tally:
     return tally
 
 
-def test_a_center_takes_three_kernels_and_a_batch_shares_them() -> None:
+def test_center_takes_three_kernels_per_batch() -> None:
     few, many = (len(count(1, 400, budget).kernels) for budget in (40, 140))
     assert many - few == 3 * 50  # fifty more visual centers
     assert len(count(8, 400, 140).kernels) <= many + 8
@@ -82,7 +82,7 @@ def test_at_2880_tokens_of_width_4096() -> None:
     assert half.peak < doubles + 4 * 2880 * 4096  # the unit vectors, and far from all in float64
 
 
-def test_shapes_alone_tell_the_same_as_values() -> None:
+def test_meta_shapes_equal_value_shapes() -> None:
     counted = count_on_shapes(Row(576, 64, 64, 2), "ours")
     visual, prompt = (torch.randn(2, size, 64) for size in (576, 10))
     with pretend_accelerator(), count_kernels() as tally:
@@ -98,7 +98,7 @@ def test_memory_is_linear_in_the_tokens() -> None:
 
 
 @pytest.mark.parametrize("precision", ["tf32", "none"])
-def test_reduced_products_are_switched_off_and_on_again(precision: str) -> None:
+def test_reduced_precision_disabled_then_restored(precision: str) -> None:
     matmul: Any = torch.backends.cuda.matmul
     before = matmul.fp32_precision
     try:

@@ -63,7 +63,7 @@ def test_equals_the_oracle(way: str, problem: Problem) -> None:
 @pytest.mark.parametrize("largest", [0, 2**30])
 @settings(max_examples=60)
 @given(problem=problems(), noise=st.sampled_from([1e-3, 0.1, 0.5]))
-def test_estimates_may_err_as_much_as_they_admit(
+def test_disturbed_estimates_within_bound_equal_oracle(
     largest: int, problem: Problem, noise: float
 ) -> None:
     with (
@@ -98,7 +98,7 @@ def test_equals_the_search_on_a_cpu(kind: str) -> None:
     assert cover_on_accelerator(problem) == list_cover(found)
 
 
-def test_a_batch_with_masks_equals_the_single_runs() -> None:
+def test_masked_batch_equals_single_runs() -> None:
     generator = torch.Generator().manual_seed(1)
     visual, prompt = (torch.randn(4, count, 16, generator=generator) for count in (60, 9))
     visual_mask = torch.rand(4, 60, generator=generator) > 0.3

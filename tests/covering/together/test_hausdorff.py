@@ -43,7 +43,7 @@ def test_a_batch_with_masks() -> None:
         assert torch.equal(tc.coupling(visual, prompt, **masks), expected)
 
 
-def test_what_is_refused() -> None:
+def test_unsupported_input_raises() -> None:
     with pretend_accelerator():
         with pytest.raises(tc.InputError, match="no token left"):
             tc.coupling(torch.eye(3), torch.empty(0, 3))

@@ -17,7 +17,7 @@ from torch import Tensor
 from tokencover.budget import PublishedMode, resolve_mode, round_half_up, tokens_to_keep
 from tokencover.errors import InputError
 from tokencover.methods._shared.ranking import choose_best
-from tokencover.methods.base import ActsOnce, Choice, Details, View
+from tokencover.methods.base import ActsOnce, BudgetedMethod, Choice, Details, View
 
 NOTE: Final = "final_wipe"
 CENTERS: Final = ("prompt_centers", "visual_centers")
@@ -46,13 +46,22 @@ def scale_stages(published: tuple[int, ...], published_depth: int, depth: int) -
     return within
 
 
-def check_stages(stages: tuple[int, ...]) -> None:
-    """Raise unless stages are ascending layer indices."""
-    whole = isinstance(stages, tuple) and all(type(layer) is int for layer in stages)
-    if not whole or not stages or list(stages) != sorted(set(stages)) or min(stages) < 0:
-        raise InputError(
-            f"stages must be ascending layer indices from 0 on, such as (2, 6, 15); got {stages!r}."
-        )
+class MethodInStages(BudgetedMethod):
+    """A method that prunes several times; a subclass declares the field `stages`."""
+
+    stages: tuple[int, ...] | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stages = self.stages
+        if stages is None:
+            return
+        whole = isinstance(stages, tuple) and all(type(layer) is int for layer in stages)
+        if not whole or not stages or list(stages) != sorted(set(stages)) or min(stages) < 0:
+            raise InputError(
+                "stages must be ascending layer indices from 0 on, such as (2, 6, 15); got "
+                f"{stages!r}."
+            )
 
 
 def fit_stages(stages: tuple[int, ...], depth: int) -> tuple[int, ...]:

@@ -40,6 +40,11 @@ def choose_best(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> list[Ten
     return [row[:count] for row, count in zip(order.unbind(), counts, strict=True)]
 
 
+def choose_top(scores: Tensor, count: int) -> Tensor:
+    """`choose_best` of a single sample, scores ``(n,)``, any of whose tokens may be chosen."""
+    return choose_best(scores[None], torch.ones_like(scores[None], dtype=torch.bool), [count])[0]
+
+
 def _rank_distinct(scores: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor | None:
     """Return the best of each sample, or None if the top scores have ties or may have NaN."""
     wanted = max(counts, default=0) + 1
