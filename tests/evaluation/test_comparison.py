@@ -168,10 +168,3 @@ def test_mistakes_are_told_before_a_model_is_loaded(options: Any, message: str) 
 def test_a_model_needs_its_processor(pebble: VisionLanguageModel) -> None:
     with pytest.raises(InputError, match="needs its processor"):
         tc.evaluate(pebble.model, tasks="pebble/color", limit=1)
-
-
-def test_data_is_the_earlier_name_of_tasks(pebble: VisionLanguageModel) -> None:
-    results = tc.evaluate(pebble, data="pebble/color", limit=1)
-    assert results.groups == tc.evaluate(pebble, tasks="pebble/color", limit=1).groups
-    with pytest.raises(InputError, match="data is the earlier name of tasks"):
-        tc.evaluate(pebble, tasks="pebble/color", data="pebble/color", limit=1)

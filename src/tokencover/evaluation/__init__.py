@@ -18,7 +18,6 @@ ablation    the paper's ablations of MoB
 calibration coupling of a model on tasks
 judge       a language model as a judge
 judging     judged folders of results
-paper_tables the paper's numbers
 lmms        tasks of lmms-eval
 report      pages, charts and texts
 =========== ====================================================================================

@@ -116,7 +116,7 @@ def list_pending_units(work: Sequence[Work], results: ResultsStore) -> list[Work
     """List units without a result; raises `ResultsError` if a file cannot be read."""
     for unit in work:
         if results.is_finished(unit):
-            results.check(unit)
+            results.read(unit)
             results.discard_partial(unit)  # killed between writing the result and deleting this
         elif isinstance(unit, Scoring):
             results.read_partial(unit)

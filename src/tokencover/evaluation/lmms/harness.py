@@ -285,7 +285,8 @@ class _HarnessTask:
         if missing:
             raise LoadError(
                 f"{self._name} lacks the video of {len(missing)} of {self._count} questions, for "
-                f"example {missing[0]}: see docs/research/reproducing.md for where its files belong."
+                f"example {missing[0]}: see docs/research/reproducing.md for where its files "
+                "belong."
             )
 
     def _write_text(self, number: int, document: Mapping[str, Any]) -> str:
