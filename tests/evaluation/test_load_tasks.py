@@ -97,7 +97,7 @@ def test_a_broken_picture_is_a_matter_of_its_example(broken_task: Path) -> None:
     (task,) = load_tasks([str(broken_task)])
     first, second, third = task.examples()
     assert len(first.images) == len(third.images) == 1
-    with pytest.raises(InputError, match=r"1\.png is no picture"):
+    with pytest.raises(InputError, match=r"1\.png as an image"):
         _ = second.images
 
 

@@ -23,12 +23,7 @@ from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results import Results, choose_reference
 from tokencover.evaluation.runner import GenerationSettings, do_work, list_pending_units
 from tokencover.evaluation.scoring import collect
-from tokencover.evaluation.store import (
-    ResultsFolder,
-    ResultsInMemory,
-    ResultsStore,
-    SharedResults,
-)
+from tokencover.evaluation.store import ResultsFolder, ResultsInMemory, ResultsStore, SharedResults
 from tokencover.evaluation.tasks import Task, check_files
 from tokencover.methods import Method, Spec, parse_method, parse_methods
 from tokencover.pruning import get_tensor_parallel_group

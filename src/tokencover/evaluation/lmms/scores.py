@@ -30,12 +30,7 @@ class HarnessScores:
     """
 
     def __init__(
-        self,
-        manager: Any,
-        name: str,
-        inner: Any,
-        benchmark: PaperBenchmark | None,
-        documents: Any,
+        self, manager: Any, name: str, inner: Any, benchmark: PaperBenchmark | None, documents: Any
     ) -> None:
         self._manager, self._name, self._inner = manager, name, inner
         self._benchmark, self._documents = benchmark, documents

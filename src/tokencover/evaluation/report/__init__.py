@@ -25,12 +25,7 @@ from tokencover.evaluation.report.ablations import (
     make_ablation_page,
     tabulate_ablation,
 )
-from tokencover.evaluation.report.charts import (
-    FORMATS,
-    check_formats,
-    render_chart,
-    write_figures,
-)
+from tokencover.evaluation.report.charts import check_formats, render_chart, write_figures
 from tokencover.evaluation.report.kept_images import (
     KeptExample,
     KeptSide,
@@ -46,7 +41,6 @@ from tokencover.evaluation.report.text import make_markdown
 
 __all__ = [
     "ABLATION_TITLES",
-    "FORMATS",
     "Ablation",
     "KeptExample",
     "KeptSide",

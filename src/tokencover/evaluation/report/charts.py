@@ -345,10 +345,7 @@ def draw_boxes(boxes: Sequence[Mapping[str, Any]]) -> Any:
     alt = import_altair()
     base = alt.Chart(alt.Data(values=list(boxes))).encode(
         x=alt.X("task:N", title=None, sort=None, axis=alt.Axis(labelAngle=-60, labelLimit=110)),
-        tooltip=[
-            "task:N",
-            *(alt.Tooltip(f"{name}:Q", format=".3f") for name in BOX_PARTS),
-        ],
+        tooltip=["task:N", *(alt.Tooltip(f"{name}:Q", format=".3f") for name in BOX_PARTS)],
     )
     scale = alt.Scale(zero=False)
     return alt.layer(
