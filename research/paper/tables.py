@@ -21,7 +21,6 @@ from tokencover.evaluation.report import Ablation, collect_ablations
 from tokencover.evaluation.report.latex import (
     GRAY,
     PACKAGES,
-    LatexBlock,
     wrap_blocks,
     write_cell,
     write_row,
@@ -54,10 +53,10 @@ def make_fold_table(ablation: Ablation) -> str:
     columns = len(folds) + 1
     heading = write_row([r"$\langle K, K_{\rm p}\rangle$", *(f"${fold}$" for fold in folds)])
     blocks = [
-        LatexBlock(
+        [
             rf"{GRAY} \multicolumn{{{columns}}}{{c}}{{{escape_latex(name)}}} \\",
-            [_write_curve(curve, folds) for curve in curves.values()],
-        )
+            *(_write_curve(curve, folds) for curve in curves.values()),
+        ]
         for name, curves in ablation.curves.items()
     ]
     return wrap_blocks(
@@ -78,15 +77,13 @@ def make_cost_table() -> str:
         names = ["Vanilla" if cost.choosing is None else f"$K={cost.budget}$" for cost in costs]
         heading = rf"{GRAY} \multicolumn{{{len(costs) + 1}}}{{c}}{{{model}}} \\"
         blocks.append(
-            LatexBlock(
+            [
                 heading,
-                [
-                    write_row(["", *names]),
-                    _write_costs("Forward", costs, lambda cost: cost.true, ".1f"),
-                    _write_costs("Compute $d_H$", costs, lambda cost: cost.coupling, ".1e"),
-                    _write_costs("MoB", costs, lambda cost: cost.choosing, ".1e"),
-                ],
-            )
+                write_row(["", *names]),
+                _write_costs("Forward", costs, lambda cost: cost.true, ".1f"),
+                _write_costs("Compute $d_H$", costs, lambda cost: cost.coupling, ".1e"),
+                _write_costs("MoB", costs, lambda cost: cost.choosing, ".1e"),
+            ]
         )
     return wrap_blocks(
         blocks,

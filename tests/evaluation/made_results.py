@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tokencover.evaluation import Example, Task
-from tokencover.evaluation.paper_tables import PAPER_ROWS, PaperRow
 from tokencover.evaluation.plan import Combination, Scoring, Timing
 from tokencover.evaluation.records import Record, Scores, Seconds
+from tokencover.evaluation.report.paper_comparison import PAPER_ROWS, PaperRow
 from tokencover.evaluation.store import ResultsFolder
 from tokencover.methods import Method
 

@@ -262,7 +262,7 @@ def test_settings_reach_the_model(
         (["--values", "a,b"], "--values must be comma-separated numbers"),
         (["--budgets", ""], "There is no budget"),
         (["--tasks", ""], "--tasks is empty"),
-        (["--budgets", "0.5"], "got the share"),
+        (["--budgets", "0.5"], "got the fraction"),
     ],
 )
 def test_wrong_options_write_nothing(tmp_path: Path, arguments: list[str], why: str) -> None:

@@ -124,7 +124,7 @@ def test_rows_of_ones_own_are_asked_about(pebble: VisionLanguageModel) -> None:
 
 
 def test_a_folder_is_gone_on_with(pebble: VisionLanguageModel, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"data": "pebble/color", "limit": 1, "out": tmp_path}
+    options: dict[str, Any] = {"tasks": "pebble/color", "limit": 1, "out": tmp_path}
     tc.evaluate(pebble, **options)
     before = contents(tmp_path)
     results = tc.evaluate(pebble, methods="divprune", budgets=[64], **options)
@@ -148,9 +148,9 @@ def test_the_callers_objects_stay_as_they_were(pebble: VisionLanguageModel) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": []}, "there are no tasks"),
-        ({"data": [{"image": "nowhere.png", "question": "what ?", "answer": "x"}]}, "no file now"),
-        ({"data": [{"question": "what ?", "answer": "x"}, "pebble"]}, "not both"),
+        ({"tasks": []}, "there are no tasks"),
+        ({"tasks": [{"image": "nowhere.png", "question": "what ?", "answer": "x"}]}, "no file now"),
+        ({"tasks": [{"question": "what ?", "answer": "x"}, "pebble"]}, "not both"),
         ({"methods": "mob"}, "mob has no budget"),
         ({"methods": "fastv", "budgets": 64, "reference": "mob"}, "compared with 'mob'.*fastv"),
         ({"reference": "mob"}, "only of the unpruned model"),
@@ -168,10 +168,3 @@ def test_mistakes_are_told_before_a_model_is_loaded(options: Any, message: str) 
 def test_a_model_needs_its_processor(pebble: VisionLanguageModel) -> None:
     with pytest.raises(InputError, match="needs its processor"):
         tc.evaluate(pebble.model, tasks="pebble/color", limit=1)
-
-
-def test_data_is_the_earlier_name_of_tasks(pebble: VisionLanguageModel) -> None:
-    results = tc.evaluate(pebble, data="pebble/color", limit=1)
-    assert results.groups == tc.evaluate(pebble, tasks="pebble/color", limit=1).groups
-    with pytest.raises(InputError, match="data is the earlier name of tasks"):
-        tc.evaluate(pebble, tasks="pebble/color", data="pebble/color", limit=1)

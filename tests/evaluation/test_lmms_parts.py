@@ -36,7 +36,7 @@ from tokencover.evaluation.lmms.media import (
     pad_to_square,
     read_messages,
 )
-from tokencover.evaluation.paper_tables import VANILLA
+from tokencover.evaluation.report.paper_comparison import VANILLA
 from tokencover.lmms_manifest import TASKS
 
 

@@ -11,7 +11,7 @@ from tests.evaluation.made_results import open_folder, write
 from tokencover.budget import Profile
 from tokencover.evaluation import read_folder, vary_folds, vary_layers, vary_prompt_budgets
 from tokencover.evaluation.report import collect_ablations, make_figures, make_latex, make_page
-from tokencover.evaluation.report.curves import make_histogram
+from tokencover.evaluation.report.charts import make_histogram
 from tokencover.methods import DART, FastV, Method, MoB, Random
 
 RIGHT = {"GQA": [1, 1, 1, 1], "POPE": [1, 1, 1, 1], "VizWiz": [1, 1, 1, 1]}

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.evaluation.made_results import get_paper_row
-from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow
+from tokencover.evaluation.report.paper_comparison import PAPER_ROWS, VANILLA, PaperRow
 from tokencover.evaluation.scoring import average_relative
 from tokencover.methods import METHODS
 

@@ -102,7 +102,7 @@ def test_saves_at_most_every_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     results, _ = do(pebble, plan, tmp_path / "out", GenerationSettings(2))
-    records = results.read_scores(plan.work[0]).records  # type: ignore[arg-type]
+    records = results.read(plan.work[0]).records
     now = [0.0]
     saved = store.PartialScores(results, plan.work[0], lambda: now[0])  # type: ignore[arg-type]
     saved.save(records[:2])

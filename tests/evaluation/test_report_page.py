@@ -21,8 +21,7 @@ from tokencover.evaluation.columns import Rank
 from tokencover.evaluation.plan import Combination, Scoring
 from tokencover.evaluation.records import ResultsError, Scores
 from tokencover.evaluation.report.changes import compare_runs
-from tokencover.evaluation.report.charts import COLORS, choose_looks
-from tokencover.evaluation.report.figure_files import FORMATS, write_figures
+from tokencover.evaluation.report.charts import COLORS, FORMATS, choose_looks, write_figures
 from tokencover.evaluation.report.kept_images import list_changed_answers, select_rows
 from tokencover.evaluation.report.page import make_figures, make_page
 from tokencover.evaluation.report.paper_comparison import compare_with_paper, get_paper_model

@@ -13,7 +13,7 @@ from tests.evaluation.made_results import open_folder, write
 from tests.evaluation.running import image_task
 from tokencover.evaluation import Results, read_folder
 from tokencover.evaluation.report import make_markdown, make_page
-from tokencover.evaluation.report.verdict import summarize_budgets, write_verdict
+from tokencover.evaluation.report.text import summarize_budgets, write_verdict
 from tokencover.methods import DART, FastV, Method, MoB, Random
 
 COUNT = 40

@@ -78,7 +78,9 @@ def test_a_method_that_cannot_run_says_why(
     found = scores(pebble, method, color)
     assert not found.records
     assert reason in str(found.cannot)
-    timing = time_first_tokens(pebble, Timing(Combination(method), color), batches=1, batch_size=2)
+    timing = time_first_tokens(
+        pebble, Timing(Combination(method), color), GenerationSettings(2), batches=1
+    )
     assert reason in str(timing.cannot)
     assert timing.ratio is None
     assert scores(pebble, None, color, batch_size=3).cannot is None
@@ -231,7 +233,7 @@ def test_times_are_measured_by_turns(
 
     monkeypatch.setattr(VisionLanguageModel, "answer", watched)
     work = Timing(Combination(MoB(64)), color)
-    seconds = time_first_tokens(pebble, work, batches=2, batch_size=2)
+    seconds = time_first_tokens(pebble, work, GenerationSettings(2), batches=2)
     assert asked == [(1, False), (2, False), (1, True), (2, True)] * 2
     assert len(seconds.unpruned) == len(seconds.pruned) == 2
     assert min(*seconds.unpruned, *seconds.pruned) > 0

@@ -32,8 +32,8 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     results.write(TIMING, Seconds((1.5, 2.0), (0.5, 0.75)))
     again = ResultsFolder.open(tmp_path / "new" / "folder", RUN)
     assert again.is_finished(WORK)
-    assert again.read_scores(WORK) == SCORES
-    assert again.read_seconds(TIMING) == Seconds((1.5, 2.0), (0.5, 0.75))
+    assert again.read(WORK) == SCORES
+    assert again.read(TIMING) == Seconds((1.5, 2.0), (0.5, 0.75))
     assert not list(again.folder.glob("*.tmp"))
     assert not list(again.folder.glob("*.part"))
 
@@ -42,7 +42,7 @@ def test_reasons_are_kept(tmp_path: Path) -> None:
     results = ResultsFolder.open(tmp_path, RUN)
     results.write(WORK, Scores(cannot="too small"))
     results.write(TIMING, Seconds(cannot="too small"))
-    assert results.read_scores(WORK).cannot == results.read_seconds(TIMING).cannot == "too small"
+    assert results.read(WORK).cannot == results.read(TIMING).cannot == "too small"
 
 
 def test_a_failed_example_has_no_score() -> None:
@@ -90,14 +90,14 @@ def test_damaged_files_are_named(tmp_path: Path, text: str) -> None:
     results = ResultsFolder.open(tmp_path, RUN)
     (tmp_path / WORK.file).write_text(text)
     with pytest.raises(ResultsError, match=f"{WORK.file} is damaged.*Delete it"):
-        results.check(WORK)
+        results.read(WORK)
 
 
 def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
     results = ResultsFolder.open(tmp_path, RUN)
     (tmp_path / TIMING.file).write_bytes(b"\xff\xff")
     with pytest.raises(ResultsError, match=f"{TIMING.file} is damaged"):
-        results.check(TIMING)
+        results.read(TIMING)
 
 
 @pytest.mark.parametrize("change", [{"score": None}, {"mood": "good"}, {"failed": "no"}])
@@ -108,7 +108,7 @@ def test_damaged_records_are_noticed(tmp_path: Path, change: dict[str, object]) 
     found["examples"][0].update(change)
     (tmp_path / WORK.file).write_text(json.dumps(found))
     with pytest.raises(ResultsError, match="damaged"):
-        results.check(WORK)
+        results.read(WORK)
 
 
 def test_files_of_others_are_noticed(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_files_of_others_are_noticed(tmp_path: Path) -> None:
         results.write(other, SCORES)
         (tmp_path / other.file).rename(tmp_path / WORK.file)
         with pytest.raises(ResultsError, match=f"another {what}"):
-            results.check(WORK)
+            results.read(WORK)
 
 
 def test_files_of_another_run_are_noticed(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_files_of_another_run_are_noticed(tmp_path: Path) -> None:
     results = ResultsFolder.open(tmp_path / "mine", RUN)
     (other.folder / WORK.file).rename(results.folder / WORK.file)
     with pytest.raises(ResultsError, match="another run"):
-        results.check(WORK)
+        results.read(WORK)
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(ResultsError, match=r"No space left on device.*make room"):
+        with pytest.raises(ResultsError, match=r"No space left on device.*free space"):
             results.write(WORK, Scores())
         with pytest.raises(ResultsError, match="No space left"):
             results.write(TIMING, Seconds())

@@ -33,7 +33,7 @@ def test_a_task_has_a_number_of_its_own(
     results, _ = do(pebble, plan, tmp_path)
     (unit,) = plan.work
     assert isinstance(unit, Scoring)
-    scores = results.read_scores(unit)
+    scores = results.read(unit)
     letters = sum(len(each.answer or "") for each in scores.records)
     assert letters > 0
     assert (scores.overall, scores.metrics) == (letters / 1000, {"letters": letters})

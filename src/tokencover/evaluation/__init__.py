@@ -18,7 +18,6 @@ ablation    the paper's ablations of MoB
 calibration coupling of a model on tasks
 judge       a language model as a judge
 judging     judged folders of results
-paper_tables the paper's numbers
 lmms        tasks of lmms-eval
 report      pages, charts and texts
 =========== ====================================================================================
@@ -35,39 +34,18 @@ from tokencover.evaluation.ablation import (
 )
 from tokencover.evaluation.answering import VisionLanguageModel, describe_run, load_model
 from tokencover.evaluation.calibration import calibrate
-from tokencover.evaluation.columns import Column, ResultsTable, make_table, make_task_table
 from tokencover.evaluation.comparison import do_unfinished, evaluate, resolve_reference
-from tokencover.evaluation.formats import as_latex, as_markdown, render
+from tokencover.evaluation.formats import render
 from tokencover.evaluation.judge import Judge, JudgeError
 from tokencover.evaluation.judging import count_unreadable, judge_results
 from tokencover.evaluation.own_data import load_tasks, make_task
-from tokencover.evaluation.plan import (
-    Combination,
-    EvaluationPlan,
-    Scoring,
-    Timing,
-    Work,
-    check_part,
-    make_combinations,
-)
-from tokencover.evaluation.progress import Progress, open_progress
-from tokencover.evaluation.records import Record, ResultsError, Scores, Seconds
+from tokencover.evaluation.plan import Combination, EvaluationPlan, Scoring, Timing, check_part
+from tokencover.evaluation.progress import Progress
+from tokencover.evaluation.records import Record, ResultsError
 from tokencover.evaluation.results import EXPORT_KIND, Results, export_results, read_folder
-from tokencover.evaluation.runner import (
-    ExampleError,
-    GenerationSettings,
-    do_work,
-    list_pending_units,
-    score,
-)
+from tokencover.evaluation.runner import ExampleError, GenerationSettings, score
 from tokencover.evaluation.scoring import ResultRow, collect, list_warnings
-from tokencover.evaluation.store import (
-    ResultsFolder,
-    ResultsInMemory,
-    ResultsStore,
-    read_commands,
-    record_command,
-)
+from tokencover.evaluation.store import ResultsFolder, read_commands, record_command
 from tokencover.evaluation.tasks import Example, Task, check_files
 
 __all__ = [
@@ -75,7 +53,6 @@ __all__ = [
     "FOLD_SHARES",
     "PROMPT_SHARES",
     "AblationSetting",
-    "Column",
     "Combination",
     "EvaluationPlan",
     "Example",
@@ -89,18 +66,10 @@ __all__ = [
     "Results",
     "ResultsError",
     "ResultsFolder",
-    "ResultsInMemory",
-    "ResultsStore",
-    "ResultsTable",
-    "Scores",
     "Scoring",
-    "Seconds",
     "Task",
     "Timing",
     "VisionLanguageModel",
-    "Work",
-    "as_latex",
-    "as_markdown",
     "calibrate",
     "check_files",
     "check_part",
@@ -109,19 +78,13 @@ __all__ = [
     "count_unreadable",
     "describe_run",
     "do_unfinished",
-    "do_work",
     "evaluate",
     "export_results",
     "judge_results",
-    "list_pending_units",
     "list_warnings",
     "load_model",
     "load_tasks",
-    "make_combinations",
-    "make_table",
     "make_task",
-    "make_task_table",
-    "open_progress",
     "read_commands",
     "read_folder",
     "record_command",

@@ -172,10 +172,7 @@ def _list_costs(rows: Sequence[ResultRow]) -> list[Column]:
 
 
 def _get_setting(name: str, row: ResultRow) -> Any:
-    method: Any = row.combination.method
-    while hasattr(method, "inner"):
-        method = method.inner
-    return getattr(method, name, None)
+    return getattr(row.combination.innermost, name, None)
 
 
 def _get_cost(name: str, row: ResultRow) -> float | None:
@@ -318,7 +315,7 @@ def _fill_table(rows: Sequence[ResultRow], columns: Sequence[Column], tasks: int
         else:
             budget = row.combination.budget
             marks = [ranks.get((budget, *cell), Rank.NONE) for cell in enumerate(cells)]
-            marks = [Rank.NONE] * len(cells) if _is_unpruned(row) else marks
+            marks = [Rank.NONE] * len(cells) if row.combination.method is None else marks
             lines.append(TableLine(row, tuple(map(TableCell, cells, marks))))
     return ResultsTable(tuple(columns), tuple(lines))
 
@@ -328,11 +325,11 @@ def _rank(
 ) -> dict[tuple[str, int, str], Rank]:
     """Ranks by budget, column index and text: equal texts are marked alike."""
     ranks = {}
-    for budget in dict.fromkeys(row.combination.budget for row in rows):
+    for budget in dict.fromkeys(row.budget for row in rows):
         contest = [
             cells
             for row, cells in zip(rows, texts, strict=True)
-            if cells is not None and not _is_unpruned(row) and row.combination.budget == budget
+            if cells is not None and row.combination.method is not None and row.budget == budget
         ]
         for index, column in enumerate(columns):
             if column.kind == "quality":
@@ -351,10 +348,6 @@ def rank_texts(texts: Sequence[str]) -> dict[str, Rank]:
         return {}
     ranks = [Rank.BEST, Rank.SECOND if len(texts) > 2 else Rank.NONE]
     return dict(zip(ordered, ranks, strict=False))
-
-
-def _is_unpruned(row: ResultRow) -> bool:
-    return row.combination.method is None
 
 
 def _make_remark(row: ResultRow, tasks: int) -> str:

@@ -23,12 +23,7 @@ from tokencover.evaluation.progress import Progress
 from tokencover.evaluation.results import Results, choose_reference
 from tokencover.evaluation.runner import GenerationSettings, do_work, list_pending_units
 from tokencover.evaluation.scoring import collect
-from tokencover.evaluation.store import (
-    ResultsFolder,
-    ResultsInMemory,
-    ResultsStore,
-    SharedResults,
-)
+from tokencover.evaluation.store import ResultsFolder, ResultsInMemory, ResultsStore, SharedResults
 from tokencover.evaluation.tasks import Task, check_files
 from tokencover.methods import Method, Spec, parse_method, parse_methods
 from tokencover.pruning import get_tensor_parallel_group
@@ -64,7 +59,6 @@ def evaluate(
     part: tuple[int, int] = (0, 1),
     progress: OpenProgress | None = None,
     showing: ShowingSettings = USUAL,
-    data: TaskSource | None = None,
 ) -> Results:
     """Compare methods at budgets with the unpruned model: accuracy and cost.
 
@@ -92,16 +86,14 @@ def evaluate(
     progress, showing
         A function from the number of units to a `Progress`, by default silent; how questions of
         lmms-eval (``tasks="lmms:gqa"``) are prepared.
-    data
-        The earlier name of `tasks`.
     """
-    tasks = _choose_name(tasks, data)
     load = partial(gather_tasks, split=split, limit=limit, settings=showing)
     settings = GenerationSettings(batch_size, max_new_tokens, keep_going)
     plan = _make_plan(model, methods, budgets, budget_mode, tasks, load, limit, timing_batches)
     compared, work = resolve_reference(plan.combinations, reference), plan.share(*part)
-    if not keep_going:
-        _check_own_files(plan.tasks)
+    for task in () if keep_going else plan.tasks:
+        if task.name == OWN_ROWS or Path(task.source).is_file():
+            check_files(task)
     loaded = _resolve_model(model, processor)
     loaded.check(plan.tasks)
     described = {"split": split, "limit": limit, **describe_settings(plan.tasks, showing, loaded)}
@@ -109,12 +101,6 @@ def evaluate(
     with _prepare(loaded):
         store = do_unfinished(loaded, work, folder, settings, described, timing_batches, show, part)
     return _collect_results(plan, store, compared)
-
-
-def _choose_name(tasks: TaskSource | None, data: TaskSource | None) -> TaskSource | None:
-    if tasks is not None and data is not None:
-        raise InputError("data is the earlier name of tasks: give tasks alone.")
-    return data if tasks is None else tasks
 
 
 def do_unfinished(
@@ -219,12 +205,6 @@ def _load_tasks(source: TaskSource, load: LoadTasks, limit: int | None) -> list[
             raise InputError("tasks are rows or names, not both.")
         tasks += [each] if isinstance(each, Task) else load([str(each)])
     return tasks
-
-
-def _check_own_files(tasks: Sequence[Task]) -> None:
-    for task in tasks:
-        if task.name == OWN_ROWS or Path(task.source).is_file():
-            check_files(task)
 
 
 def _resolve_model(model: Any, processor: Any) -> VisionLanguageModel:

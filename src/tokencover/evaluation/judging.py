@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,15 +78,9 @@ class JudgedUnit:
                 continue
             verdict = verdicts[query]
             if verdict.match is None or verdict.score is None:
-                records.append(
-                    Record(
-                        record.id,
-                        record.cluster,
-                        failed=f"{UNREADABLE}: {verdict.reply!r}",
-                        question=record.question,
-                        answers=record.answers,
-                    )
-                )
+                failed = f"{UNREADABLE}: {verdict.reply!r}"
+                blank = Record(record.id, record.cluster, failed=failed)
+                records.append(replace(blank, question=record.question, answers=record.answers))
                 continue
             points.append(verdict.score)
             records.append(replace(record, score=float(verdict.match)))
@@ -175,7 +170,7 @@ def _read_unit(path: Path, tasks: Sequence[str], make: str) -> JudgedUnit | None
         raise ResultsError(
             f"{questions_path} is of other examples than {path}: delete both; {make}."
         )
-    task = Task(unit.task, unit.group, _list_nothing, _score_nothing, unit.version)
+    task = Task(unit.task, unit.group, partial(iter, ()), _score_nothing, unit.version)
     return JudgedUnit(Scoring(unit.combination, task), unit.result, document["questions"])
 
 
@@ -262,10 +257,6 @@ def _read_verdicts(path: Path) -> dict[Query, Verdict]:
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # blank, or cut off when a process was killed: it is requested again
     return verdicts
-
-
-def _list_nothing() -> Iterator[Example]:
-    return iter(())
 
 
 def _score_nothing(answer: str, example: Example) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import hashlib
 import io
 import itertools
@@ -66,11 +65,14 @@ def load_tasks(
             tasks += scene_sets[own].load_tasks(kind if slash else None, split, limit)
         else:
             tasks.append(_load_file(Path(name), limit, split))
-    counts = [task.name for task in tasks]
-    repeated = sorted({name for name in counts if counts.count(name) > 1})
-    if repeated:
-        raise InputError(f"tasks must have different names; given twice: {', '.join(repeated)}.")
+    validate_different([task.name for task in tasks])
     return tasks
+
+
+def validate_different(names: Sequence[str]) -> None:
+    """Raise `InputError` if two tasks have the same name."""
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"tasks must have different names; given twice: {', '.join(repeated)}.")
 
 
 def _load_file(path: Path, limit: int | None, split: str) -> Task:
@@ -140,7 +142,7 @@ def make_task(
         raise InputError(f"{where}: two examples have the same id; ids must be unique.")
     group = str(checked[0].get("group", UNGROUPED))
     shows = frozenset(medium for medium in MEDIA if any(row.get(medium) for row in checked))
-    examples = functools.partial(_make_examples, name, folder or Path(), checked, ids)
+    examples = partial(_make_examples, name, folder or Path(), checked, ids)
     kept = "" if source is None else str(source.resolve())
     return Task(
         name, group, examples, SCORES[metric], _compute_version(checked), shows, source=kept
@@ -246,10 +248,7 @@ def _parse_cell(text: str) -> Any:
 def _read_dataset(folder: Path, split: str) -> list[Row]:
     """The rows of a saved dataset; images are unpacked one at a time, when they are used."""
     library = import_extra(
-        "datasets",
-        f"reading the dataset {folder}",
-        "tokencover[datasets]",
-        "save it as JSON lines",
+        "datasets", f"reading the dataset {folder}", "tokencover[datasets]", "save it as JSON lines"
     )
     dataset: Any = library.load_from_disk(str(folder))
     if not isinstance(dataset, library.Dataset):
@@ -387,20 +386,15 @@ def _make_examples(
 ) -> Iterator[Example]:
     for number, row in zip(ids, rows, strict=True):
         images = tuple(_resolve_source(each, folder) for each in row.get("image", ()))
+        video, videos = row.get("video"), tuple[Frames, ...]()
+        if video and isinstance(video, str):
+            videos = (VideoFile(folder / video, row["frames"]),)
+        elif video:
+            videos = (tuple(_resolve_source(frame, folder) for frame in video),)
         # With the task's name: equal numbers in two files are not related.
         cluster = str(row.get("cluster", f"{name}/{number}"))
-        videos = _resolve_videos(row, folder)
         answers = tuple(row["answers"])
         yield Example(number, images, str(row["question"]), answers, cluster, videos)
-
-
-def _resolve_videos(row: Row, folder: Path) -> tuple[Frames, ...]:
-    video = row.get("video")
-    if not video:
-        return ()
-    if isinstance(video, str):
-        return (VideoFile(folder / video, row["frames"]),)
-    return (tuple(_resolve_source(frame, folder) for frame in video),)
 
 
 def _resolve_source(given: str | Image.Image | Callable[[], Image.Image], folder: Path) -> Source:

@@ -49,11 +49,17 @@ class Combination:
         return name_method(self.method, hidden=BUDGET_SETTINGS)
 
     @property
-    def budget(self) -> str:
-        """The budget as it was given, and its mode unless that is "exact"."""
+    def innermost(self) -> Any:
+        """The method without wrappers around it."""
         method: Any = self.method
         while hasattr(method, "inner"):
             method = method.inner
+        return method
+
+    @property
+    def budget(self) -> str:
+        """The budget as it was given, and its mode unless that is "exact"."""
+        method = self.innermost
         if not hasattr(method, "budget"):
             return ""
         mode = "" if method.budget_mode == "exact" else f" {method.budget_mode}"

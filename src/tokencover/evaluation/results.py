@@ -36,6 +36,11 @@ from tokencover.tables import align_columns
 
 EXPORT_KIND: Final = "tokencover results"
 EXPORT_VERSION: Final = 1
+ANSWER_FIELDS: Final = (
+    *("id", "question", "answers", "answer", "score"),
+    *("tokens", "mean_tokens", "flops", "failed"),
+)
+"""Fields of `Record` in `Results.list_answers`, in the order of CSV columns."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,15 +135,8 @@ class Results:
                 "method": row.combination.label,
                 "budget": row.combination.budget or None,
                 "task": task,
-                "id": record.id,
-                "question": record.question,
+                **{name: getattr(record, name) for name in ANSWER_FIELDS},
                 "answers": None if record.answers is None else list(record.answers),
-                "answer": record.answer,
-                "score": record.score,
-                "tokens": record.tokens,
-                "mean_tokens": record.mean_tokens,
-                "flops": record.flops,
-                "failed": record.failed,
             }
             for row in self.rows
             for task, records in row.records.items()
@@ -254,19 +252,14 @@ def _build_row(
     return build_row(combination, scores, seconds[-1] if seconds else None, groups)
 
 
-def get_budget_order(budget: str) -> tuple[str, bool, float]:
-    """Sort key of a budget as `Combination.budget` writes it: large ones first."""
-    amount, _, mode = budget.partition(" ")
-    return mode, "." in amount, -float(amount) if amount else 0.0
-
-
 def _get_order(row: ResultRow) -> tuple[Any, ...]:
+    """Sort key: the unpruned model, then large budgets first."""
     method = row.combination.method
     if method is None:
         return (-1,)
-    is_mob = method.name == "mob"
-    year = method.card.year or 0
-    return 0, get_budget_order(row.combination.budget), is_mob, year, str(row.combination)
+    amount, _, mode = row.budget.partition(" ")
+    budget = mode, "." in amount, -float(amount) if amount else 0.0
+    return 0, budget, method.name == "mob", method.card.year or 0, str(row.combination)
 
 
 def _read_run(folder: Path) -> dict[str, Any]:

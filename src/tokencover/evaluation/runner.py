@@ -66,13 +66,9 @@ class ExampleFailure:
     @property
     def record(self) -> Record:
         """The record of a failed example."""
-        text = f"{type(self.error).__name__}: {self.error}"
+        given, text = self.example, f"{type(self.error).__name__}: {self.error}"
         return Record(
-            self.example.id,
-            self.example.cluster,
-            failed=text,
-            question=self.example.question,
-            answers=self.example.answers,
+            given.id, given.cluster, failed=text, question=given.question, answers=given.answers
         )
 
 
@@ -101,13 +97,7 @@ def do_work(
                 _report_failures(unit, scores, progress, reported)
             else:
                 with memory.pause():
-                    seconds = time_first_tokens(
-                        model,
-                        unit,
-                        batches=timing_batches,
-                        batch_size=settings.batch_size,
-                        keep_going=settings.keep_going,
-                    )
+                    seconds = time_first_tokens(model, unit, settings, batches=timing_batches)
                 results.write(unit, seconds)
             progress.finish()
 
@@ -116,7 +106,7 @@ def list_pending_units(work: Sequence[Work], results: ResultsStore) -> list[Work
     """List units without a result; raises `ResultsError` if a file cannot be read."""
     for unit in work:
         if results.is_finished(unit):
-            results.check(unit)
+            results.read(unit)
             results.discard_partial(unit)  # killed between writing the result and deleting this
         elif isinstance(unit, Scoring):
             results.read_partial(unit)
@@ -371,24 +361,19 @@ class _Answerer:
 
 
 def time_first_tokens(
-    model: VisionLanguageModel,
-    work: Timing,
-    *,
-    batches: int,
-    batch_size: int,
-    keep_going: bool = False,
+    model: VisionLanguageModel, work: Timing, settings: GenerationSettings, *, batches: int
 ) -> Seconds:
     """Time batches of a task, unpruned and pruned interleaved to give both the same load.
 
-    A short task is repeated. With `keep_going`, any error is a reason why there are no times, and
-    not only that the method cannot run.
+    A short task is repeated. If `settings` keep going, any error is a reason why there are no
+    times, and not only that the method cannot run.
     """
     examples = list(work.task.examples())
     unpruned, pruned = [], []
-    reasons = Exception if keep_going else InputError
+    reasons = Exception if settings.keep_going else InputError
     try:
         for number in range(batches):
-            batch = _get_batch(examples, number, batch_size)
+            batch = _get_batch(examples, number, settings.batch_size)
             # A small prompt first: one-time costs are not the method's.
             warm, timed = model.make_inputs(batch[:1]), model.make_inputs(batch)
             unpruned.append(_time_answers(model, None, warm, timed))

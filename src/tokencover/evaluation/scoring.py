@@ -193,12 +193,10 @@ def collect(plan: EvaluationPlan, results: ResultsStore) -> list[ResultRow]:
     rows = []
     for combination in plan.combinations:
         units = [Scoring(combination, task) for task in plan.tasks]
-        scores = {
-            unit.task.name: results.read_scores(unit) for unit in units if results.is_finished(unit)
-        }
+        scores = {unit.task.name: results.read(unit) for unit in units if results.is_finished(unit)}
         timing, seconds = Timing(combination, plan.tasks[0]), None
         if plan.timed and combination.method is not None and results.is_finished(timing):
-            seconds = results.read_seconds(timing)
+            seconds = results.read(timing)
         rows.append(build_row(combination, scores, seconds, groups))
     return rows
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tokencover.errors import InputError, WriteError
-from tokencover.evaluation.plan import Scoring, Timing, Work
+from tokencover.evaluation.plan import Scoring, Work
 from tokencover.evaluation.records import (
     Record,
     ResultsError,
@@ -98,21 +98,9 @@ class ResultsFolder:
         """Whether a unit of work is done."""
         return (self.folder / work.file).exists()
 
-    def check(self, work: Work) -> None:
-        """Raise `ResultsError` if a finished unit cannot be read."""
-        self._read(work, self.folder / work.file)
-
-    def read_scores(self, work: Scoring) -> Scores:
-        """Read a finished unit."""
-        result = self._read(work, self.folder / work.file)
-        assert isinstance(result, Scores)
-        return result
-
-    def read_seconds(self, work: Timing) -> Seconds:
-        """Read a finished unit."""
-        result = self._read(work, self.folder / work.file)
-        assert isinstance(result, Seconds)
-        return result
+    def read(self, work: Work) -> Any:
+        """Read the `Scores` or `Seconds` of a finished unit; raises `ResultsError` if damaged."""
+        return self._read(work, self.folder / work.file)
 
     def write(self, work: Work, result: Scores | Seconds) -> None:
         """Write a finished unit, and delete its partial file."""
@@ -124,9 +112,8 @@ class ResultsFolder:
         path = self._get_partial_path(work)
         if not path.exists():
             return ()
-        result = self._read(work, path)
-        assert isinstance(result, Scores)
-        return result.records
+        records: tuple[Record, ...] = self._read(work, path).records
+        return records
 
     def write_partial(self, work: Scoring, records: Sequence[Record]) -> None:
         """Save the first records of an unfinished unit."""
@@ -140,7 +127,7 @@ class ResultsFolder:
     def _get_partial_path(self, work: Work) -> Path:
         return self.folder / f"{work.file}{PARTIAL}"
 
-    def _read(self, work: Work, path: Path) -> Scores | Seconds:
+    def _read(self, work: Work, path: Path) -> Any:
         content = read_results_object(path)
         expected = json.loads(json.dumps({**work.identity, "run": self.run}))
         wrong = [key for key, value in expected.items() if content.get(key) != value]
@@ -157,8 +144,7 @@ class ResultsInMemory:
 
     def __init__(self, run: Mapping[str, Any]) -> None:
         self.run = dict(run)
-        self._scores: dict[str, Scores] = {}
-        self._seconds: dict[str, Seconds] = {}
+        self._results: dict[str, Scores | Seconds] = {}
 
     @contextmanager
     def claim(self, part: int = 0, parts: int = 1) -> Iterator[None]:
@@ -167,25 +153,15 @@ class ResultsInMemory:
 
     def is_finished(self, work: Work) -> bool:
         """Whether a unit of work is done."""
-        return work.file in self._scores or work.file in self._seconds
+        return work.file in self._results
 
-    def check(self, work: Work) -> None:
-        """Nothing here can be damaged."""
-
-    def read_scores(self, work: Scoring) -> Scores:
+    def read(self, work: Work) -> Any:
         """Return a finished unit."""
-        return self._scores[work.file]
-
-    def read_seconds(self, work: Timing) -> Seconds:
-        """Return a finished unit."""
-        return self._seconds[work.file]
+        return self._results[work.file]
 
     def write(self, work: Work, result: Scores | Seconds) -> None:
         """Keep a finished unit."""
-        if isinstance(result, Scores):
-            self._scores[work.file] = result
-        else:
-            self._seconds[work.file] = result
+        self._results[work.file] = result
 
     def read_partial(self, work: Scoring) -> tuple[Record, ...]:
         """Nothing is kept of an interrupted unit."""

@@ -12,7 +12,7 @@ from lmms_eval.api.model import lmms
 
 from tokencover.errors import InputError
 from tokencover.evaluation.answering import VisionLanguageModel, load_model
-from tokencover.evaluation.lmms.harness import HarnessExample, check_greedy
+from tokencover.evaluation.lmms.harness import HarnessExample, check_greedy, read_generation
 from tokencover.evaluation.lmms.media import (
     PromptWords,
     ShowingSettings,
@@ -105,10 +105,7 @@ class PrunedChatModel(lmms):  # type: ignore[misc]
         for index, request in enumerate(requests):
             _, _, generation, _, task, _ = request.args
             check_greedy(task, generation)
-            length = int(generation.get("max_new_tokens") or self._settings.max_new_tokens)
-            until = generation.get("until") or ()
-            stops = (until,) if isinstance(until, str) else tuple(until)
-            alike[task, length, stops].append(index)
+            alike[task, *read_generation(generation, self._settings.max_new_tokens)].append(index)
         answers = [""] * len(requests)
         for (name, length, stops), indices in alike.items():
             examples = [self._make_example(requests[index]) for index in indices]

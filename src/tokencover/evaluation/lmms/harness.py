@@ -27,12 +27,11 @@ from tokencover.evaluation.lmms.benchmarks import (
 from tokencover.evaluation.lmms.media import (
     ShowingSettings,
     extract_question,
-    list_media_kinds,
     load_medium,
     read_messages,
 )
 from tokencover.evaluation.lmms.scores import SUBMISSION, HarnessScores
-from tokencover.evaluation.own_data import load_tasks
+from tokencover.evaluation.own_data import load_tasks, validate_different
 from tokencover.evaluation.tasks import Example, Task
 from tokencover.lmms_manifest import list_task_folders
 from tokencover.prompting import Kind, Medium
@@ -70,9 +69,7 @@ def gather_tasks(
     missing: before a model is loaded.
     """
     ours, theirs = split_names(names)
-    repeated = sorted({name for name in theirs if theirs.count(name) > 1})
-    if repeated:
-        raise InputError(f"tasks must have different names; given twice: {', '.join(repeated)}.")
+    validate_different(theirs)
     tasks = load_tasks(ours, split=split, limit=limit) if ours or not theirs else []
     return tasks + (_load_theirs(theirs, limit, settings or ShowingSettings()) if theirs else [])
 
@@ -198,6 +195,13 @@ def check_greedy(name: str, settings: Mapping[str, Any]) -> None:
         raise InputError(f"{name} needs beams or sampling, and answers here are greedy.")
 
 
+def read_generation(settings: Mapping[str, Any], length: int) -> tuple[int, tuple[str, ...]]:
+    """Return the length of an answer, by default `length`, and the texts at which it ends."""
+    until = settings.get("until") or ()
+    stops = (until,) if isinstance(until, str) else tuple(until)
+    return int(settings.get("max_new_tokens") or length), stops
+
+
 class _HarnessTask:
     """A task of lmms-eval with its data."""
 
@@ -208,7 +212,7 @@ class _HarnessTask:
         self._benchmark = get_benchmark(name)
         self._inner = _load_data(manager, name)
         self._bare = self._inner.eval_docs_no_media
-        together = self._benchmark.together if self._benchmark else 1
+        self._together = together = self._benchmark.together if self._benchmark else 1
         total = len(self._bare)
         self._count = total if limit is None else min(total, -(-limit // together) * together)
         self._scores = HarnessScores(manager, name, self._inner, self._benchmark, self._bare)
@@ -218,9 +222,7 @@ class _HarnessTask:
         """The task for our runner."""
         benchmark, generation = self._benchmark, self._inner.config.generation_kwargs or {}
         fixed = benchmark.max_new_tokens if benchmark else None
-        length = int(generation.get("max_new_tokens") or fixed or DEFAULT_LENGTH)
-        until = generation.get("until") or ()
-        stops = (until,) if isinstance(until, str) else tuple(until)
+        length, stops = read_generation(generation, fixed or DEFAULT_LENGTH)
         ends = f"until {' or '.join(map(repr, stops))}, " if stops else ""
         examples = self._examples
         return Task(
@@ -230,7 +232,8 @@ class _HarnessTask:
             self._scores.score,
             f"lmms-eval {self._version}, {self._name}: {self._count} of {len(self._bare)} "
             f"questions, greedy, up to {length} new tokens, {ends}{_compute_digest(examples)}",
-            self._shows,
+            # Read from the first document of other tasks than the paper's.
+            frozenset({benchmark.shows} if benchmark else _list_kinds(self._read(0)[0])),
             length,
             stops,
             self._scores.sum_up,
@@ -241,7 +244,7 @@ class _HarnessTask:
     @cached_property
     def _examples(self) -> list[HarnessExample]:
         examples = list(self._make_examples())
-        together = self._benchmark.together if self._benchmark else 1
+        together = self._together
         sizes = Counter(example.cluster for example in examples)
         apart = [cluster for cluster, size in sizes.items() if together > 1 and size != together]
         if apart:
@@ -250,13 +253,6 @@ class _HarnessTask:
                 f"{sizes[apart[0]]}: run all of them, or set another --limit."
             )
         return examples
-
-    @property
-    def _shows(self) -> frozenset[Kind]:
-        """Known for the paper's benchmarks; read from the first document of other tasks."""
-        if self._benchmark is not None:
-            return frozenset({self._benchmark.shows})
-        return list_media_kinds(self._read(0)[0])
 
     def _make_examples(self) -> Iterator[HarnessExample]:
         missing: list[str] = []
@@ -269,7 +265,8 @@ class _HarnessTask:
             if self._settings.prompt_words == "question":
                 question = extract_question(document, text, where)
             if self._benchmark is not None and self._benchmark.shows == "video":
-                missing += self._list_missing(number)
+                urls = [item["url"] for item in self._read(number)[0]]
+                missing += [url for url in urls if isinstance(url, str) and not Path(url).is_file()]
             cluster = _get_cluster(document, self._benchmark)
             yield HarnessExample(
                 name,
@@ -285,17 +282,14 @@ class _HarnessTask:
         if missing:
             raise LoadError(
                 f"{self._name} lacks the video of {len(missing)} of {self._count} questions, for "
-                f"example {missing[0]}: see docs/research/reproducing.md for where its files belong."
+                f"example {missing[0]}: see docs/research/reproducing.md for where its files "
+                "belong."
             )
 
     def _write_text(self, number: int, document: Mapping[str, Any]) -> str:
         if callable(self._inner.config.doc_to_messages):
             return self._read(number)[1]
         return str(self._inner.doc_to_text(document))
-
-    def _list_missing(self, number: int) -> list[str]:
-        urls = [item["url"] for item in self._read(number)[0]]
-        return [url for url in urls if isinstance(url, str) and not Path(url).is_file()]
 
     def _read(self, number: int) -> tuple[list[dict[str, Any]], str]:
         document = self._inner.eval_docs[number]
@@ -344,6 +338,10 @@ def _get_cluster(document: Mapping[str, Any], benchmark: PaperBenchmark | None) 
     if benchmark is not None and benchmark.cluster == "index" and value is not None:
         return str(int(value) % 1_000_000)
     return None if value is None else str(value)
+
+
+def _list_kinds(media: Sequence[Mapping[str, Any]]) -> set[Kind]:
+    return {"image" if item["type"] == "image" else "video" for item in media}
 
 
 def _compute_digest(examples: Sequence[Example]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args
 from PIL import Image
 
 from tokencover.errors import InputError, LoadError
-from tokencover.prompting import Kind, Medium
+from tokencover.prompting import Medium
 
 PromptWords = Literal["question", "turn"]
 """What methods read as the prompt: the document's question, or the whole turn of the user."""
@@ -63,11 +63,6 @@ def read_messages(messages: Any, where: str) -> tuple[list[dict[str, Any]], str]
             raise InputError(f"{where} contains {item['type']!r}, which is not supported.")
     texts: list[str] = [item["text"] for item in items if item["type"] == "text"]
     return media, "\n".join(texts)
-
-
-def list_media_kinds(media: Sequence[Mapping[str, Any]]) -> frozenset[Kind]:
-    """Return the kinds of inputs."""
-    return frozenset("image" if item["type"] == "image" else "video" for item in media)
 
 
 def load_medium(item: Mapping[str, Any], settings: ShowingSettings) -> Medium:

@@ -30,12 +30,7 @@ class HarnessScores:
     """
 
     def __init__(
-        self,
-        manager: Any,
-        name: str,
-        inner: Any,
-        benchmark: PaperBenchmark | None,
-        documents: Any,
+        self, manager: Any, name: str, inner: Any, benchmark: PaperBenchmark | None, documents: Any
     ) -> None:
         self._manager, self._name, self._inner = manager, name, inner
         self._benchmark, self._documents = benchmark, documents
@@ -59,7 +54,8 @@ class HarnessScores:
                 return float(number)
         raise InputError(
             f"{self._name} has no score between 0 and 1 for a single answer ({sorted(values)}): "
-            "use lmms-eval's own command with `--model tokencover` for it, see docs/research/reproducing.md."
+            "use lmms-eval's own command with `--model tokencover` for it, see "
+            "docs/research/reproducing.md."
         )
 
     def sum_up(self, answered: Sequence[tuple[Example, str]]) -> Total:
@@ -102,9 +98,8 @@ class HarnessScores:
                     continue
                 if isinstance(function, str):
                     function = get_aggregation(function)
-                wanted = (
-                    {"args": arguments} if "args" in inspect.signature(function).parameters else {}
-                )
+                takes_args = "args" in inspect.signature(function).parameters
+                wanted = {"args": arguments} if takes_args else {}
                 with contextlib.redirect_stdout(io.StringIO()):
                     value = function(values[name], **wanted)
                 if isinstance(value, int | float) and math.isfinite(value):

@@ -3,17 +3,14 @@
 ================ ===============================================================================
 page             the HTML page, and all charts for papers
 page_templates   pages from the templates in ``templates/``
-verdict          the result in a few sentences
-text             the report as Markdown, and the sentences of reports
+text             the verdict, the other sentences of reports, and the report as Markdown
 latex            tables in the paper's layout
 report_charts    charts of results: accuracy against cost, tasks, coupling
-charts           how charts are drawn: methods' looks, legends, radar charts
-curves           curves of ablations, distributions of coupling
+charts           how charts are drawn: looks, legends, radar charts, curves; charts as files
 ablations        ablations as tables, charts and a page
 changes          questions lost and won, and the comparison with another run
 kept_images      kept tokens drawn on images
 paper_comparison the paper's numbers beside those of a run
-figure_files     charts as PDF, SVG and PNG
 ================ ===============================================================================
 """
 
@@ -28,12 +25,7 @@ from tokencover.evaluation.report.ablations import (
     make_ablation_page,
     tabulate_ablation,
 )
-from tokencover.evaluation.report.figure_files import (
-    FORMATS,
-    check_formats,
-    render_chart,
-    write_figures,
-)
+from tokencover.evaluation.report.charts import check_formats, render_chart, write_figures
 from tokencover.evaluation.report.kept_images import (
     KeptExample,
     KeptSide,
@@ -49,7 +41,6 @@ from tokencover.evaluation.report.text import make_markdown
 
 __all__ = [
     "ABLATION_TITLES",
-    "FORMATS",
     "Ablation",
     "KeptExample",
     "KeptSide",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +24,13 @@ from tokencover.evaluation.ablation import (
 )
 from tokencover.evaluation.columns import NOTHING, format_decimal, format_percent
 from tokencover.evaluation.plan import Combination
-from tokencover.evaluation.report.charts import Specification
-from tokencover.evaluation.report.curves import make_boxes, make_curves
+from tokencover.evaluation.report.charts import (
+    BOX_PARTS,
+    Specification,
+    draw_boxes,
+    finish_chart,
+    make_curves,
+)
 from tokencover.evaluation.report.page_templates import render_page
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.scoring import ResultRow
@@ -41,7 +47,6 @@ ABLATION_TITLES: Final[dict[AblationName, tuple[str, str]]] = {
 }
 """Title and horizontal axis of each ablation."""
 SLOPE_HEADER: Final = ("tasks", "curve", "best", "accuracy %", "slope %")
-BOX_PARTS: Final = ("least", "quarter", "median", "three_quarters", "most")
 FEWEST_POINTS: Final = 2
 """Of a curve."""
 
@@ -60,6 +65,12 @@ class Ablation:
     settings: tuple[AblationSetting, ...]
     rows: Mapping[Combination, ResultRow]
     groups: Mapping[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """Groups with a column in tables: none if there is only one."""
+        groups = list(dict.fromkeys(self.groups.values()))
+        return groups if len(groups) > 1 else []
 
     @property
     def task_sets(self) -> dict[str, list[str]]:
@@ -97,7 +108,7 @@ def make_ablation_markdown(ablation: Ablation) -> str:
 
 def tabulate_ablation(ablation: Ablation) -> tuple[TextTable, TextTable]:
     """Return the table of settings, and that of slopes, for the terminal and Markdown."""
-    heading = _make_heading(ablation)
+    heading = f"{ablation.title}, {ablation.model}"
     notes = [escape_markdown(note) for note in explain(ablation)]
     return (
         TextTable(_make_header(ablation), list_results(ablation), above=heading, markdown=True),
@@ -123,16 +134,11 @@ def export_ablation(ablation: Ablation) -> dict[str, Any]:
                 "x": setting.x,
                 "name": setting.name,
                 "method": setting.combination.settings,
-                "accuracy": {
-                    name: None if each is None else each.accuracy.mean
-                    for name, each in found.items()
-                },
+                "accuracy": {name: each and each.accuracy.mean for name, each in found.items()},
                 "flops": costs[0] if costs else None,
             }
         )
-    unpruned = {
-        name: None if found is None else found.mean for name, found in ablation.unpruned.items()
-    }
+    unpruned = {name: found and found.mean for name, found in ablation.unpruned.items()}
     about = {"title": ablation.title, "axis": ablation.axis, "model": ablation.model}
     return {**about, "unpruned": unpruned, "settings": settings}
 
@@ -141,7 +147,7 @@ def make_ablation_page(ablation: Ablation) -> str:
     """Return a page with tables and charts."""
     return render_page(
         "ablation.html.j2",
-        title=_make_heading(ablation),
+        title=f"{ablation.title}, {ablation.model}",
         header=_make_header(ablation),
         results=list_results(ablation),
         slope_header=SLOPE_HEADER,
@@ -221,29 +227,21 @@ def explain(ablation: Ablation) -> list[str]:
     return notes
 
 
-def _make_heading(ablation: Ablation) -> str:
-    return f"{ablation.title}, {ablation.model}"
-
-
 def _make_header(ablation: Ablation) -> list[str]:
-    groups = list(dict.fromkeys(ablation.groups.values()))
-    shown = groups if len(groups) > 1 else []
-    return ["setting", f"{ALL} [95 %]", *shown, "tokens left", "FLOPs %"]
+    return ["setting", f"{ALL} [95 %]", *ablation.columns, "tokens left", "FLOPs %"]
 
 
 def _make_result_row(
     name: str, row: ResultRow, accuracy: Interval | None, ablation: Ablation
 ) -> list[str]:
     summary = row.summary
-    columns = len(_make_header(ablation))
     if summary is None:
-        return [name, *[NOTHING] * (columns - 1)]
+        return [name, *[NOTHING] * (len(_make_header(ablation)) - 1)]
     shown = NOTHING
     if accuracy is not None:
         mean, low, high = map(format_percent, (accuracy.mean, accuracy.low, accuracy.high))
         shown = f"{mean} [{low}, {high}]"
-    groups = list(dict.fromkeys(ablation.groups.values()))
-    cells = [format_percent(summary.groups[group]) for group in groups] if len(groups) > 1 else []
+    cells = [format_percent(summary.groups[group]) for group in ablation.columns]
     return [name, shown, *cells, format_decimal(summary.tokens), format_percent(summary.flops)]
 
 
@@ -266,19 +264,9 @@ def _make_points(curve: str, found: Sequence[MeasuredSetting]) -> list[dict[str,
 
 
 def _make_point(curve: str, measured: MeasuredSetting) -> dict[str, Any]:
-    accuracy = measured.accuracy
-    mean, low, high = (
-        round(100 * each, 2) for each in (accuracy.mean, accuracy.low, accuracy.high)
-    )
-    name = measured.setting.name
-    return {
-        "curve": curve,
-        "x": measured.setting.x,
-        "y": mean,
-        "low": low,
-        "high": high,
-        "name": name,
-    }
+    ends = {"y": "mean", "low": "low", "high": "high"}
+    numbers = {key: round(100 * getattr(measured.accuracy, end), 2) for key, end in ends.items()}
+    return {"curve": curve, "x": measured.setting.x, **numbers, "name": measured.setting.name}
 
 
 def _get_unpruned_percent(ablation: Ablation, name: str) -> float | None:
@@ -298,10 +286,8 @@ def _make_cost_chart(ablation: Ablation) -> Specification:
         for curve, found in ablation.curves[ALL].items()
         for each in found
     ]
-    title = "accuracy against FLOPs"
-    return make_curves(
-        points, title, "FLOPs %", _get_unpruned_percent(ablation, ALL), ordered=False
-    )
+    unpruned = _get_unpruned_percent(ablation, ALL)
+    return make_curves(points, "accuracy against FLOPs", "FLOPs %", unpruned, ordered=False)
 
 
 # ---- ablations among stored results ----------------------------------------------------------
@@ -328,29 +314,14 @@ def collect_ablations(stored: Results) -> StoredAblations:
     splits = {(each.budget, each.split) for each in counted if isinstance(each.split, Split)}
     pairs = sorted({(int(budget), split.prompt_budget) for budget, split in splits})
     folds = sorted({split.fold / split.prompt_budget for _, split in splits if split.prompt_budget})
-    return StoredAblations(
-        prompt_budgets=_collect(
-            "k-prompt",
-            [each for k, kp in pairs for each in vary_prompt_budgets([k], [kp / k])],
-            stored,
-            rows,
+    settings: dict[AblationName, list[AblationSetting]] = {
+        "k-prompt": [each for k, kp in pairs for each in vary_prompt_budgets([k], [kp / k])],
+        "fold": [each for k, kp in pairs if kp for each in vary_folds([k], folds, kp / k)],
+        "layer": vary_layers(
+            sorted({each.budget for each in methods}), [each.after for each in methods]
         ),
-        folds=_collect(
-            "fold",
-            [each for k, kp in pairs if kp for each in vary_folds([k], folds, kp / k)],
-            stored,
-            rows,
-        ),
-        layers=_collect(
-            "layer",
-            vary_layers(
-                sorted({each.budget for each in methods}),
-                sorted({each.after for each in methods}),
-            ),
-            stored,
-            rows,
-        ),
-    )
+    }
+    return StoredAblations(*(_collect(name, each, stored, rows) for name, each in settings.items()))
 
 
 def _collect(
@@ -385,7 +356,7 @@ def make_ablation_figures(
         **_number(6, ablations.layers, {}),
     }
     if boxes:
-        charts["fig4-coupling"] = make_boxes(list(boxes.values()), "coupling by task")
+        charts["fig4-coupling"] = finish_chart(draw_boxes(list(boxes.values())), "coupling by task")
     return charts
 
 
@@ -407,9 +378,4 @@ def _number(
     if ablation is None:
         return {}
     charts = make_ablation_charts(ablation, boxes)
-    return {f"fig{figure}-{_strip_number(name)}": chart for name, chart in charts.items()}
-
-
-def _strip_number(name: str) -> str:
-    number, _, rest = name.partition("-")
-    return rest if number.isdigit() else name
+    return {f"fig{figure}-{re.sub(r'^[0-9]+-', '', name)}": chart for name, chart in charts.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from tokencover.errors import InputError
@@ -135,35 +135,29 @@ def compare_runs(stored: Results, other: Results) -> OtherRun:
     if not pairs:
         raise InputError("the two runs have no finished method at the same budget in common.")
     header = ("method", "budget", "here %", "there %", "difference [95 %]", "lost", "won")
-    lines = [_make_line(_select(mine, tasks), _select(their, tasks)) for mine, their in pairs]
+    lines = [
+        _make_line(
+            *(replace(row, records={task: row.records[task] for task in tasks}) for row in pair)
+        )
+        for pair in pairs
+    ]
     return OtherRun(describe_results(other), header, lines)
-
-
-def _select(row: ResultRow, tasks: list[str]) -> ResultRow:
-    """The row with some of its tasks."""
-    records = {task: row.records[task] for task in tasks}
-    return ResultRow(row.combination, records, row.summary, row.first_token, row.cannot)
 
 
 def _make_line(mine: ResultRow, their: ResultRow) -> list[str]:
     means = [find_mean_score(list(row.records.values())) for row in (mine, their)]
     shown = [NOTHING if mean is None else format_percent(mean.mean) for mean in means]
-    difference = NOTHING
-    if _has_same_examples(mine, their):
-        difference = format_difference(compute_difference(mine, their))
+    ids = [
+        {task: [each.id for each in records] for task, records in row.records.items()}
+        for row in (mine, their)
+    ]
+    difference = compute_difference(mine, their) if ids[0] == ids[1] else None
     changes = [each.change for each in list_changes(mine, their)]
     return [
         mine.combination.label,
         mine.combination.budget or NOTHING,
         *shown,
-        difference,
+        format_difference(difference),
         str(changes.count("lost")),
         str(changes.count("won")),
     ]
-
-
-def _has_same_examples(mine: ResultRow, their: ResultRow) -> bool:
-    return all(
-        [each.id for each in records] == [each.id for each in their.records[task]]
-        for task, records in mine.records.items()
-    )

@@ -1,18 +1,22 @@
-"""Vega-Lite charts: methods' looks, legends and radar charts.
+"""Vega-Lite charts: methods' looks, radar charts, curves, coupling, and their files.
 
 `shown` and `budgets` are parameters of a chart: the page changes them, a file has their defaults.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from tokencover.errors import import_extra
+from tokencover.errors import InputError, import_extra
+from tokencover.files import write_atomically
 
 COLORS: Final = {
     "mob": "#c8102e",
@@ -93,10 +97,10 @@ def import_altair() -> Any:
     )
 
 
-def encode_methods(labels: Sequence[str], looks: Mapping[str, Look]) -> tuple[Any, Any]:
+def encode_methods(looks: Mapping[str, Look]) -> tuple[Any, Any]:
     """Return color and dashes of methods, with one legend of those that are shown."""
     alt = import_altair()
-    longest = LEGEND_GAP + LETTER_WIDTH * max(map(len, labels), default=0)
+    longest = LEGEND_GAP + LETTER_WIDTH * max(map(len, looks), default=0)
     legend = alt.Legend(
         orient="bottom",
         columns=alt.ExprRef(f"max(1, floor((width + 60) / {longest}))"),
@@ -108,18 +112,19 @@ def encode_methods(labels: Sequence[str], looks: Mapping[str, Look]) -> tuple[An
         symbolOpacity=1,
         values=alt.ExprRef("shown"),
     )
-    domain = list(labels)
-    color = alt.Color(
-        "method:N",
-        scale=alt.Scale(domain=domain, range=[looks[label].color for label in domain]),
-        legend=legend,
-    )
-    dash = alt.StrokeDash(
-        "method:N",
-        scale=alt.Scale(domain=domain, range=[looks[label].dash for label in domain]),
-        legend=legend,
-    )
-    return color, dash
+
+    def encode(channel: Any, name: str) -> Any:
+        values = [getattr(look, name) for look in looks.values()]
+        scale = alt.Scale(domain=list(looks), range=values)
+        return channel("method:N", scale=scale, legend=legend)
+
+    return encode(alt.Color, "color"), encode(alt.StrokeDash, "dash")
+
+
+def filter_shown(chart: Any, *, budgets: bool = True) -> Any:
+    """Return a chart of the methods, and the budgets, that are shown."""
+    chart = chart.transform_filter("indexof(shown, datum.method) >= 0")
+    return chart.transform_filter("indexof(budgets, datum.budget) >= 0") if budgets else chart
 
 
 def encode_budgets(budgets: Sequence[str], field: str = "budget") -> Any:
@@ -159,13 +164,13 @@ def make_radar(
     values, rings, names, marks = _place_radar(tasks, polygons, scale)
     x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-1.62, 1.62]))
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-1.25, 1.25]))
-    color, dash = encode_methods(list(polygons), looks)
+    color, dash = encode_methods({label: looks[label] for label in polygons})
     tips = [alt.Tooltip("method:N"), "task:N", alt.Tooltip("value:Q", format=".1f", title="%")]
 
     def chart(data: Sequence[Mapping[str, Any]]) -> Any:
         return alt.Chart(alt.Data(values=list(data))).encode(x=x, y=y)
 
-    drawn = chart(values).transform_filter("indexof(shown, datum.method) >= 0")
+    drawn = filter_shown(chart(values), budgets=False)
     chart_of_all = alt.layer(
         chart(rings)
         .mark_line(color="#8886", strokeWidth=1)
@@ -238,3 +243,168 @@ def finish_chart(chart: Any, title: str) -> Specification:
         "background": "transparent",
     }
     return specification
+
+
+# ---- curves of ablations (Figures 4 to 6), and coupling (1b, 4, 9) ---------------------------
+
+HISTOGRAM_WIDTH: Final = 300
+BLUE: Final = "#0078ff"
+RED: Final = "#c8102e"
+BOX_WIDTH: Final = 26
+"""Pixels per box."""
+BOX_PARTS: Final = ("least", "quarter", "median", "three_quarters", "most")
+
+
+def make_histogram(
+    edges: Sequence[float], counts: Sequence[int], title: str, threshold: float | None
+) -> Specification:
+    """Draw the distribution of coupling, with the threshold between strong and weak."""
+    alt = import_altair()
+    bars = [
+        {"from": start, "to": stop, "samples": count}
+        for start, stop, count in zip(edges, edges[1:], counts, strict=False)
+    ]
+    layers = [
+        alt.Chart(alt.Data(values=bars))
+        .mark_bar(color=BLUE)
+        .encode(
+            x=alt.X("from:Q", bin="binned", title="coupling η", scale=alt.Scale(zero=False)),
+            x2="to:Q",
+            y=alt.Y("samples:Q", title="samples"),
+            tooltip=[
+                *(alt.Tooltip(f"{end}:Q", format=".3f") for end in ("from", "to")),
+                "samples:Q",
+            ],
+        )
+    ]
+    if threshold is not None:
+        line = alt.Chart(alt.Data(values=[{"tau": threshold}])).encode(x="tau:Q")
+        layers.append(line.mark_rule(color=RED, strokeDash=[5, 3]))
+        for text, look in (("← strong", {"align": "right", "dx": -5}), ("weak →", {"dx": 5})):
+            layers.append(
+                line.mark_text(
+                    text=text, color=RED, fontSize=10, **{"align": "left", **look}
+                ).encode(y=alt.value(8))
+            )
+    return finish_chart(alt.layer(*layers).properties(width=HISTOGRAM_WIDTH, height=180), title)
+
+
+def make_curves(
+    points: Sequence[Mapping[str, Any]],
+    title: str,
+    axis: str,
+    unpruned: float | None,
+    *,
+    ordered: bool = True,
+    boxes: Sequence[Mapping[str, Any]] = (),
+) -> Specification:
+    """Draw curves with intervals, for ablations.
+
+    `points` have ``curve``, ``x``, ``y``, ``name`` and optionally ``low``, ``high`` and ``best``,
+    which is larger. `unpruned` is drawn as a line. Points are connected from left to right if
+    `ordered`. `boxes` are drawn to the right, see `draw_boxes`.
+    """
+    alt = import_altair()
+    records = [{**point, "order": order} for order, point in enumerate(points)]
+    scale = alt.Scale(zero=False)
+    base = alt.Chart(alt.Data(values=records)).encode(
+        x=alt.X("x:Q", title=axis, scale=scale),
+        color=alt.Color(
+            "curve:N",
+            title=None,
+            sort=None,
+            legend=alt.Legend(orient="bottom", columns=1, labelLimit=340, symbolOpacity=1),
+        ),
+    )
+    y = alt.Y("y:Q", title="accuracy %", scale=scale)
+    layers = [
+        base.transform_filter("isValid(datum.low)")
+        .mark_rule(opacity=0.45)
+        .encode(y=alt.Y("low:Q", title="accuracy %", scale=scale), y2="high:Q"),
+        base.mark_line().encode(y=y, order="x:Q" if ordered else "order:Q"),
+        base.mark_point(filled=True, opacity=1).encode(
+            y=y,
+            size=alt.condition("datum.best", alt.value(130), alt.value(45)),
+            tooltip=["name:N", "curve:N", "x:Q", "y:Q", "low:Q", "high:Q"],
+        ),
+    ]
+    if unpruned is not None:
+        layers.append(
+            alt.Chart(alt.Data(values=[{"y": unpruned}]))
+            .mark_rule(color=UNPRUNED_COLOR, strokeDash=[5, 3])
+            .encode(y="y:Q")
+        )
+    curves = alt.layer(*layers).properties(width=320, height=260)
+    if not boxes:
+        return finish_chart(curves, title)
+    return finish_chart(alt.hconcat(curves, draw_boxes(boxes)), title)
+
+
+def draw_boxes(boxes: Sequence[Mapping[str, Any]]) -> Any:
+    """Draw one box plot of coupling per task; `boxes` have ``task`` and `BOX_PARTS`."""
+    alt = import_altair()
+    base = alt.Chart(alt.Data(values=list(boxes))).encode(
+        x=alt.X("task:N", title=None, sort=None, axis=alt.Axis(labelAngle=-60, labelLimit=110)),
+        tooltip=["task:N", *(alt.Tooltip(f"{name}:Q", format=".3f") for name in BOX_PARTS)],
+    )
+    scale = alt.Scale(zero=False)
+    return alt.layer(
+        base.mark_rule(color=BLUE).encode(
+            y=alt.Y("least:Q", title="coupling η", scale=scale), y2="most:Q"
+        ),
+        base.mark_bar(color=BLUE, size=BOX_WIDTH // 2).encode(
+            y=alt.Y("quarter:Q", scale=scale), y2="three_quarters:Q"
+        ),
+        base.mark_tick(color="white", thickness=2, size=BOX_WIDTH // 2).encode(y="median:Q"),
+    ).properties(width=max(60, BOX_WIDTH * len(boxes)), height=260)
+
+
+# ---- files ----------------------------------------------------------------------------------
+
+FORMATS: Final = ("pdf", "svg", "png")
+WIDTH: Final = 480
+"""Pixels of a chart that fills its container."""
+PNG_SCALE: Final = 3.0
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raise `InputError` for formats of files that cannot be written."""
+    for name in formats:
+        if name not in FORMATS:
+            raise InputError(f"figures can be written as {', '.join(FORMATS)}, not as {name!r}.")
+    if not formats:
+        raise InputError(f"no format is given: --format {','.join(FORMATS)}.")
+
+
+def write_figures(
+    charts: Mapping[str, Specification], folder: Path, formats: Sequence[str]
+) -> list[Path]:
+    """Write charts by name in every format, and return the files."""
+    check_formats(formats)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, chart in charts.items():
+        for kind in formats:
+            path = folder / f"{name_file(name)}.{kind}"
+            write_atomically(path, render_chart(chart, kind))
+            written.append(path)
+    return written
+
+
+def render_chart(chart: Specification, kind: str) -> bytes | str:
+    """Return a chart as the content of a file."""
+    converter: Any = import_extra(
+        "vl_convert", "writing charts", "tokencover[figures]", "use the page, which has them"
+    )
+    fixed = copy.deepcopy(chart)
+    if fixed.get("width") == "container":
+        fixed["width"] = WIDTH
+    fixed.setdefault("config", {})["background"] = "white"
+    options = {"scale": PNG_SCALE} if kind == "png" else {}
+    content: bytes | str = getattr(converter, f"vegalite_to_{kind}")(fixed, **options)
+    return content
+
+
+def name_file(name: str) -> str:
+    """Return a name for any file system."""
+    return re.sub(r"[^A-Za-z0-9.+]+", "-", name).strip("-") or "figure"

@@ -148,11 +148,7 @@ def _interleave(changed: Sequence[ChangedAnswer]) -> list[ChangedAnswer]:
 
 
 def _draw(
-    model: VisionLanguageModel,
-    methods: Sequence[Method],
-    task: Task,
-    example: Example,
-    change: str,
+    model: VisionLanguageModel, methods: Sequence[Method], task: Task, example: Example, change: str
 ) -> KeptExample:
     whole = _draw_whole(model, task, example)
     sides = [_deduplicate_images(_draw_side(model, each, task, example), whole) for each in methods]

@@ -7,7 +7,6 @@ line names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tokencover.evaluation.columns import (
@@ -66,13 +65,13 @@ def _make_comparison(
     averages = {line.row.combination: line.cells[index : index + 1] for line in whole.lines}
     columns = len(tasks) + 3
     blocks = [
-        LatexBlock(
+        [
             _head_section(stored, budget, columns),
-            [
-                _write_line(line, averages[line.row.combination], columns, reference)
-                for line in lines
-            ],
-        )
+            *(
+                _write_line(each, averages[each.row.combination], columns, reference)
+                for each in lines
+            ),
+        ]
         for budget, lines in table.sections.items()
     ]
     return wrap_blocks(
@@ -133,7 +132,8 @@ def _compute_rate(budget: float, tokens: float | None) -> float | None:
 
 def _write_line(line: TableLine, average: Sequence[TableCell], columns: int, reference: str) -> str:
     combination = line.row.combination
-    first = [_name_method(combination, reference), _name_objective(combination)]
+    objective = "--" if combination.method is None else combination.method.card.objective
+    first = [_name_method(combination, reference), OBJECTIVES.get(objective, "--")]
     if line.remark:
         remark = escape_latex(line.remark)
         return write_row([*first, rf"\multicolumn{{{columns - 2}}}{{l}}{{{remark}}}"])
@@ -158,19 +158,7 @@ def _name_method(combination: Combination, reference: str) -> str:
     return title + year + (f", {escape_latex(settings)}" if settings else "")
 
 
-def _name_objective(combination: Combination) -> str:
-    return "--" if combination.method is None else OBJECTIVES[combination.method.card.objective]
-
-
 # ---- rows, cells and frames -----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LatexBlock:
-    """Lines of a table below a common heading."""
-
-    heading: str
-    lines: list[str]
 
 
 def write_row(cells: Sequence[str]) -> str:
@@ -186,7 +174,7 @@ def write_cell(text: str, rank: Rank = Rank.NONE, unit: str = "") -> str:
 
 
 def wrap_blocks(
-    blocks: Sequence[LatexBlock],
+    blocks: Sequence[Sequence[str]],
     *,
     header: Sequence[str],
     columns: str,
@@ -195,18 +183,17 @@ def wrap_blocks(
 ) -> str:
     """Write tables of blocks that fit on a page; the later ones are marked as continued.
 
-    `header` has rows above every table, `columns` the alignment for ``tabular``; the caption is
-    plain text.
+    A block has lines, the first of which is its heading. `header` has rows above every table,
+    `columns` the alignment for ``tabular``; the caption is plain text.
     """
-    pages: list[list[LatexBlock]] = [[]]
+    pages: list[list[Sequence[str]]] = [[]]
     for block in blocks:
-        used = sum(len(each.lines) + 1 for each in pages[-1])
-        if pages[-1] and used + len(block.lines) + 1 > MOST_LINES:
+        if pages[-1] and sum(map(len, pages[-1])) + len(block) > MOST_LINES:
             pages.append([])
         pages[-1].append(block)
     tables = []
     for number, page in enumerate(pages):
-        body = [r"\midrule" + "\n" + "\n".join([block.heading, *block.lines]) for block in page]
+        body = ["\n".join([r"\midrule", *block]) for block in page]
         text = escape_latex(caption if not number else f"{caption} (Continued.)")
         tables.append(
             "\n".join(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from tokencover.budget import Profile
@@ -12,10 +13,14 @@ from tokencover.evaluation.report.ablations import (
     make_ablation_figures,
 )
 from tokencover.evaluation.report.changes import collect_answers, compare_runs
-from tokencover.evaluation.report.charts import Look, Specification, choose_looks
+from tokencover.evaluation.report.charts import Specification
 from tokencover.evaluation.report.kept_images import KeptExample
 from tokencover.evaluation.report.page_templates import render_page
-from tokencover.evaluation.report.paper_comparison import compare_with_paper, get_paper_model
+from tokencover.evaluation.report.paper_comparison import (
+    compare_with_paper,
+    get_paper_model,
+    list_headings,
+)
 from tokencover.evaluation.report.report_charts import (
     RIVALS,
     ChartRows,
@@ -25,8 +30,14 @@ from tokencover.evaluation.report.report_charts import (
     make_radars,
     make_task_costs,
 )
-from tokencover.evaluation.report.text import RANKS_NOTE, explain_paper, list_facts
-from tokencover.evaluation.report.verdict import SIGNIFICANCE_NOTE, summarize_budgets, write_verdict
+from tokencover.evaluation.report.text import (
+    RANKS_NOTE,
+    SIGNIFICANCE_NOTE,
+    explain_paper,
+    list_facts,
+    summarize_budgets,
+    write_verdict,
+)
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.scoring import list_missing, list_warnings
 
@@ -42,16 +53,10 @@ PARTS: Final = {
 }
 """Titles of the page's parts after the first, by their anchor."""
 
-PAGE_TEXTS: Final = {
-    "rivals": RIVALS,
-    "ranks_note": RANKS_NOTE,
-    "significance_note": SIGNIFICANCE_NOTE,
-    "pictures_note": (
-        "Point at a token, or tap it: its text says where it lies, when it was chosen, and the "
-        "word that chose it."
-    ),
-}
-"""Texts of every page."""
+PICTURES_NOTE: Final = (
+    "Point at a token, or tap it: its text says where it lies, when it was chosen, and the word "
+    "that chose it."
+)
 
 
 def make_page(
@@ -75,27 +80,34 @@ def make_page(
     reference = _resolve_reference(stored, reference)
     table = stored.compare(reference)
     rows = make_chart_rows(stored, reference)
-    looks = choose_looks(rows.labels)
-    looks = {label: looks[label] for label in rows.labels}
-    charts = _collect_charts(stored, rows, looks, profile, ablations or collect_ablations(stored))
-    one = list(charts["cost by task"].items())[:1] if charts["cost"] else []
-    charts["cost by task"] = dict(one)  # the page shows one cost task by task
+    charts = _collect_charts(stored, rows, profile, ablations)
+    one = list(charts["cost_by_task"].items())[:1] if charts["cost"] else []
+    charts["cost_by_task"] = dict(one)  # the page shows one cost task by task
     answers, paper = collect_answers(stored, other), _tabulate_paper(stored)
     several = bool(answers["methods"][1:])
     shown = {**charts, "changed": several, "kept": kept, "other-run": other, "paper": paper}
     return render_page(
         "report.html.j2",
-        **_summarize(stored, reference),
+        title=f"Pruning visual tokens of {stored.title}",
+        warnings=list_warnings(stored.rows),
+        verdict=write_verdict(stored),
+        summary=summarize_budgets(stored, reference),
+        facts=list_facts(stored),
+        rivals=RIVALS,
+        ranks_note=RANKS_NOTE,
+        significance_note=SIGNIFICANCE_NOTE,
+        pictures_note=PICTURES_NOTE,
         parts=[("comparison", "Comparison"), *((key, PARTS[key]) for key in PARTS if shown[key])],
-        **{"command": command, "evaluated_by": evaluated_by, "date": date},
+        command=command,
+        evaluated_by=evaluated_by,
+        date=date,
         reference=reference,
-        **PAGE_TEXTS,
         rows=rows,
-        looks=looks,
         table=table,
         task_table=stored.compare_tasks(),
         notes=[*table.notes.values(), *list_missing(stored.rows)],
-        **_name_charts(charts),
+        charts=_join(charts),
+        drawn=charts,
         coupling_note="" if profile is None else _explain_coupling(profile),
         answers=answers if several else None,
         mine=_get_initial_method(answers, reference),
@@ -105,44 +117,22 @@ def make_page(
     )
 
 
-def _summarize(stored: Results, reference: str) -> dict[str, Any]:
-    """The top of the page."""
-    return {
-        "title": f"Pruning visual tokens of {stored.title}",
-        "warnings": list_warnings(stored.rows),
-        "verdict": write_verdict(stored),
-        "summary": summarize_budgets(stored, reference),
-        "facts": list_facts(stored),
-    }
-
-
 def _collect_charts(
-    stored: Results,
-    rows: ChartRows,
-    looks: dict[str, Look],
-    profile: Profile | None,
-    ablations: StoredAblations,
+    stored: Results, rows: ChartRows, profile: Profile | None, ablations: StoredAblations | None
 ) -> dict[str, dict[str, Specification]]:
     """Charts by part of the page."""
     return {
-        "cost": make_cost_charts(rows, looks),
-        "cost by task": make_task_costs(stored, rows, looks),
-        "tasks": make_radars(stored, rows, looks),
+        "cost": make_cost_charts(rows),
+        "cost_by_task": make_task_costs(stored, rows),
+        "tasks": make_radars(stored, rows),
         "coupling": {} if profile is None else make_coupling_charts(profile),
-        "ablations": make_ablation_figures(ablations, profile),
+        "ablations": make_ablation_figures(ablations or collect_ablations(stored), profile),
     }
 
 
-def _name_charts(charts: dict[str, dict[str, Specification]]) -> dict[str, Any]:
-    """Charts for the template: all of them, and their names by part."""
-    return {
-        "charts": {name: chart for each in charts.values() for name, chart in each.items()},
-        "cost_charts": list(charts["cost"]),
-        "task_costs": list(charts["cost by task"]),
-        "radars": list(charts["tasks"]),
-        "couplings": list(charts["coupling"]),
-        "ablation_charts": list(charts["ablations"]),
-    }
+def _join(parts: Mapping[str, dict[str, Specification]]) -> dict[str, Specification]:
+    """All charts by name."""
+    return {name: chart for charts in parts.values() for name, chart in charts.items()}
 
 
 def make_figures(
@@ -158,11 +148,9 @@ def make_figures(
     are by default those among the results.
     """
     reference = _resolve_reference(stored, reference)
-    rows = make_chart_rows(stored, reference)
-    ablations = ablations or collect_ablations(stored)
-    charts = _collect_charts(stored, rows, choose_looks(rows.labels), profile, ablations)
-    parts = ("cost", "cost by task", "tasks", "ablations", "coupling")
-    return {name: chart for part in parts for name, chart in charts[part].items()}
+    charts = _collect_charts(stored, make_chart_rows(stored, reference), profile, ablations)
+    order = ("cost", "cost_by_task", "tasks", "ablations", "coupling")
+    return _join({part: charts[part] for part in order})
 
 
 def _resolve_reference(stored: Results, reference: str) -> str:
@@ -199,15 +187,13 @@ def _tabulate_paper(stored: Results) -> dict[str, Any] | None:
     comparisons = compare_with_paper(stored)
     if not comparisons:
         return None
-    names = ["Avg. %", *comparisons[0].scores]
-    sections: dict[str, list[dict[str, Any]]] = {}
-    for each in sorted(comparisons, key=lambda each: each.paper.reduction):
-        reduction = each.paper.reduction
-        section = f"{reduction:g} % of the tokens dropped" if reduction else "all tokens"
-        sections.setdefault(section, []).append({"name": each.name, "pairs": each.pairs})
+    sections = {
+        f"{reduction:g} % of the tokens dropped" if reduction else "all tokens": list(lines)
+        for reduction, lines in groupby(comparisons, key=lambda each: each.paper.reduction)
+    }
     return {
         "model": get_paper_model(stored.model),
         "notes": explain_paper(stored),
-        "header": [f"{name} ({who})" for name in names for who in ("paper", "here")],
+        "header": list_headings(comparisons),
         "sections": sections,
     }

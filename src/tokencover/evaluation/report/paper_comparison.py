@@ -1,18 +1,23 @@
-"""The paper's printed numbers beside those of a run, if the model is one of the paper's."""
+"""The paper's printed numbers, and those of a run beside them if the model is one of the paper's.
+
+``data/paper_tables.json`` has the MoB paper's Tables 5 (which contains Table 1), 2 and 3.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from tokencover.evaluation.columns import NOTHING, format_decimal, format_percent
-from tokencover.evaluation.paper_tables import PAPER_ROWS, VANILLA, PaperRow
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.scoring import ResultRow, compute_relative_average
+from tokencover.files import read_object
 from tokencover.methods import METHODS, MoB
 
+VANILLA: Final = "vanilla"
 PAPER_MODELS: Final = {
     "LLaVA-1.5-7B": r"llava-v?1\.5-7b",
     "LLaVA-Next-7B": r"llava-(next-7b|v1\.6-7b|(v1\.6|next)-vicuna-7b)",
@@ -24,6 +29,36 @@ SPLITS: Final = {"paper": "mob", "strong": "mob+prior", "weak": "mob+prior"}
 """The paper's name of MoB with a split; it has no numbers for other splits."""
 NEAR: Final = 1.0
 """Largest difference in points of reduction between our budget and the paper's."""
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One row of a table, with the printed scores by benchmark and "Avg." in percent.
+
+    `reduction` is the percentage of visual tokens that is dropped; `method` is "vanilla" or a name
+    of `METHODS`, and "mob+prior" is MoB with the paper's prior.
+    """
+
+    table: int
+    model: str
+    reduction: float
+    method: str
+    scores: dict[str, float]
+    printed_average: float
+
+
+def _read_rows() -> Iterator[PaperRow]:
+    content = read_object(Path(__file__).parents[1] / "data" / "paper_tables.json")
+    for section in content["sections"]:
+        table, model, reduction = section["table"], section["model"], float(section["reduction"])
+        benchmarks = content["benchmarks"][str(table)]
+        for method, (*cells, average) in section["rows"].items():
+            pairs = zip(benchmarks, cells, strict=True)
+            scores = {name: float(cell) for name, cell in pairs if cell is not None}
+            yield PaperRow(table, model, reduction, method, scores, float(average))
+
+
+PAPER_ROWS: Final = tuple(_read_rows())
 
 
 @dataclass(frozen=True)
@@ -60,7 +95,7 @@ def get_paper_model(name: str) -> str | None:
 
 
 def compare_with_paper(stored: Results) -> list[PaperComparison]:
-    """Return the paper's rows of this model at the reductions of this run."""
+    """Return the paper's rows of this model at the reductions of this run, smallest first."""
     model = get_paper_model(stored.model)
     reductions = [_compute_reduction(row, stored) for row in stored.rows]
     found: list[PaperComparison] = []
@@ -74,7 +109,13 @@ def compare_with_paper(stored: Results) -> list[PaperComparison]:
             continue
         ours: Sequence[ResultRow | None] = [row for row in near if _is_same(row, paper)] or [None]
         found += [_compare(paper, row, stored) for row in ours]
-    return found
+    return sorted(found, key=lambda each: each.paper.reduction)
+
+
+def list_headings(comparisons: Sequence[PaperComparison]) -> list[str]:
+    """Return the headings of `PaperComparison.pairs`."""
+    names = ["Avg. %", *comparisons[0].scores]
+    return [f"{name} ({who})" for name in names for who in ("paper", "here")]
 
 
 def list_shared_benchmarks(stored: Results) -> dict[str, str]:
@@ -85,17 +126,18 @@ def list_shared_benchmarks(stored: Results) -> dict[str, str]:
 
 
 def _compare(paper: PaperRow, ours: ResultRow | None, stored: Results) -> PaperComparison:
+    summary = None if ours is None else ours.summary
     scores = {
         benchmark: (
-            _show_printed(paper.scores.get(benchmark)),
-            format_percent(
-                None if ours is None or ours.summary is None else ours.summary.accuracy[task]
-            ),
+            f"{paper.scores[benchmark]:g}" if benchmark in paper.scores else NOTHING,
+            format_percent(None if summary is None else summary.accuracy[task]),
         )
         for benchmark, task in list_shared_benchmarks(stored).items()
     }
     mean = None if ours is None else compute_relative_average(ours, stored.unpruned)
-    return PaperComparison(paper, _get_title(paper.method), ours, format_decimal(mean), scores)
+    titles = {VANILLA: "unpruned", "mob+prior": "MoB with prior"}
+    title = titles.get(paper.method) or METHODS[paper.method].card.title
+    return PaperComparison(paper, title, ours, format_decimal(mean), scores)
 
 
 def _compute_reduction(row: ResultRow, stored: Results) -> float | None:
@@ -114,16 +156,6 @@ def _is_same(row: ResultRow, paper: PaperRow) -> bool:
     if isinstance(method, MoB):
         return paper.method == SPLITS.get(str(method.split))
     return method.name == paper.method
-
-
-def _get_title(name: str) -> str:
-    if name == VANILLA:
-        return "unpruned"
-    return "MoB with prior" if name == "mob+prior" else METHODS[name].card.title
-
-
-def _show_printed(score: float | None) -> str:
-    return NOTHING if score is None else f"{score:g}"
 
 
 def _simplify(name: str) -> str:

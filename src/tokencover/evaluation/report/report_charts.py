@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tokencover.budget import Profile
-from tokencover.evaluation.columns import Column, list_columns
 from tokencover.evaluation.report.charts import (
     UNPRUNED_COLOR,
     Look,
     Specification,
+    choose_looks,
     encode_budgets,
     encode_methods,
+    filter_shown,
     finish_chart,
     import_altair,
+    make_histogram,
     make_radar,
 )
-from tokencover.evaluation.report.curves import make_histogram
 from tokencover.evaluation.results import Results
 from tokencover.evaluation.scoring import ResultRow, compute_difference, compute_relative_average
 
@@ -29,46 +30,47 @@ FEWEST_AXES: Final = 3
 RINGS: Final = (10, 25, 50, 100)
 """Percentages between the rings of radar charts, which begin and end at a ring."""
 MOST_RINGS: Final = 6
+TIPS: Final = (
+    ("average:Q", "Avg. %", ".1f"),
+    ("lost:Q", "minus unpruned", "+.1f"),
+    ("low:Q", "interval from", "+.1f"),
+    ("high:Q", "to", "+.1f"),
+    ("flops:Q", "FLOPs %", ".1f"),
+    ("time:Q", "time %", ".0f"),
+)
+"""Numbers that a point shows: field, title and format."""
 PANEL: Final = 190
 """Pixels of a panel."""
 ACROSS: Final = 4
 """Panels per row."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """A cost on the axis of a chart: the column it comes from, and the axis title if it has one."""
-
-    key: str
-    title: str
-    scale: float = 1
-    digits: int = 1
-
-
-COSTS: Final = {
-    "flops": Cost("flops", "prefill FLOPs, % of unpruned", 100, 2),
-    "time": Cost("first_token", "time to the first token, % of unpruned", 100, 2),
-    "tokens": Cost("tokens", ""),
-    "mean_tokens": Cost("mean_tokens", "visual tokens, mean over decoder layers"),
+AXES: Final = {
+    "flops": "prefill FLOPs, % of unpruned",
+    "time": "time to the first token, % of unpruned",
+    "mean_tokens": "visual tokens, mean over decoder layers",
 }
-"""By the name in chart records."""
-AXES: Final = {name: cost.title for name, cost in COSTS.items() if cost.title}
-"""Titles of horizontal axes."""
+"""Titles of horizontal axes, by the name of the cost in records."""
 
 
 @dataclass(frozen=True)
 class ChartRows:
     """Records for charts, one per method and budget.
 
-    `labels` has all methods, the reference first, `shown` those that are shown at first, `whole`
+    `looks` has all methods, the reference first, `shown` those that are shown at first, `whole`
     the costs of the unpruned model.
     """
 
     records: list[dict[str, Any]]
-    labels: list[str]
+    looks: dict[str, Look]
     shown: list[str]
     budgets: list[str]
     whole: dict[str, float | None]
+
+    @property
+    def labels(self) -> list[str]:
+        """All methods, the reference first."""
+        return list(self.looks)
 
 
 def make_chart_rows(stored: Results, reference: str) -> ChartRows:
@@ -78,48 +80,45 @@ def make_chart_rows(stored: Results, reference: str) -> ChartRows:
     its paired interval.
     """
     finished = [row for row in stored.rows if row.combination.method is not None and row.summary]
-    groups = list(dict.fromkeys(stored.groups.values()))
-    columns = {column.key: column for column in list_columns(stored.rows, groups, reference)}
-    records = [_make_record(row, columns, stored.unpruned, reference) for row in finished]
-    labels = _order_labels(finished, stored, reference)
-    own = [label for label in labels if _is_reference(label, finished, reference)]
-    shown = labels[: len(own) + RIVALS]
+    records = [_make_record(row, stored.unpruned, reference) for row in finished]
+    own = {row.combination.label for row in finished if row.combination.goes_by(reference)}
+    labels = _order_labels(finished, stored, own)
+    looks = choose_looks(labels)
     budgets = list(dict.fromkeys(each["budget"] for each in records))
     unpruned = None if stored.unpruned is None else stored.unpruned.summary
     tokens = None if unpruned is None else unpruned.mean_tokens
     whole = {"flops": 100.0, "time": 100.0, "mean_tokens": tokens}
-    return ChartRows(records, labels, shown, budgets, whole)
+    looks = {label: looks[label] for label in labels}
+    return ChartRows(records, looks, labels[: len(own) + RIVALS], budgets, whole)
 
 
-def _make_record(
-    row: ResultRow, columns: Mapping[str, Column], unpruned: ResultRow | None, reference: str
-) -> dict[str, Any]:
+def _make_record(row: ResultRow, unpruned: ResultRow | None, reference: str) -> dict[str, Any]:
     difference = compute_difference(row, unpruned)
+    flops, tokens, mean_tokens = (
+        getattr(row.summary, name) for name in ("flops", "tokens", "mean_tokens")
+    )
     ends = {"lost": "mean", "low": "low", "high": "high"}
-    costs = {
-        name: _round(cost.scale * value, cost.digits) if value is not None else None
-        for name, cost in COSTS.items()
-        for value in [columns[cost.key].value(row)]
-    }
     return {
         "method": row.combination.label,
         "budget": row.combination.budget,
         "average": _round(compute_relative_average(row, unpruned), 2),
         **{
-            name: None if difference is None else _round(100 * getattr(difference, end), 2)
-            for name, end in ends.items()
+            name: _round(getattr(difference, end, None), 2, scale=100) for name, end in ends.items()
         },
-        **costs,
+        "flops": _round(flops, 2, scale=100),
+        "time": _round(row.first_token, 2, scale=100),
+        "tokens": _round(tokens),
+        "mean_tokens": _round(mean_tokens),
         "own": row.combination.goes_by(reference),
     }
 
 
-def _round(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
+def _round(value: float | None, digits: int = 1, scale: float = 1) -> float | None:
+    return None if value is None else round(scale * value, digits)
 
 
-def _order_labels(rows: Sequence[ResultRow], stored: Results, reference: str) -> list[str]:
-    """The reference, then the other methods by their mean Avg. over budgets."""
+def _order_labels(rows: Sequence[ResultRow], stored: Results, own: set[str]) -> list[str]:
+    """The labels of the reference, then the other methods by their mean Avg. over budgets."""
     averages: dict[str, list[float]] = {}
     for row in rows:
         averages.setdefault(row.combination.label, []).append(
@@ -127,44 +126,29 @@ def _order_labels(rows: Sequence[ResultRow], stored: Results, reference: str) ->
         )
 
     def rank(label: str) -> tuple[bool, float, str]:
-        own = _is_reference(label, rows, reference)
-        return not own, -sum(averages[label]) / len(averages[label]), label
+        return label not in own, -sum(averages[label]) / len(averages[label]), label
 
     return sorted(averages, key=rank)
 
 
-def _is_reference(label: str, rows: Sequence[ResultRow], reference: str) -> bool:
-    return any(row.combination.goes_by(reference) for row in rows if row.combination.label == label)
-
-
-def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Specification:
+def make_cost_chart(rows: ChartRows, cost: str) -> Specification:
     """Draw accuracy lost against a cost: a line per method, a point per budget."""
     alt = import_altair()
-    title = AXES[cost]
     records = [each for each in rows.records if None not in (each[cost], each["lost"])]
     records.sort(key=lambda each: -rows.labels.index(each["method"]))  # the reference on top
-    shown = (
-        alt.Chart(alt.Data(values=records))
-        .transform_filter("indexof(shown, datum.method) >= 0")
-        .transform_filter("indexof(budgets, datum.budget) >= 0")
-    )
+    shown = filter_shown(alt.Chart(alt.Data(values=records)))
     x = alt.X(
         f"{cost}:Q",
-        title=title,
+        title=AXES[cost],
         scale=alt.Scale(zero=False, nice=True),
         axis=alt.Axis(tickCount=alt.ExprRef("ceil(width / 80)")),
     )
     y = alt.Y("lost:Q", title="accuracy minus unpruned, points", scale=alt.Scale(zero=True))
-    color, dash = encode_methods(rows.labels, looks)
+    color, dash = encode_methods(rows.looks)
     tips = [
         alt.Tooltip("method:N"),
         alt.Tooltip("budget:N", title="budget"),
-        alt.Tooltip("average:Q", title="Avg. %", format=".1f"),
-        alt.Tooltip("lost:Q", title="minus unpruned", format="+.1f"),
-        alt.Tooltip("low:Q", title="interval from", format="+.1f"),
-        alt.Tooltip("high:Q", title="to", format="+.1f"),
-        alt.Tooltip("flops:Q", title="FLOPs %", format=".1f"),
-        alt.Tooltip("time:Q", title="time %", format=".0f"),
+        *(alt.Tooltip(name, title=title, format=form) for name, title, form in TIPS),
     ]
     layers = [
         shown.mark_rule(opacity=0.45).encode(x=x, y="low:Q", y2="high:Q", color=color),
@@ -181,33 +165,35 @@ def make_cost_chart(rows: ChartRows, looks: Mapping[str, Look], cost: str) -> Sp
         layers.append(
             end.encode(x=f"{cost}:Q", y="lost:Q", shape=encode_budgets(rows.budgets, "name"))
         )
-    chart = alt.layer(*layers).add_params(
-        alt.param(name="shown", value=rows.shown), alt.param(name="budgets", value=rows.budgets)
-    )
+    chart = alt.layer(*layers).add_params(*_make_parameters(rows))
     return finish_chart(
-        chart.properties(width="container", height=380), f"Accuracy against {title}"
+        chart.properties(width="container", height=380), f"Accuracy against {AXES[cost]}"
     )
 
 
-def make_cost_charts(rows: ChartRows, looks: dict[str, Look]) -> dict[str, Specification]:
+def _make_parameters(rows: ChartRows) -> list[Any]:
+    alt = import_altair()
+    values = {"shown": rows.shown, "budgets": rows.budgets}
+    return [alt.param(name=name, value=value) for name, value in values.items()]
+
+
+def make_cost_charts(rows: ChartRows) -> dict[str, Specification]:
     """Draw accuracy against every cost that was measured (the paper's Figure 3)."""
     measured = [cost for cost in AXES if any(each[cost] is not None for each in rows.records)]
     known = any(each["lost"] is not None for each in rows.records)
     return {
-        f"fig3-{cost.replace('_', '-')}": make_cost_chart(rows, looks, cost)
-        for cost in measured
-        if known
+        f"fig3-{cost.replace('_', '-')}": make_cost_chart(rows, cost) for cost in measured if known
     }
 
 
-def make_radars(
-    stored: Results, rows: ChartRows, looks: dict[str, Look]
-) -> dict[str, Specification]:
+def make_radars(stored: Results, rows: ChartRows) -> dict[str, Specification]:
     """Draw tasks as axes for each budget, relative to the unpruned model (Figure 1c).
 
     All have one scale, to compare budgets.
     """
-    whole = _get_unpruned_scores(stored)
+    unpruned = None if stored.unpruned is None else stored.unpruned.summary
+    scores = {} if unpruned is None else unpruned.accuracy
+    whole = {task: score for task, score in scores.items() if score}
     if len(whole) < FEWEST_AXES:
         return {}
     polygons = {
@@ -231,7 +217,9 @@ def make_radars(
     scale = _choose_scale(min(values), max(values))
     names = shorten_names(list(whole))
     return {
-        f"fig1c-{budget}": make_radar(names, found, looks, scale, f"budget {budget}", rows.shown)
+        f"fig1c-{budget}": make_radar(
+            names, found, rows.looks, scale, f"budget {budget}", rows.shown
+        )
         for budget, found in polygons.items()
         if found
     }
@@ -258,28 +246,19 @@ def _choose_scale(least: float, most: float) -> tuple[float, float, float]:
     return float(middle), float(rim), float(ring)
 
 
-def _get_unpruned_scores(stored: Results) -> dict[str, float]:
-    unpruned = stored.unpruned
-    if unpruned is None or unpruned.summary is None:
-        return {}
-    return {task: score for task, score in unpruned.summary.accuracy.items() if score}
-
-
 def _make_relative(row: ResultRow, whole: dict[str, float]) -> list[float | None]:
     accuracy = {} if row.summary is None else row.summary.accuracy
     found = [(accuracy.get(task), score) for task, score in whole.items()]
     return [None if mine is None else round(100 * mine / score, 2) for mine, score in found]
 
 
-def make_task_costs(
-    stored: Results, rows: ChartRows, looks: Mapping[str, Look]
-) -> dict[str, Specification]:
+def make_task_costs(stored: Results, rows: ChartRows) -> dict[str, Specification]:
     """Draw a chart with one panel per task for every cost that was measured (Figure 3)."""
     records = _list_records(stored, rows)
     names = shorten_names(list(stored.groups))
     return {
         f"fig3-tasks-{cost.replace('_', '-')}": _draw_panels(
-            [each for each in records if each[cost] is not None], rows, looks, cost, names
+            [each for each in records if each[cost] is not None], rows, cost, names
         )
         for cost in AXES
         if any(each[cost] is not None for each in records if each["method"] != "unpruned")
@@ -287,20 +266,14 @@ def make_task_costs(
 
 
 def _draw_panels(
-    records: list[dict[str, Any]],
-    rows: ChartRows,
-    looks: Mapping[str, Look],
-    cost: str,
-    tasks: list[str],
+    records: list[dict[str, Any]], rows: ChartRows, cost: str, tasks: list[str]
 ) -> Specification:
     alt = import_altair()
-    color, dash = encode_methods(rows.labels, looks)
+    color, dash = encode_methods(rows.looks)
     x = alt.X(f"{cost}:Q", title=AXES[cost], scale=alt.Scale(zero=False))
     y = alt.Y("accuracy:Q", title="accuracy %", scale=alt.Scale(zero=False))
     every = alt.Chart().encode(x=x, y=y)
-    drawn = every.transform_filter("indexof(shown, datum.method) >= 0").transform_filter(
-        "indexof(budgets, datum.budget) >= 0"
-    )
+    drawn = filter_shown(every)
     whole = every.transform_filter("datum.method == 'unpruned'")
     tips = ["method:N", "budget:N", "task:N", alt.Tooltip("accuracy:Q", format=".1f")]
     layers = alt.layer(
@@ -312,9 +285,7 @@ def _draw_panels(
     chart = (
         layers.facet(alt.Facet("task:N", title=None, sort=tasks), columns=ACROSS)
         .resolve_scale(y="independent")
-        .add_params(
-            alt.param(name="shown", value=rows.shown), alt.param(name="budgets", value=rows.budgets)
-        )
+        .add_params(*_make_parameters(rows))
     )
     return finish_chart(chart, f"Accuracy against {AXES[cost]}")
 
