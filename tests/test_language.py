@@ -1,4 +1,4 @@
-"""The words of the field, instead of words of our own: a list of patterns that may only shrink.
+"""The words of the field, instead of words of our own: a list of patterns that must not occur.
 
 Patterns apply to Markdown outside code and links, and to comments and strings of Python files.
 """
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 PATTERNS: Final = (
     r"\bpictures?\b",
-    r"\bclips?\b",
+    r"(?<!-)\bclips?\b",
     r"\btowers?\b",
     r"\b(decoder|tower) blocks?\b|\bblocks? of the (decoder|tower|vision tower)\b",
     r"\bmeans? over (its )?blocks\b",
@@ -30,7 +30,7 @@ PATTERNS: Final = (
     r"\b(goes|go|went) on (with|from|where|at)\b|\bhangs? (on|hooks)\b|\btakes? them off\b",
     r"\bof (yours|ours|one's own|your own)\b",
     r"\b(environments?|process|files?|page|package|names?|loop) of (its|their) own\b",
-    r"\b(is|are) no (picture|number|whole number|JSON|model|file|video|words|token)\b",
+    r"(?<!there )\b(is|are) no (picture|number|whole number|JSON|model|file|video|words|token)\b",
     r"\b(rightly|wrongly)\b|\bright answers?\b",
     r"\bif need be\b|\b(can|cannot) be had\b|\bof the hub\b|\bwho there is\b",
     r"\b(models?|runs?) as (it is|they are)\b",
@@ -49,18 +49,22 @@ OF_PEBBLE: Final = PATTERNS[:2]
 FUNCTION: Final = re.compile(r"def _?(find|tell|note|hang|lay|see|be|let|bring|give)_\w+")
 """Prefixes that do not say what a function costs; `find_` is for what may return None."""
 
-HITS: Final = {
-    "src": 1243,
-    "docs": 51,
-    "root": 0,
-    "examples": 0,
-    "tests": 426,
-    "benchmarks": 36,
-    "tools": 24,
+FOLDERS: Final = ("src", "models", "research", "docs", "root", "examples", "tests", "benchmarks", "tools")
+EXCEPTIONS: Final = {
+    "src/tokencover/evaluation/judge.py": "the instruction that stored verdicts name",
+    "tests/evaluation/test_judging.py": "the instruction that stored verdicts name",
+    "tests/evaluation/test_videos.py": "versions of pebble's tasks in stored results",
+    "tests/pruning/test_words.py": "Qwen's chat template writes 'Picture 1:'",
+    "tests/pruning/tokenizers_for_words.py": "Qwen's chat template writes 'Picture 1:'",
+    "tests_vllm/test_by_picture.py": "a question of pebble",
+    "tests_vllm/test_pebble.py": "a question of pebble",
+    "tests_vllm/test_pebble_reindexed.py": "a question of pebble",
 }
-"""How many there are below each folder; `root` is README.md, CONTRIBUTING.md and the like."""
-FUNCTIONS: Final = {"src": 300, "tests": 27, "benchmarks": 4, "tools": 6}
-"""How many functions have such a prefix."""
+SEARCHES: Final = (
+    "find_first_copies", "find_first_measured", "find_first_mistake", "find_kept",
+    "find_mean_score", "find_pass", "find_quantization", "find_spec",
+)  # fmt: skip
+"""Searches that may return None."""
 NOT_READ: Final = ("CHANGELOG.md", "test_language.py")
 
 
@@ -108,17 +112,18 @@ def list_hits(folder: str) -> list[str]:
     return found
 
 
-def assert_shrinks(found: list[str], most: int, name: str) -> None:
-    assert len(found) <= most, "\n".join([f"{len(found)} hits, at most {most}:", *found])
-    assert len(found) == most, f"{name} has {len(found)} hits now: lower the number in this file."
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_words_are_those_of_the_field(folder: str) -> None:
+    hits = [hit for hit in list_hits(folder) if hit.partition(":")[0] not in EXCEPTIONS]
+    assert not hits, "\n".join(hits)
 
 
-@pytest.mark.parametrize("folder", HITS)
-def test_dialect_shrinks(folder: str) -> None:
-    assert_shrinks(list_hits(folder), HITS[folder], folder)
+@pytest.mark.parametrize("path", EXCEPTIONS)
+def test_exceptions_are_needed(path: str) -> None:
+    assert any(hit.startswith(f"{path}:") for hit in list_hits(path.partition("/")[0]))
 
 
-@pytest.mark.parametrize("folder", FUNCTIONS)
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_function_prefixes_say_what_they_do(folder: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {hit[0]}"
@@ -126,5 +131,6 @@ def test_function_prefixes_say_what_they_do(folder: str) -> None:
         if path.suffix == ".py"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         for hit in FUNCTION.finditer(line)
+        if hit[0].split()[1] not in SEARCHES
     ]
-    assert_shrinks(found, FUNCTIONS[folder], folder)
+    assert not found, "\n".join(found)

@@ -421,7 +421,7 @@ def test_the_command_writes_what_was_asked_for(
     assert {"fig3-flops.svg", "fig1b.svg"} <= {path.name for path in figures.iterdir()}
     html = out.read_text(encoding="utf-8")
     assert html.startswith("<!DOCTYPE html>")
-    assert "Coupling of prompt and picture" in html
+    assert "Coupling of prompt and image" in html
     assert "minus fastv [95 %]" in html
     assert "minus fastv [95 %]" in text.read_text(encoding="utf-8")
     assert text.read_text(encoding="utf-8").startswith("# Pruning visual tokens of pebble")
