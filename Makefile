@@ -33,8 +33,8 @@ NEWEST := $(CACHE)/newest-$(TORCH)
 NEWEST_TESTS := tests/zoo tests/methods tests/pruning/test_prune.py tests/pruning/test_internals.py \
 	tests/pruning/test_family_variants.py tests/pruning/test_matrix.py tests/pruning/test_own_masks.py \
 	tests/pruning/test_vision_merging.py tests/pruning/test_vision_merging_inside.py \
-	tests/pruning/test_squares.py tests/pruning/test_modes.py tests/pruning/test_rejected_calls.py tests/test_loading.py \
-	models/tests/test_shipped_pebble.py
+	tests/pruning/test_squares.py tests/pruning/test_modes.py tests/pruning/test_rejected_calls.py \
+	tests/test_loading.py models/tests/test_shipped_pebble.py
 
 .PHONY: help env demo test test-browser test-lmms test-lowest test-newest test-parallel test-quantized test-vllm lint format catalog bench pebble study docs dist test-install pictures mutants clean check-python
 
