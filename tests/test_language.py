@@ -49,7 +49,17 @@ OF_PEBBLE: Final = PATTERNS[:2]
 FUNCTION: Final = re.compile(r"def _?(find|tell|note|hang|lay|see|be|let|bring|give)_\w+")
 """Prefixes that do not say what a function costs; `find_` is for what may return None."""
 
-FOLDERS: Final = ("src", "models", "research", "docs", "root", "examples", "tests", "benchmarks", "tools")
+FOLDERS: Final = (
+    "src",
+    "models",
+    "research",
+    "docs",
+    "root",
+    "examples",
+    "tests",
+    "benchmarks",
+    "tools",
+)
 EXCEPTIONS: Final = {
     "src/tokencover/evaluation/judge.py": "the instruction that stored verdicts name",
     "tests/evaluation/test_judging.py": "the instruction that stored verdicts name",

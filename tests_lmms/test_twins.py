@@ -99,7 +99,7 @@ def test_answers_are_those_of_our_runner(
     assert number == pytest.approx(sum(right) / len(ours))
     scores = score(
         models[name], Scoring(Combination(method), documents), GenerationSettings(batch)
-    )  # the same documents as a task of ours
+    )  # the same documents as our task
     assert [each.answer for each in scores.records] == answers
     assert scores.metrics == {"exact": pytest.approx(number)}
 

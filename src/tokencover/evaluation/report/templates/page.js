@@ -97,7 +97,7 @@
     });
   }
 
-  // The pictures of an example stand in the page once.
+  // Each image of an example is in the page once.
   for (const article of find(document, "article.kept")) {
     const whole = find(article, "img");
     for (const image of find(article, "image[data-same]"))
@@ -150,7 +150,7 @@
     get("other").value = panel.dataset.other;
     for (const task of new Set(answers.questions.map((each) => each.task))) get("task").add(new Option(task, task));
     const right = (score) => score !== null && score >= 0.5;
-    // The two pictures of a question, side by side under its line.
+    // The two images of a question, side by side under its line.
     const findSide = (article, each) => each.run ? undefined : find(article, ".pair > div")
       .find((side) => side.dataset.method === each.method && side.dataset.budget === each.budget);
     const openPictures = (row, button, article, sides) => {
@@ -172,7 +172,7 @@
         if (found) {
           side.hidden = false;
           find(side, ".told").forEach((old) => old.remove());
-        } else side.textContent = `${label(each)}: not drawn; pictures are of ${find(article, ".pair > div")
+        } else side.textContent = `${label(each)}: not drawn; images are of ${find(article, ".pair > div")
           .map((one) => `${one.dataset.method} ${one.dataset.budget}`.trim()).join(", ")}.`;
         pair.append(side);
       }
