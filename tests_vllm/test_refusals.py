@@ -52,7 +52,7 @@ def test_the_tower_is_planned_for_whole_pictures() -> None:
         ({"compilation_config": {"cudagraph_mm_encoder": True}}, "CUDA graphs of the encoder"),
         (
             {"ec_transfer_config": {"ec_connector": "ECExampleConnector", "ec_role": "ec_both"}},
-            "apart from the language model",
+            "disaggregated encoder",
         ),
     ],
 )
