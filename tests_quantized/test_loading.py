@@ -85,7 +85,7 @@ def test_other_quantization_configs_pass_through() -> None:
     model, _ = load("pebble", quantization_config=RECIPES["torchao-int8"].configure())
     assert find_quantization(model) == "torchao"
     assert len(list_quantized_layers(model)) == len(list_linear(model))
-    with pytest.raises(tc.InputError, match="give one of them"):
+    with pytest.raises(tc.InputError, match="Pass one of them"):
         load("pebble", quantization="4bit", quantization_config=object())
 
 
