@@ -17,7 +17,7 @@ def test_an_ablation_can_be_done_in_parts(
     call("ablate", *arguments, str(tmp_path / "whole"))
     capsys.readouterr()
     call("ablate", *arguments, str(tmp_path / "parts"), "--shard", "1/2")
-    assert "part 1 of 2 is done, others are not" in capsys.readouterr().out
+    assert "part 1 of 2 is done, other parts are not" in capsys.readouterr().out
     assert not (tmp_path / "parts" / "fold").exists()
     call("ablate", *arguments, str(tmp_path / "parts"), "--shard", "0/2")
     whole, parts = (contents(tmp_path / name / "results") for name in ("whole", "parts"))

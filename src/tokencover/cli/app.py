@@ -124,7 +124,8 @@ class CheckedCommand(TyperCommand):
             names = [] if error.param is None else error.param.opts
             for name, value in itertools.pairwise([*words, ""]):
                 given = value if name in names else name.partition("=")[2]
-                if name.partition("=")[0] in names and repr(given) not in error.message:
+                is_shown = not given.strip() or repr(given) in error.message
+                if name.partition("=")[0] in names and not is_shown:
                     error.message = f"{error.message.rstrip('.')}, got {given!r}."
             raise
 
