@@ -27,8 +27,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ASK = "tokencover ask"
-FROM_REPOSITORY = " @ git+https://github.com/tokencover/tokencover"
-"""The repository cannot be reached from here: without this, pip takes the wheel that was built from
+FROM_REPOSITORY = re.compile(
+    r" @ git\+https://github\.com/tokencover/tokencover(#subdirectory=\w+)?"
+)
+"""The repository cannot be reached from here: without this, pip takes the wheels that were built from
 the local checkout. Nothing else of the README's commands is changed."""
 HUB_NAME = "llava-hf/llava-1.5-7b-hf"
 STAND_INS = f"""
@@ -95,7 +97,7 @@ def main() -> None:
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         if options.only:
             print("==> asking a question in an empty environment")
-            reader.run(["bash", "-euc", "python -m pip install tokencover"])
+            reader.run(["bash", "-euc", "python -m pip install tokencover tokencover-models"])
             print(reader.run(["bash", "-euc", ASK]))
         else:
             print("==> following the README in an empty environment")
@@ -124,12 +126,12 @@ def build_base(cache: Path, torch: str) -> Path:
 def follow(readme: str, reader: Reader) -> None:
     """Do what each block says. Those that begin with make are for a clone, and run there."""
     printed = ""
-    if FROM_REPOSITORY not in readme:
-        sys.exit(f"the README does not install from{FROM_REPOSITORY}")
+    if not FROM_REPOSITORY.search(readme):
+        sys.exit("the README does not install from the repository")
     for language, text in FENCE.findall(readme):
         if language == "sh" and not text.startswith("make "):
             # `pip` itself would run the base environment's, whose path is written into it.
-            commands = text.replace(FROM_REPOSITORY, "")
+            commands = FROM_REPOSITORY.sub("", text)
             for line in commands.replace("pip install", "python -m pip install").splitlines():
                 printed += reader.run(["bash", "-euc", line])
         elif language == "python":
