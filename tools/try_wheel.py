@@ -30,7 +30,7 @@ ASK = "tokencover ask"
 FROM_REPOSITORY = re.compile(
     r" @ git\+https://github\.com/tokencover/tokencover(#subdirectory=\w+)?"
 )
-"""The repository cannot be reached from here: without this, pip takes the wheels that were built from
+"""The repository cannot be reached from here: without this, pip takes the wheels built from
 the local checkout. Nothing else of the README's commands is changed."""
 HUB_NAME = "llava-hf/llava-1.5-7b-hf"
 STAND_INS = f"""
