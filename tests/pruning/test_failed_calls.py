@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from tests.pruning.random_method import KeepRandom
 from tests.pruning.test_caches import failing
 from tests.pruning.test_matrix import BUDGET, built
 from tests.zoo import ZOO
-from tests.zoo.entry import Inputs, ZooEntry
+from tests.zoo.entry import Inputs
 from tests.zoo.oracle import decoder_blocks
 from tokencover.methods.base import Positions
 
@@ -23,10 +26,17 @@ CASES = [("llava", "original"), ("llava", "reindex"), ("gemma3", "original")]
 STEPS = 3
 
 
-def load_case(name: str) -> tuple[Any, ZooEntry, Inputs]:
-    """A model with a padded batch; a single sample for Gemma 3."""
-    entry = ZOO[name]
-    return built(name), entry, entry.inputs("ragged" if name == "llava" else "single")
+@contextmanager
+def prune_case(
+    name: str, positions: Positions, stages: tuple[int, ...]
+) -> Iterator[tuple[Any, Inputs, Callable[[], Any]]]:
+    """A pruned model, a padded batch (a single sample for Gemma 3), and what makes a call fail."""
+    entry, model = ZOO[name], built(name)
+    inputs = entry.inputs("ragged" if name == "llava" else "single")
+    method = KeepRandom(BUDGET, stages, positions=positions)
+    attention = decoder_blocks(model)[0].get_submodule("self_attn")
+    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)):
+        yield model, inputs, partial(failing, attention, RuntimeError)
 
 
 def decode(model: Any, cache: Any, mask: Tensor, step: int) -> Tensor:
@@ -43,16 +53,13 @@ def decode(model: Any, cache: Any, mask: Tensor, step: int) -> Tensor:
 def test_cache_after_failed_decoding_step(
     name: str, positions: Positions, stages: tuple[int, ...]
 ) -> None:
-    model, entry, inputs = load_case(name)
-    mask = inputs["attention_mask"]
-    method = KeepRandom(BUDGET, stages, positions=positions)
-    attention = decoder_blocks(model)[0].get_submodule("self_attn")
-    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)):
+    with prune_case(name, positions, stages) as (model, inputs, fail):
+        mask = inputs["attention_mask"]
         expected_cache, cache = DynamicCache(), DynamicCache()
         for each in (expected_cache, cache):
             model(**inputs, past_key_values=each, use_cache=True)
         for step in range(STEPS):
-            with pytest.raises(RuntimeError, match="on purpose"), failing(attention, RuntimeError):
+            with pytest.raises(RuntimeError, match="on purpose"), fail():
                 decode(model, cache, mask, step)
             found = decode(model, cache, mask, step)
             assert torch.equal(found, decode(model, expected_cache, mask, step))
@@ -63,14 +70,11 @@ def test_cache_after_failed_decoding_step(
 def test_empty_cache_after_failed_prefill(
     name: str, positions: Positions, stages: tuple[int, ...]
 ) -> None:
-    model, entry, inputs = load_case(name)
-    mask = inputs["attention_mask"]
-    method = KeepRandom(BUDGET, stages, positions=positions)
-    attention = decoder_blocks(model)[0].get_submodule("self_attn")
-    with torch.no_grad(), tc.prune(model, method, prompt=entry.user_words(inputs)):
+    with prune_case(name, positions, stages) as (model, inputs, fail):
+        mask = inputs["attention_mask"]
         expected_cache, cache = DynamicCache(), DynamicCache()
         prefill = model(**inputs, past_key_values=expected_cache, use_cache=True).logits
-        with pytest.raises(RuntimeError, match="on purpose"), failing(attention, RuntimeError):
+        with pytest.raises(RuntimeError, match="on purpose"), fail():
             model(**inputs, past_key_values=cache, use_cache=True)
         assert torch.equal(model(**inputs, past_key_values=cache, use_cache=True).logits, prefill)
         for step in range(STEPS):

@@ -6,7 +6,7 @@ from trace_the_path import trace_answer
 
 import tokencover as tc
 
-MOST_FILES = 25
+MOST_FILES = 26
 
 
 def test_one_image_passes_through_few_files() -> None:

@@ -122,11 +122,14 @@ class CheckedCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             names = [] if error.param is None else error.param.opts
-            for name, value in itertools.pairwise([*words, ""]):
-                given = value if name in names else name.partition("=")[2]
-                is_shown = not given.strip() or repr(given) in error.message
-                if name.partition("=")[0] in names and not is_shown:
-                    error.message = f"{error.message.rstrip('.')}, got {given!r}."
+            given = [
+                value if word in names else word.partition("=")[2]
+                for word, value in itertools.pairwise([*words, ""])
+                if word.partition("=")[0] in names
+            ]
+            # Of an option that is repeated, the wrong value is unknown.
+            if len(given) == 1 and given[0].strip() and repr(given[0]) not in error.message:
+                error.message = f"{error.message.rstrip('.')}, got {given[0]!r}."
             raise
 
 

@@ -75,9 +75,7 @@ class Run:
         check_internals()
         warn_of_newer_versions()
         check_layers(self._layers, self._decoder.config)
-        # Only parallel models have a mesh.
-        is_parallel = getattr(model, "_device_mesh", None) is not None
-        self._ranks = get_tensor_parallel_group(model) if is_parallel else None
+        self._ranks = get_tensor_parallel_group(model)
         self._stages = resolve_stages(method, self._layers)
         self._state = CallState()
         self._build_vision_parts()

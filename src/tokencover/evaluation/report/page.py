@@ -53,7 +53,7 @@ PARTS: Final = {
 }
 """Titles of the page's parts after the first, by their anchor."""
 
-PICTURES_NOTE: Final = (
+KEPT_NOTE: Final = (
     "Point at a token, or tap it: its text says where it lies, when it was chosen, and the word "
     "that chose it."
 )
@@ -96,7 +96,7 @@ def make_page(
         rivals=RIVALS,
         ranks_note=RANKS_NOTE,
         significance_note=SIGNIFICANCE_NOTE,
-        pictures_note=PICTURES_NOTE,
+        kept_note=KEPT_NOTE,
         parts=[("comparison", "Comparison"), *((key, PARTS[key]) for key in PARTS if shown[key])],
         command=command,
         evaluated_by=evaluated_by,
@@ -111,7 +111,7 @@ def make_page(
         coupling_note="" if profile is None else _explain_coupling(profile),
         answers=answers if several else None,
         mine=_get_initial_method(answers, reference),
-        pictures=list(kept),
+        kept=list(kept),
         other_run=None if other is None else compare_runs(stored, other),
         paper=paper,
     )
